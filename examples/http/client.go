@@ -1,11 +1,11 @@
-// A member of a group in Go, with nothing but its standard library.
+// A member of a group in Go, with only the standard library.
 //
-// It joins, beats in the background, claims a device, asks for a lease, works for as long as that is certainly its own,
-// and leaves on TERM or INT. Take the type Tenure into your program; main is a worker that shows how it is used.
+// It joins, sends heartbeats in the background, claims a device, acquires a lease, works while its verdict is held, and
+// leaves on TERM or INT. Copy the type Tenure into your program; main is an example worker.
 //
 //	TENURE_STORE=http://127.0.0.1:7717 go run client.go GROUP MEMBER
 //
-// Exit codes: 0 it left, 3 its tenure is over (start it again, and it joins anew), 1 anything else.
+// Exit codes: 0 it left, 3 its tenure ended (restart it to join again), 1 any other error.
 package main
 
 import (
@@ -29,7 +29,7 @@ var (
 	token = os.Getenv("TENURE_TOKEN")
 )
 
-// Refused is an answer of the daemon that says no. Code is what a program looks at.
+// Refused is an error response of the daemon. Programs check Code.
 type Refused struct {
 	Status       int    `json:"status"`
 	Code         string `json:"code"`
@@ -42,7 +42,7 @@ func (refused *Refused) Error() string {
 	return fmt.Sprintf("%d %s: %s", refused.Status, refused.Code, refused.Detail)
 }
 
-// call does one call. Any error but a Refused means that nobody knows whether it took effect.
+// call makes one call. After any error but a Refused the outcome is unknown.
 func call(method, path string, body, answer any, timeout time.Duration) error {
 	var sent bytes.Buffer
 	if body != nil {
@@ -69,7 +69,7 @@ func call(method, path string, body, answer any, timeout time.Duration) error {
 	defer got.Body.Close()
 	if got.StatusCode >= 300 {
 		refused := &Refused{Status: got.StatusCode}
-		_ = json.NewDecoder(got.Body).Decode(refused) // A proxy in between has its own pages.
+		_ = json.NewDecoder(got.Body).Decode(refused) // A proxy in between may send its own pages.
 		return refused
 	}
 	if answer == nil {
@@ -78,8 +78,8 @@ func call(method, path string, body, answer any, timeout time.Duration) error {
 	return json.NewDecoder(got.Body).Decode(answer)
 }
 
-// elapsed is the time since then, on a clock that goes on while the machine sleeps: Go's monotonic clock does not, and
-// the wall clock may be set.
+// elapsed is the time since then on a clock that includes suspend: Go's monotonic clock does not, and the wall clock may
+// be set.
 func elapsed(since time.Time) time.Duration {
 	now := time.Now()
 	monotonic, wall := now.Sub(since), now.Round(0).Sub(since.Round(0))
@@ -89,7 +89,7 @@ func elapsed(since time.Time) time.Duration {
 	return monotonic
 }
 
-// Tenure is this process as a member: from Join until it leaves, or until its tenure is over.
+// Tenure is this process as a member, from Join until its tenure ends.
 type Tenure struct {
 	ID   string
 	path string
@@ -102,9 +102,9 @@ type Tenure struct {
 	ended     string
 }
 
-// Join begins a tenure and beats for it.
+// Join begins a tenure and sends its heartbeats.
 func Join(group, member string, ttl time.Duration) (*Tenure, error) {
-	// A whole ttl counts from when the last call that was confirmed was *sent*: the store counts from later.
+	// The ttl runs from the time at which the last confirmed call was *sent*, which is before the store's start of it.
 	tenure := &Tenure{path: "/v1/groups/" + group, ttl: ttl, confirmed: time.Now()}
 	tenure.stop, tenure.done = make(chan struct{}), make(chan struct{})
 	var joined struct {
@@ -119,7 +119,7 @@ func Join(group, member string, ttl time.Duration) (*Tenure, error) {
 	return tenure, nil
 }
 
-// Verdict is "held": act, "uncertain": pause, or "lost": over, for ever. It asks nobody.
+// Verdict is "held": work, "uncertain": pause, or "lost": stop for good. No network access.
 func (tenure *Tenure) Verdict() (verdict, reason string) {
 	tenure.mutex.Lock()
 	defer tenure.mutex.Unlock()
@@ -158,10 +158,10 @@ func (tenure *Tenure) beat() {
 			return
 		}
 		if err != nil {
-			pause = tenure.ttl / 12 // Not answered is not refused: try again, sooner.
+			pause = tenure.ttl / 12 // No reply is not a refusal: retry sooner.
 			continue
 		}
-		// An answer that comes after our time is over revives nothing.
+		// A reply that arrives after the ttl does not revive the tenure.
 		if verdict, _ := tenure.Verdict(); verdict == "lost" {
 			return
 		}
@@ -171,13 +171,13 @@ func (tenure *Tenure) beat() {
 	}
 }
 
-// Claim says that the key is ours. Whoever had it has it no more.
+// Claim claims the key for this member, also from a previous owner.
 func (tenure *Tenure) Claim(registry, key string) error {
 	path := tenure.path + "/registries/" + registry + "/claims/" + key
 	return call("PUT", path, map[string]any{"tenure": tenure.ID}, nil, time.Second/2)
 }
 
-// Acquire answers the fencing token when the lease is ours now, and 0 while somebody else has it.
+// Acquire returns the fencing token if the lease was granted, and 0 while it is held by another member.
 func (tenure *Tenure) Acquire(lease string) (int64, error) {
 	var got struct {
 		Token int64 `json:"token"`
@@ -191,13 +191,13 @@ func (tenure *Tenure) Acquire(lease string) (int64, error) {
 	return got.Token, err
 }
 
-// Release gives the lease up, after the work has ended.
+// Release releases the lease. Stop the work first.
 func (tenure *Tenure) Release(lease string, token int64) error {
 	body := map[string]any{"tenure": tenure.ID, "token": token}
 	return call("POST", tenure.path+"/leases/"+lease+"/release", body, nil, time.Second/2)
 }
 
-// Leave ends the tenure; whatever it still holds is released.
+// Leave ends the tenure and releases everything it holds.
 func (tenure *Tenure) Leave() error {
 	close(tenure.stop)
 	<-tenure.done
@@ -255,12 +255,12 @@ func run(group, member string) (int, error) {
 			fmt.Println("paused")
 		case verdict == "held" && fence == 0:
 			var refused *Refused
-			// Without an answer it is perhaps ours: asked again under the same tenure, it says so.
+			// Without a reply it may be granted: a repeated acquire under the same tenure returns it.
 			if fence, err = tenure.Acquire("report"); errors.As(err, &refused) {
 				return 1, err
 			}
 		case verdict == "held":
-			// Give the token to whatever is written to, so that it can refuse whoever comes late.
+			// Pass the token to the storage that is written to, so that it can reject late writers.
 			fmt.Println("work", fence)
 		}
 		before = verdict

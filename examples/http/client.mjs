@@ -1,14 +1,14 @@
 #!/usr/bin/env node
-// A member of a group in JavaScript, with nothing but Node's own fetch (18 and later).
+// A member of a group in JavaScript, with only Node's fetch (18 and later).
 //
-// It joins, beats in the background, claims a device, asks for a lease, works for as long as that is certainly its own, and
-// leaves on TERM or INT. Take the class Tenure into your program; main() is a worker that shows how it is used.
+// It joins, sends heartbeats in the background, claims a device, acquires a lease, works while its verdict is held, and
+// leaves on TERM or INT. Copy the class Tenure into your program; main() is an example worker.
 //
 //   TENURE_STORE=http://127.0.0.1:7717 node client.mjs GROUP MEMBER
 //
-// Exit codes: 0 it left, 3 its tenure is over (start it again, and it joins anew), 1 anything else.
+// Exit codes: 0 it left, 3 its tenure ended (restart it to join again), 1 any other error.
 //
-// Beats wait in the same queue as your code: whatever blocks the event loop for long blocks them, too. The verdict notices.
+// Heartbeats share the event loop with your code, so code that blocks it delays them. The verdict accounts for that.
 
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -16,7 +16,7 @@ const url = process.env.TENURE_STORE || process.env.TENURE_URL || "http://127.0.
 if (process.env.TENURE_URL) console.error("TENURE_URL is an old name: use TENURE_STORE");
 const token = process.env.TENURE_TOKEN;
 
-/** An answer of the daemon that says no: `code` is what a program looks at. */
+/** An error response of the daemon. Programs check `code`. */
 class Refused extends Error {
   constructor(status, problem) {
     super(problem.detail ?? `status ${status}`);
@@ -27,7 +27,7 @@ class Refused extends Error {
   }
 }
 
-/** One call. Any error but Refused means that nobody knows whether it took effect. */
+/** Makes one call. After any error but Refused the outcome is unknown. */
 async function call(method, path, body, timeout = 500) {
   const headers = {};
   if (body !== undefined) headers["content-type"] = "application/json";
@@ -44,12 +44,12 @@ async function call(method, path, body, timeout = 500) {
   try {
     problem = JSON.parse(text);
   } catch {
-    // A proxy in between has its own pages.
+    // A proxy in between may send its own pages.
   }
   throw new Refused(answer.status, problem);
 }
 
-/** Time that goes on while the machine sleeps: the monotonic clock may not, and the wall clock may be set. */
+/** Time that includes suspend: the monotonic clock may not, and the wall clock may be set. */
 class Stopwatch {
   constructor() {
     this.monotonic = performance.now();
@@ -60,10 +60,10 @@ class Stopwatch {
   }
 }
 
-/** This process as a member: from join() until it leaves, or until its tenure is over. */
+/** This process as a member, from its join until its tenure ends. */
 export class Tenure {
   static async join(group, member, ttl = 30_000) {
-    // A whole ttl counts from when the last call that was confirmed was *sent*: the store counts from later.
+    // The ttl runs from the time at which the last confirmed call was *sent*, which is before the store's start of it.
     const sent = new Stopwatch();
     const path = `/v1/groups/${group}`;
     const joined = await call("POST", `${path}/members`, { member, ttl_ms: ttl });
@@ -74,7 +74,7 @@ export class Tenure {
     return tenure;
   }
 
-  /** held: act. uncertain: pause. lost: over, for ever. Asks nobody. */
+  /** held: work. uncertain: pause. lost: stop for good. No network access. */
   verdict() {
     const age = this.confirmed.elapsed();
     if (this.ended || age >= this.ttl) return "lost";
@@ -92,7 +92,7 @@ export class Tenure {
       const sent = new Stopwatch();
       try {
         await call("PUT", `${this.path}/tenures/${this.id}/beat`, undefined, Math.min(500, this.ttl / 6));
-        // An answer that comes after our time is over revives nothing.
+        // A reply that arrives after the ttl does not revive the tenure.
         if (this.verdict() === "lost") return;
         this.confirmed = sent;
         pause = this.ttl / 3;
@@ -101,17 +101,17 @@ export class Tenure {
           this.ended = error.reason;
           return;
         }
-        pause = this.ttl / 12; // Not answered is not refused: try again, sooner.
+        pause = this.ttl / 12; // No reply is not a refusal: retry sooner.
       }
     }
   }
 
-  /** Says that the key is ours. Whoever had it has it no more. */
+  /** Claims the key for this member, also from a previous owner. */
   claim(registry, key) {
     return call("PUT", `${this.path}/registries/${registry}/claims/${key}`, { tenure: this.id });
   }
 
-  /** The fencing token when the lease is ours now, null while somebody else has it. */
+  /** Returns the fencing token if the lease was granted, null while it is held by another member. */
   async acquire(lease) {
     try {
       return (await call("POST", `${this.path}/leases/${lease}/acquire`, { tenure: this.id })).token;
@@ -121,12 +121,12 @@ export class Tenure {
     }
   }
 
-  /** Gives the lease up, after the work has ended. */
+  /** Releases the lease. Stop the work first. */
   release(lease, token) {
     return call("POST", `${this.path}/leases/${lease}/release`, { tenure: this.id, token });
   }
 
-  /** Ends the tenure; whatever it still holds is released. */
+  /** Ends the tenure and releases everything it holds. */
   async leave() {
     this.stop.abort();
     await this.beats;
@@ -157,7 +157,7 @@ async function main([group, member]) {
       try {
         fence = await tenure.acquire("report");
       } catch (error) {
-        // Perhaps it is ours by now: asked again under the same tenure, it says so.
+        // It may have been granted; a repeated acquire under the same tenure returns it.
         if (error instanceof Refused) throw error;
       }
     } else {

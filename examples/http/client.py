@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A member of a group in Python, with nothing but its standard library.
+"""A member of a group in Python, with only the standard library.
 
-It joins, beats in the background, claims a device, asks for a lease, works for as long as that is certainly its own,
-and leaves on TERM or INT. Take the class Tenure into your program; main() is a worker that shows how it is used.
+It joins, sends heartbeats in the background, claims a device, acquires a lease, works while its verdict is held, and
+leaves on TERM or INT. Copy the class Tenure into your program; main() is an example worker.
 
     TENURE_STORE=http://127.0.0.1:7717 python3 client.py GROUP MEMBER
 
-Exit codes: 0 it left, 3 its tenure is over (start it again, and it joins anew), 1 anything else.
+Exit codes: 0 it left, 3 its tenure ended (restart it to join again), 1 any other error.
 """
 
 import json
@@ -25,7 +25,7 @@ TOKEN = os.environ.get("TENURE_TOKEN", "")
 
 
 class Refused(Exception):
-    """An answer of the daemon that says no: `code` is what a program looks at."""
+    """An error response of the daemon. Programs check `code`."""
 
     def __init__(self, status, problem):
         super().__init__(problem.get("detail", f"status {status}"))
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 def call(method, path, body=None, timeout=0.5):
-    """One call. OSError means that nobody knows whether it took effect."""
+    """Makes one call. After an OSError the outcome is unknown."""
     request = urllib.request.Request(URL + path, method=method)
     if body is not None:
         request.data = json.dumps(body).encode()
@@ -55,16 +55,16 @@ def call(method, path, body=None, timeout=0.5):
 
 
 def now():
-    """Seconds on a clock that counts while the machine sleeps; time.monotonic() does not."""
+    """Seconds on a clock that includes suspend, unlike time.monotonic()."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Tenure:
-    """This process as a member: from join() until it leaves, or until its tenure is over."""
+    """This process as a member, from its join until its tenure ends."""
 
     def __init__(self, group, member, ttl=30.0):
         self.group, self.ttl, self.margin = f"/v1/groups/{group}", ttl, ttl / 12
-        # A whole ttl counts from when the last call that was confirmed was *sent*: the store counts from later.
+        # The ttl runs from the time at which the last confirmed call was *sent*, which is before the store's start of it.
         sent = now()
         joined = call("POST", f"{self.group}/members", {"member": member, "ttl_ms": int(ttl * 1000)})
         self.id, self.confirmed, self.ended = joined["tenure"], sent, ""
@@ -73,7 +73,7 @@ class Tenure:
         self.beats.start()
 
     def verdict(self):
-        """held: act. uncertain: pause. lost: over, for ever. Asks nobody."""
+        """held: work. uncertain: pause. lost: stop for good. No network access."""
         age = now() - self.confirmed
         if self.ended or age >= self.ttl:
             return "lost"
@@ -85,7 +85,7 @@ class Tenure:
             sent = now()
             try:
                 call("PUT", f"{self.group}/tenures/{self.id}/beat", timeout=min(0.5, self.ttl / 6))
-                # An answer that comes after our time is over revives nothing.
+                # A reply that arrives after the ttl does not revive the tenure.
                 if self.verdict() == "lost":
                     return
                 self.confirmed, pause = sent, self.ttl / 3
@@ -93,14 +93,14 @@ class Tenure:
                 if getattr(error, "code", "") == "tenure_ended":
                     self.ended = error.reason
                     return
-                pause = self.ttl / 12  # Not answered is not refused: try again, sooner.
+                pause = self.ttl / 12  # No reply is not a refusal: retry sooner.
 
     def claim(self, registry, key):
-        """Says that the key is ours. Whoever had it has it no more."""
+        """Claims the key for this member, also from a previous owner."""
         call("PUT", f"{self.group}/registries/{registry}/claims/{key}", {"tenure": self.id})
 
     def acquire(self, lease):
-        """The fencing token when the lease is ours now, None while somebody else has it."""
+        """Returns the fencing token if the lease was granted, None while it is held by another member."""
         try:
             return call("POST", f"{self.group}/leases/{lease}/acquire", {"tenure": self.id})["token"]
         except Refused as refused:
@@ -109,11 +109,11 @@ class Tenure:
             raise
 
     def release(self, lease, token):
-        """Gives the lease up, after the work has ended."""
+        """Releases the lease. Stop the work first."""
         call("POST", f"{self.group}/leases/{lease}/release", {"tenure": self.id, "token": token})
 
     def leave(self):
-        """Ends the tenure; whatever it still holds is released."""
+        """Ends the tenure and releases everything it holds."""
         self.stop.set()
         self.beats.join()
         self.ended = self.ended or "left"
@@ -142,9 +142,9 @@ def main():
             try:
                 token = tenure.acquire("report")
             except OSError:
-                continue  # Perhaps it is ours by now: asked again under the same tenure, it says so.
+                continue  # It may have been granted; a repeated acquire under the same tenure returns it.
         else:
-            # Give the token to whatever is written to, so that it can refuse whoever comes late.
+            # Pass the token to the storage that is written to, so that it can reject late writers.
             print("work", token, flush=True)
         before = verdict
     if token is not None:

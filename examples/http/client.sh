@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# A member of a group with curl and bash alone.
+# A member of a group, with only curl and bash.
 #
-# It joins, beats in the background, claims a device, asks for a lease, works for as long as that is certainly its own, and
+# It joins, sends heartbeats in the background, claims a device, acquires a lease, works while its verdict is held, and
 # leaves on TERM or INT.
 #
 #   TENURE_STORE=http://127.0.0.1:7717 bash client.sh GROUP MEMBER
 #
-# Exit codes: 0 it left, 3 its tenure is over (start it again, and it joins anew), 1 anything else.
+# Exit codes: 0 it left, 3 its tenure ended (restart it to join again), 1 any other error.
 #
-# A shell is slow and its clock is coarse. For one command that should be known to be alive, `tenure join -- CMD` does all
-# of this better.
+# A shell is slow and its clock is coarse. To run one command as a member, use `tenure join -- CMD` instead.
 set -uo pipefail
 
 [[ -z ${TENURE_URL:-} ]] || echo "TENURE_URL is an old name: use TENURE_STORE" >&2
@@ -19,22 +18,22 @@ ttl=${TENURE_TTL:-30s}
 ttl=$((${ttl%s} * 1000))
 state=$(mktemp -d) || exit 1
 
-# call METHOD PATH [BODY]: prints the body of the answer; fails when there is none, or when it is a refusal.
+# call METHOD PATH [BODY]: prints the body of the response; fails without a response, or if it is an error.
 call() {
     local args=(--silent --show-error --fail-with-body --max-time "${timeout:-0.5}" --request "$1" "$url$2")
-    # A secret in an argument is seen by everyone who can list processes.
+    # Arguments are visible in the list of processes, so the token is not one.
     [[ -n ${TENURE_TOKEN:-} ]] && args+=(--header @<(printf 'Authorization: Bearer %s\n' "$TENURE_TOKEN"))
     [[ -n ${3:-} ]] && args+=(--header 'Content-Type: application/json' --data "$3")
     curl "${args[@]}" 2>>"$state/curl"
 }
 
-# field NAME: the value of a field of the JSON on stdin. Enough for flat answers whose texts are names and numbers.
+# field NAME: the value of a field of the JSON on stdin. Sufficient for flat responses with names and numbers.
 field() { sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p"; }
 
-# Milliseconds on a clock that goes on while the machine sleeps.
+# Milliseconds on a clock that includes suspend.
 now() { local up; read -r up _ </proc/uptime; echo "${up/./}0"; }
 
-# verdict: held (act), uncertain (pause), lost (over, for ever). Asks nobody.
+# verdict: held (work), uncertain (pause), lost (stop for good). No network access.
 verdict() {
     local age=$(($(now) - $(<"$state/confirmed")))
     if [[ -s $state/ended ]] || ((age >= ttl)); then echo lost
@@ -48,7 +47,7 @@ beat() {
     while sleep "$((pause / 1000)).$(printf '%03d' $((pause % 1000)))"; do
         sent=$(now)
         if answer=$(call PUT "/v1/groups/$group/tenures/$tenure/beat"); then
-            # An answer that comes after our time is over revives nothing.
+            # A reply that arrives after the ttl does not revive the tenure.
             [[ $(verdict) == lost ]] && return
             echo "$sent" >"$state/new" && mv "$state/new" "$state/confirmed"
             pause=$((ttl / 3))
@@ -56,14 +55,14 @@ beat() {
             field reason <<<"$answer" >"$state/ended"
             return
         else
-            pause=$((ttl / 12)) # Not answered is not refused: try again, sooner.
+            pause=$((ttl / 12)) # No reply is not a refusal: retry sooner.
         fi
     done
 }
 
 stopped=
 trap 'stopped=1' TERM INT
-# A whole ttl counts from when the last call that was confirmed was *sent*: the store counts from later.
+# The ttl runs from the time at which the last confirmed call was *sent*, which is before the store's start of it.
 now >"$state/confirmed"
 joined=$(call POST "/v1/groups/$group/members" "{\"member\": \"$member\", \"ttl_ms\": $ttl}") || { cat "$state/curl" >&2; exit 1; }
 tenure=$(field tenure <<<"$joined")
@@ -86,10 +85,10 @@ until [[ -n $stopped ]]; do
     uncertain) [[ $before == uncertain ]] || echo paused ;;
     held)
         if [[ -z $token ]]; then
-            # 409 while somebody else has it. Without an answer it is perhaps ours: asked again, it says so.
+            # 409 while it is held by another member. Without a reply it may be granted: a repeated acquire returns it.
             token=$(call POST "/v1/groups/$group/leases/report/acquire" "{\"tenure\": \"$tenure\"}" | field token)
         else
-            # Give the token to whatever is written to, so that it can refuse whoever comes late.
+            # Pass the token to the storage that is written to, so that it can reject late writers.
             echo "work $token"
         fi
         ;;

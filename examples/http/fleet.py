@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """A node of a fleet in Python: it polls the targets whose leases it holds, and no other target.
 
-It needs client.py beside it, which beats and knows whether a lease is still certainly ours. Put your own work in place of
-poll(); docs/guides/polling-fleet-http.md explains the rest.
+It needs client.py beside it, which sends the heartbeats and returns the verdict. Replace poll() by your own work;
+docs/guides/polling-fleet-http.md explains the rest.
 
     TENURE_STORE=http://127.0.0.1:7717 python3 fleet.py GROUP MEMBER
 
-Exit codes: 0 it left, 3 its tenure is over (start it again, and it joins anew), 1 anything else.
+Exit codes: 0 it left, 3 its tenure ended (restart it to join again), 1 any other error.
 """
 
 import os
@@ -17,27 +17,27 @@ from urllib.parse import quote
 
 from client import Refused, Tenure, call
 
-EVERY = 1.0  # Seconds between two polls of a target, and between two looks at the targets.
-PATIENCE = 5  # For so many looks in a row another node may not come for what prefers it, before this one acts.
+EVERY = 1.0  # Seconds between two polls of a target, and between two reads of the targets.
+PATIENCE = 5  # Reads for which a preferred node may fail to take its target before this node acts.
 
 
 class Fleet:
-    """What this node works on: one thread for each lease that it holds."""
+    """The work of this node: one thread per held lease."""
 
     def __init__(self, tenure, poll):
         self.tenure, self.poll, self.member = tenure, poll, tenure.id.split("@")[0]
-        self.held = {}  # target: (token, the event that ends its thread, the thread)
-        self.astray = {}  # target: for how many looks in a row it has been free or held here, and preferred elsewhere
+        self.held = {}  # target: (token, the event that stops its thread, the thread)
+        self.astray = {}  # target: consecutive reads in which it was free or held here, and preferred elsewhere
 
     def look(self):
-        """Gives up what others should have, and asks for what this node should have. All targets, or an error."""
+        """Releases targets of other nodes and acquires those of this node. Reads all targets or fails."""
         targets, after = {}, ""
         while after is not None:
             page = call("GET", f"{self.tenure.group}/targets?limit=1000&after={quote(after)}")
             targets.update((target["target"], target) for target in page["targets"])
             after = page.get("next")
         for name, (_, stop, thread) in list(self.held.items()):
-            is_over = stop.is_set() or not thread.is_alive()  # Told to end before, or poll() has failed.
+            is_over = stop.is_set() or not thread.is_alive()  # Stopped before, or poll() has failed.
             if is_over or name not in targets or targets[name]["paused"]:
                 self.give_up(name)
         wanted = [name for name, target in targets.items() if self.judge(name, target)]
@@ -48,16 +48,16 @@ class Fleet:
                     self.begin(answer["lease"], answer["token"])
 
     def judge(self, name, target):
-        """Whether to ask for this target. Who works on it is decided by its lease alone; `preferred` only says who asks."""
+        """Whether to acquire this target. Only the lease decides which node works; `preferred` decides which node tries."""
         preferred, mine = target.get("preferred"), target.get("tenure") == self.tenure.id
-        # Ours, but not held here: the answer to an acquire was lost.
+        # Held by this tenure, but not in self.held: the reply to an acquire was lost.
         is_free = not target["paused"] and (mine or not target.get("alive"))
         is_astray = preferred != self.member and (is_free or name in self.held)
         self.astray[name] = self.astray.get(name, 0) + 1 if is_astray else 0
         is_late = self.astray[name] > PATIENCE
         if name in self.held:
             if not mine or self.held[name][0] != target["token"]:
-                self.give_up(name)  # An operator or a loss of data took it from us.
+                self.give_up(name)  # An operator or a loss of data took the lease.
             elif preferred and is_late:
                 self.give_up(name, preferred)
             return False
@@ -71,12 +71,12 @@ class Fleet:
 
     def work(self, name, token, stop):
         while not stop.is_set():
-            if self.tenure.verdict() == "held":  # Before each poll. Asks nobody.
+            if self.tenure.verdict() == "held":  # Before each poll. No network access.
                 self.poll(name, token)
             stop.wait(EVERY)
 
     def give_up(self, name, to=None):
-        """Work first, then the lease. Work that does not end keeps its lease until it does."""
+        """Stops the work, then releases the lease. Work that does not stop keeps its lease until it does."""
         token, stop, thread = self.held[name]
         stop.set()
         self.astray[name] = 0
@@ -88,11 +88,11 @@ class Fleet:
             except Refused as refused:
                 if refused.code != "not_holder":
                     raise
-            # Only now: one that was not answered may take effect later, so nothing is begun under its token again.
+            # Only after the reply: an unanswered release may take effect later, so its token is not used again.
             del self.held[name]
 
     def drain(self):
-        """Tells the others that this node is on its way out, ends its work, and gives its leases up."""
+        """Marks this node as draining, stops its work, and releases its leases."""
         self.tenure.claim("fleet.draining", self.member)
         for _, stop, _ in self.held.values():
             stop.set()
@@ -107,7 +107,7 @@ def main():
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stop.set())
     tenure = Tenure(group, member, ttl=float(os.environ.get("TENURE_TTL", "30s").removesuffix("s")))
-    # Give the token to whatever is written to, so that it can refuse whoever comes late.
+    # Pass the token to the storage that is written to, so that it can reject late writers.
     fleet = Fleet(tenure, lambda target, token: print("poll", target, token, flush=True))
     while not stop.wait(EVERY):
         if tenure.verdict() == "lost":
@@ -116,7 +116,7 @@ def main():
         try:
             fleet.look()
         except (OSError, Refused) as error:
-            print("not looked:", error, flush=True)  # What is held is worked on for as long as it is certainly ours.
+            print("not looked:", error, flush=True)  # Work on held leases continues while the verdict is held.
     fleet.drain()
     tenure.leave()
     print("left", flush=True)

@@ -1,8 +1,8 @@
-//! Installing Debian packages, also from a suite that the machine doesn't list yet.
+//! Installs Debian packages, also from a suite that the machine does not list yet.
 //!
-//! A suite is added by copying the machine's own entry for its Debian mirror under another suite's name, so whichever
-//! mirror and signature the machine trusts is used. A package that the machine's suites already have is taken from
-//! there, so newer systems get no extra suite.
+//! A suite is added as a copy of the machine's own entry for its Debian mirror with another suite's name, so that the
+//! machine's mirror and its trusted signature are used. A package that the machine's suites have is taken from there,
+//! so newer systems get no extra suite.
 
 mod sources;
 
@@ -15,18 +15,18 @@ use anyhow::{Context, Result, ensure};
 
 use crate::run::{must, output};
 
-/// Where a package comes from when the machine's suites don't have it.
+/// The origin of a package that the machine's suites lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// From nowhere else.
+    /// None.
     Own,
-    /// From the backports to this release.
+    /// The backports of this release.
     Backports,
-    /// From another release of Debian, with a low priority: nothing else may come from it.
+    /// Another release of Debian, with a low priority, so that no other package comes from it.
     Debian(&'static str),
 }
 
-/// What is to be written and installed.
+/// The files to write and the packages to install.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     files: Vec<(PathBuf, String)>,
@@ -44,9 +44,9 @@ pub(crate) fn install(packages: &[(&str, Origin)]) -> Result<()> {
     if !plan.files.is_empty() {
         update();
     }
-    // One package that nobody has would keep apt from installing the others.
+    // A package without a source would keep apt from installing the others.
     let (there, nowhere): (Vec<_>, Vec<_>) = plan.packages.iter().partition(|package| has_candidate(package));
-    ensure!(!there.is_empty(), "no source of this machine has {nowhere:?}");
+    ensure!(!there.is_empty(), "no package source of this machine has {nowhere:?}");
     println!("installing {there:?}");
     let _quiet = NoServices::begin()?;
     let mut install = apt_get();
@@ -56,7 +56,8 @@ pub(crate) fn install(packages: &[(&str, Origin)]) -> Result<()> {
     must(&mut install)
 }
 
-/// A source that fails is no reason to stop: the packages may come from another, and if not, the installation says so.
+/// Updates the lists. A failing source is not fatal: another may have the packages, and otherwise the installation
+/// fails.
 fn update() {
     if let Err(error) = must(apt_get().arg("update")) {
         eprintln!("warning: {error:#}");
@@ -65,7 +66,7 @@ fn update() {
 
 fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
-    // Somebody else may be installing something: wait for them. A mirror may be busy: ask it again.
+    // Waits for another running apt, and retries a busy mirror.
     for option in ["DPkg::Lock::Timeout=300", "Acquire::Retries=5", "Dpkg::Use-Pty=0"] {
         command.args(["-o", option]);
     }
@@ -75,7 +76,7 @@ fn apt_get() -> Command {
 }
 
 impl Plan {
-    /// What it takes on this machine, by what apt knows now.
+    /// The plan for this machine, from apt's current lists.
     pub(crate) fn of_this_machine(packages: &[(&str, Origin)]) -> Plan {
         let os = fs::read_to_string("/etc/os-release").unwrap_or_default();
         let own = sources::of_machine(Path::new("/etc/apt"));
@@ -116,7 +117,7 @@ impl Plan {
         }
     }
 
-    /// The plan for a person to carry out.
+    /// The plan as shell commands.
     pub(crate) fn as_commands(&self) -> String {
         let write = |(path, text): &(PathBuf, String)| format!("sudo tee {} <<'END'\n{text}END\n", path.display());
         let files: String = self.files.iter().map(write).collect();
@@ -139,7 +140,7 @@ fn os_field<'a>(os: &'a str, name: &str) -> Option<&'a str> {
     Some(value.trim_matches('"'))
 }
 
-/// While it lives, packages don't start their services. A policy that is there already is left as it is.
+/// While it exists, packages do not start their services. An existing policy is kept.
 struct NoServices {
     ours: bool,
 }
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_has_comes_from_there() {
+    fn packages_of_the_machines_suites_come_from_there() {
         let plan = Plan::new(WANTED, OS, &own(), |_| true);
         assert_eq!(plan.files, []);
         assert_eq!(plan.packages, ["redis-server", "valkey-server", "consul"]);

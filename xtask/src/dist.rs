@@ -1,4 +1,4 @@
-//! The binary to hand out: optimized as a whole, without symbols, and its symbols in a file beside it.
+//! The release binary: optimized as a whole, without symbols, and its symbols in a separate file.
 
 use std::fs;
 use std::path::Path;
@@ -27,15 +27,15 @@ pub(crate) fn dist() -> Result<bool> {
     split(&built, &binary, &symbols)?;
     for file in [&binary, &symbols] {
         let size = fs::metadata(file)
-            .with_context(|| format!("look at {}", file.display()))?
+            .with_context(|| format!("read {}", file.display()))?
             .len();
         println!("{} {:.1} MB", file.display(), size as f64 / 1e6);
     }
     Ok(true)
 }
 
-/// Copies a program without its symbols. They go into a file that the program names: while it lies beside the program,
-/// backtraces have functions and lines.
+/// Copies a program without its symbols. They go into a file that the program names: while that file is next to the
+/// program, backtraces contain functions and lines.
 fn split(built: &Path, binary: &Path, symbols: &Path) -> Result<()> {
     let objcopy = || std::process::Command::new("objcopy");
     run::must(objcopy().arg("--only-keep-debug").arg(built).arg(symbols))?;

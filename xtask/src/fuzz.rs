@@ -1,7 +1,7 @@
-//! The fuzzer of the whole HTTP surface: schemathesis, driven by the daemon's own OpenAPI document.
+//! Fuzzes the whole HTTP surface with schemathesis, from the daemon's own OpenAPI document.
 //!
-//! It is asked for by hand (`cargo xtask fuzz`), takes minutes, and is no part of the tests. Two rounds: against a daemon
-//! that asks nobody, and against one that asks for tokens, with one that may do everything.
+//! It runs on demand (`cargo xtask fuzz`), takes minutes, and is not part of the tests. Two rounds: a daemon without
+//! authentication, and one with a token of full access.
 
 use std::env;
 use std::fs;
@@ -13,18 +13,18 @@ use anyhow::{Context, Result, ensure};
 
 use crate::run::{cargo, find, must, root};
 
-/// What no answer may do: fail, hang, or be something that the document does not describe.
+/// The checks of a response: it must not be an error, and must match the document.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,\
                       response_schema_conformance,unsupported_method,allow_header_conformance";
-/// No answer may take longer, in seconds; the longest poll that may be asked for takes less.
+/// The time-out of a response in seconds; longer than the longest poll.
 const HANG: &str = "40";
-/// How long one round goes on, in seconds.
+/// The duration of one round in seconds.
 const ROUND: &str = "240";
 
-/// Fuzzes, or says loudly that it cannot.
+/// Runs the fuzzer, or prints why it cannot.
 ///
 /// # Errors
-/// When the daemon cannot be built or started.
+/// If the daemon cannot be built or started.
 pub(crate) fn fuzz(args: &[String]) -> Result<bool> {
     let Some(fuzzer) = fuzzer() else {
         eprintln!(
@@ -49,9 +49,9 @@ fn fuzzer() -> Option<PathBuf> {
 }
 
 fn rounds(fuzzer: &Path, tenure: &Path, dir: &Path, args: &[String]) -> Result<bool> {
-    eprintln!("fuzz: a daemon that asks nobody");
+    eprintln!("fuzz: a daemon without authentication");
     let open = round(fuzzer, tenure, dir, &[], None, args)?;
-    eprintln!("fuzz: a daemon that asks for tokens");
+    eprintln!("fuzz: a daemon with authentication");
     let file = dir.join("tokens.toml");
     let mut new = Command::new(tenure);
     new.args(["token", "new", "--name", "fuzz", "--scope", "read,beat,write,operate"]);
@@ -63,7 +63,7 @@ fn rounds(fuzzer: &Path, tenure: &Path, dir: &Path, args: &[String]) -> Result<b
     Ok(open && guarded)
 }
 
-/// Starts a daemon, fuzzes it, and looks whether it is still well.
+/// Starts a daemon, fuzzes it, and checks that it still runs.
 fn round(
     fuzzer: &Path,
     tenure: &Path,
@@ -76,7 +76,7 @@ fn round(
     let mut command = Command::new(fuzzer);
     command.args(["run", &format!("{}/openapi.json", daemon.url), "--checks", CHECKS]);
     if let Some(token) = token {
-        // On a machine of one's own, for a daemon that is gone in minutes.
+        // Open access is safe here: the daemon listens on loopback for some minutes.
         command.args(["--checks", &format!("{CHECKS},ignored_auth")]);
         command.args(["--header", &format!("Authorization: Bearer {token}")]);
     }
@@ -96,11 +96,11 @@ fn round(
         "--continue-on-failure",
     ]);
     let found_nothing = command.args(args).current_dir(dir).status()?.success();
-    ensure!(daemon.runs()?, "the daemon went down under the fuzzer");
+    ensure!(daemon.runs()?, "the daemon ended during the fuzzing");
     Ok(found_nothing)
 }
 
-/// A daemon that goes down with its handle.
+/// A daemon that is killed with its handle.
 struct Daemon {
     child: Child,
     url: String,

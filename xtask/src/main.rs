@@ -1,13 +1,14 @@
-//! The project's own chores: `cargo xtask test`, `bench`, `dist`, `fuzz`, `tidy`.
+//! The tasks of the project: `cargo xtask test`, `bench`, `dist`, `fuzz`, `tidy`.
 //!
-//! Small on purpose (it is built before anything else) and free of the other crates: it must run while they don't
+//! It is built before every other crate, so it is small, and it depends on none of them, so it runs while they do not
 //! compile.
-#![allow(clippy::disallowed_methods, reason = "chores run on real machines, in real time")]
+#![allow(clippy::disallowed_methods, reason = "tasks run in real time")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is its result")]
 
 mod apt;
 mod dist;
 mod fuzz;
+mod npm;
 mod run;
 mod servers;
 mod suite;
@@ -18,24 +19,24 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 const USAGE: &str = "\
-Usage: cargo xtask <chore>
+Usage: cargo xtask <task>
 
-  test [-- ARGS]    install the missing test servers, then run all tests; ARGS go to the test runner
-  test --quick      units, the model, and conformance on memory and SQLite: the inner loop
-  bench [NAME...]   install the missing peers, then run the benchmarks (all, or those named)
-  dist              build the binary to hand out, and its symbols as a file beside it
-  fuzz [-- ARGS]    fuzz the HTTP surface of a daemon with schemathesis, if there is one; ARGS go to it
+  test [-- ARGS]    install missing test servers and run all tests; ARGS are passed to the test runner
+  test --quick      unit tests, the model, and conformance on memory and SQLite
+  bench [NAME...]   install the servers to compare with and run all benchmarks, or those named
+  dist              build the release binary, with its symbols in a separate file
+  fuzz [-- ARGS]    fuzz the HTTP API with schemathesis, if installed; ARGS are passed to it
   tidy              check the house rules
 
-Environment: TENURE_NO_INSTALL=1 installs nothing, CI=true fails where something is missing.";
+Environment: TENURE_NO_INSTALL=1 installs nothing; CI=true fails if a program is missing.";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let (chore, rest) = args
+    let (task, rest) = args
         .split_first()
-        .map_or(("", &[][..]), |(chore, rest)| (chore.as_str(), rest));
+        .map_or(("", &[][..]), |(task, rest)| (task.as_str(), rest));
     let rest = rest.strip_prefix(&["--".to_owned()]).unwrap_or(rest);
-    let done = match chore {
+    let done = match task {
         "test" => suite::test(rest),
         "bench" => bench(rest),
         "dist" => dist::dist(),

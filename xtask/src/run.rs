@@ -1,4 +1,4 @@
-//! Running other programs.
+//! Runs other programs.
 
 use std::env;
 use std::fs;
@@ -7,17 +7,17 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// The workspace's root.
+/// The root of the workspace.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// The cargo that runs us, in the workspace's root.
+/// The cargo that runs this program, in the root of the workspace.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(root());
-    // What cargo says to us about our package is an input of some build scripts (ring's): with it, much would be built
-    // again, here and by the next command that a person types.
+    // Cargo's variables about this package are inputs of some build scripts (ring's). Inherited, they would cause a
+    // rebuild here and again in the user's next command.
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_"]
@@ -30,7 +30,7 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
-/// Where a program is, among the places of `PATH`, of system daemons, and of Debian's versions of Postgres.
+/// The path of a program, from `PATH`, the folders of system daemons, and Debian's folders of Postgres.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let sbin = ["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from);
@@ -42,7 +42,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// What a program prints, or nothing when it can't be run or fails.
+/// The output of a program, or nothing if it cannot run or fails.
 pub(crate) fn output(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).stderr(Stdio::null()).output().ok()?;
     output
@@ -51,7 +51,7 @@ pub(crate) fn output(program: &str, args: &[&str]) -> Option<String> {
         .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a program to its success.
+/// Runs a program, and fails if it does.
 pub(crate) fn must(command: &mut Command) -> Result<()> {
     let shown = format!("{command:?}");
     let status = command.status().with_context(|| format!("run {shown}"))?;
@@ -59,7 +59,7 @@ pub(crate) fn must(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Whether an environment variable is switched on.
+/// Whether an environment variable is set to a true value.
 pub(crate) fn is_set(name: &str) -> bool {
     env::var(name).is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
 }

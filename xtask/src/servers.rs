@@ -1,4 +1,4 @@
-//! The servers that tests and benchmarks run against, and how they get onto this machine.
+//! The servers that tests and benchmarks need, and their installation.
 
 use std::fmt::Write;
 
@@ -7,14 +7,14 @@ use anyhow::{Result, bail};
 use crate::apt::{self, Origin, Plan};
 use crate::run::{find, is_set, output};
 
-/// What a server is needed for.
+/// The purpose of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     Test,
     Bench,
 }
 
-/// A server, its Debian package, where that comes from when the machine's own suites don't have it, and what for.
+/// A server, its Debian package, the origin of the package if the machine's suites lack it, and its purposes.
 #[derive(Debug)]
 pub(crate) struct Server {
     program: &'static str,
@@ -32,23 +32,25 @@ const SERVERS: &[Server] = &[
     Server { program: "valkey-server",   package: "valkey-server", origin: Origin::Backports,          needs: BOTH },
     Server { program: "redis-server",    package: "redis-server",  origin: Origin::Own,                needs: BOTH },
     Server { program: "postgres",        package: "postgresql",    origin: Origin::Own,                needs: TEST },
-    // Checks the alert rules; the server itself is never started.
+    // Checks the alert rules; its server is never started.
     Server { program: "promtool",        package: "prometheus",    origin: Origin::Own,                needs: TEST },
     Server { program: "pgbouncer",       package: "pgbouncer",     origin: Origin::Own,                needs: TEST },
-    // Shows the dashboard to its tests.
+    // Runs the tests of the dashboard.
     Server { program: "chromium",        package: "chromium",      origin: Origin::Own,                needs: TEST },
-    // Languages of the clients in examples/http.
+    // The languages of the clients in examples/http.
     Server { program: "python3",         package: "python3",       origin: Origin::Own,                needs: TEST },
     Server { program: "node",            package: "nodejs",        origin: Origin::Own,                needs: TEST },
+    // Installs the tools that check the description of the API.
+    Server { program: "npm",             package: "npm",           origin: Origin::Own,                needs: TEST },
     Server { program: "go",              package: "golang-go",     origin: Origin::Own,                needs: TEST },
     Server { program: "redis-benchmark", package: "redis-tools",   origin: Origin::Own,                needs: BENCH },
     Server { program: "etcd",            package: "etcd-server",   origin: Origin::Own,                needs: BENCH },
-    // No Debian since has it. The supervisor's catalog.
+    // Not in later releases of Debian. The catalog of the supervisor.
     Server { program: "consul",          package: "consul",        origin: Origin::Debian("bullseye"), needs: BOTH },
 ];
 
-/// Installs what is missing, where that is possible and allowed; otherwise says how to, and fails if this is CI.
-/// Returns the programs that are still missing.
+/// Installs the missing programs if possible and allowed; otherwise prints how to, and fails in CI. Returns the
+/// programs that are still missing.
 pub(crate) fn ensure(need: Need) -> Result<Vec<&'static str>> {
     let wanted = missing(need);
     if wanted.is_empty() {
@@ -58,7 +60,7 @@ pub(crate) fn ensure(need: Need) -> Result<Vec<&'static str>> {
     let refusal = match reason_not_to_install() {
         Some(reason) => reason.to_owned(),
         None => match apt::install(&packages) {
-            Ok(()) => "no source of this machine has them".to_owned(),
+            Ok(()) => "no package source of this machine has them".to_owned(),
             Err(error) => format!("{error:#}"),
         },
     };
@@ -70,7 +72,7 @@ pub(crate) fn ensure(need: Need) -> Result<Vec<&'static str>> {
     if is_set("CI") {
         bail!("{advice}");
     }
-    eprintln!("warning: {advice}\nGoing on; what needs them is skipped.\n");
+    eprintln!("warning: {advice}\nContinuing; tests that need them are skipped.\n");
     Ok(programs)
 }
 
@@ -85,7 +87,7 @@ fn reason_not_to_install() -> Option<&'static str> {
     } else if find("apt-get").is_none() {
         Some("this machine has no apt-get")
     } else if output("id", &["-u"]).is_none_or(|id| id.trim() != "0") {
-        Some("that takes root")
+        Some("this needs root")
     } else {
         None
     }
@@ -98,7 +100,7 @@ fn advice(programs: &[&str], refusal: &str, packages: &[(&str, Origin)]) -> Stri
         return text;
     }
     let plan = Plan::of_this_machine(packages);
-    // Writing to a string can't fail.
+    // Writing to a string cannot fail.
     let _ = write!(text, " To install them:\n\n{}", plan.as_commands());
     text
 }
@@ -108,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_need_no_benchmark_peers() {
+    fn tests_do_not_need_benchmark_peers() {
         let programs = |need| {
             SERVERS
                 .iter()
@@ -126,6 +128,7 @@ mod tests {
                 "chromium",
                 "python3",
                 "node",
+                "npm",
                 "go",
                 "consul"
             ]
@@ -135,8 +138,8 @@ mod tests {
 
     #[test]
     fn the_advice_names_the_programs_the_reason_and_the_packages() {
-        let text = advice(&["redis-server"], "that takes root", &[("redis-server", Origin::Own)]);
-        assert!(text.contains("not installed: redis-server (that takes root)"), "{text}");
+        let text = advice(&["redis-server"], "this needs root", &[("redis-server", Origin::Own)]);
+        assert!(text.contains("not installed: redis-server (this needs root)"), "{text}");
         assert!(find("apt-get").is_none() || text.contains("apt-get install"), "{text}");
     }
 }

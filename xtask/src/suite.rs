@@ -1,14 +1,15 @@
-//! The whole test suite, with a closing line that says what ran.
+//! Runs the whole test suite and prints a summary.
 
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::npm;
 use crate::run::{cargo, output};
 use crate::servers::{self, Need};
 
-/// How many tests did what.
+/// The numbers of tests by result.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     passed: u64,
@@ -16,20 +17,21 @@ struct Tally {
     skipped: u64,
 }
 
-/// How many tests a core runs at a time: most of them wait, and those that do not have a limit of their own (the group
-/// `work` in `.config/nextest.toml`).
+/// Concurrent tests per core: most tests wait. Those that compute have their own limit (the group `work` in
+/// `.config/nextest.toml`).
 const TESTS_PER_CORE: usize = 4;
 
-/// Runs all tests, or those that `args` ask for: `--quick`, and what else the test runner takes. Whether all passed.
+/// Runs all tests, or those selected by `args`: `--quick`, and arguments of the test runner. Returns whether all
+/// passed.
 pub(crate) fn test(args: &[String]) -> Result<bool> {
     let quick = args.iter().any(|arg| arg == "--quick");
     let args: Vec<&String> = args.iter().filter(|arg| *arg != "--quick").collect();
-    // What is quick needs no servers.
-    let missing = if quick {
-        Vec::new()
-    } else {
-        servers::ensure(Need::Test)?
-    };
+    // The quick tests need no servers.
+    let mut missing = Vec::new();
+    if !quick {
+        missing = servers::ensure(Need::Test)?;
+        missing.extend(npm::ensure()?);
+    }
     let mut tally = Tally::default();
     let mut passed = if output("cargo", &["nextest", "--version"]).is_some() {
         follow(
@@ -41,10 +43,10 @@ pub(crate) fn test(args: &[String]) -> Result<bool> {
             &mut tally,
         )?
     } else {
-        println!("cargo-nextest is not installed, cargo's own test runner does the work");
+        println!("cargo-nextest is not installed; using cargo's own test runner");
         ensure!(
             !quick,
-            "--quick takes cargo-nextest: cargo install --locked cargo-nextest"
+            "--quick needs cargo-nextest: cargo install --locked cargo-nextest"
         );
         follow(
             cargo(&["test", "--locked", "--no-fail-fast", "--all-targets"])
@@ -57,10 +59,10 @@ pub(crate) fn test(args: &[String]) -> Result<bool> {
         let documented = cargo_test_doc();
         passed &= follow(&mut { documented }, &mut tally)?;
     } else {
-        println!("the examples in the documentation were left out, as some tests were asked for");
+        println!("skipped the examples in the documentation, because tests were selected");
     }
     for program in &missing {
-        println!("NOT TESTED: what needs {program}, which is not installed");
+        println!("NOT TESTED: tests that need {program}, which is not installed");
     }
     println!(
         "\ntests: {} passed, {} failed, {} skipped",
@@ -77,7 +79,7 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
 }
 
-/// Everything, unless the arguments name packages.
+/// The whole workspace, unless the arguments name packages.
 fn scope(args: &[&String]) -> &'static [&'static str] {
     let names_packages = |arg: &&String| arg.starts_with("-p") || arg.starts_with("--package");
     if args.iter().any(names_packages) {
@@ -87,7 +89,7 @@ fn scope(args: &[&String]) -> &'static [&'static str] {
     }
 }
 
-/// Runs a test runner, shows what it prints, and counts.
+/// Runs a test runner, forwards its output, and counts the results.
 fn follow(command: &mut Command, tally: &mut Tally) -> Result<bool> {
     if std::io::stderr().is_terminal() {
         command.env("CARGO_TERM_COLOR", "always");
@@ -116,7 +118,7 @@ fn copy(from: impl Read, mut to: impl Write, tally: &mut Tally) {
     let mut lines = BufReader::new(from);
     let mut line = Vec::new();
     while matches!(lines.read_until(b'\n', &mut line), Ok(1..)) {
-        // Nobody may be reading; the tests run on all the same.
+        // The reader may have gone; the tests run anyway.
         let _ = to.write_all(&line);
         tally.read(&String::from_utf8_lossy(&line));
         line.clear();
@@ -124,8 +126,8 @@ fn copy(from: impl Read, mut to: impl Write, tally: &mut Tally) {
 }
 
 impl Tally {
-    /// Reads the summary of either runner: `Summary [1.2s] 42 tests run: 41 passed, 1 failed, 0 skipped` or
-    /// `test result: ok. 3 passed; 0 failed; 1 ignored; …`. The output of a failed test, with a result of its own, is indented.
+    /// Parses the summary of either runner: `Summary [1.2s] 42 tests run: 41 passed, 1 failed, 0 skipped` or `test
+    /// result: ok. 3 passed; 0 failed; 1 ignored; …`. A result in the output of a failed test is indented.
     fn read(&mut self, line: &str) {
         let plain = without_colours(line);
         if !plain.trim_start().starts_with("Summary [") && !plain.starts_with("test result:") {
@@ -164,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_what_either_runner_says() {
+    fn counts_the_results_of_either_runner() {
         let mut tally = Tally::default();
         tally.read("     Summary [   2.157s] 42 tests run: 40 passed (1 slow), 2 failed, 7 skipped\n");
         tally.read("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.14s\n");

@@ -1,8 +1,8 @@
-//! The house rules as tests: each rule is a function over the tree, and a finding says where, which rule and how to
-//! put it right.
+//! The house rules as checks: each rule is a function over the tree, and a finding names the place, the rule and the fix.
 
 mod borders;
 mod code;
+mod english;
 mod layout;
 mod links;
 mod size;
@@ -22,8 +22,10 @@ type Rule = fn(&Tree) -> Vec<Finding>;
 const RULES: &[Rule] = &[
     size::files,
     size::functions,
+    size::names,
     words::unfinished,
     words::machine_paths,
+    english::words,
     layout::descriptions,
     layout::module_docs,
     layout::licences,
@@ -39,7 +41,7 @@ const RULES: &[Rule] = &[
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     files: Vec<File>,
-    /// Everything that is there, folders included: what a link may point at.
+    /// All paths, folders included: the possible targets of a link.
     paths: Vec<String>,
 }
 
@@ -49,7 +51,7 @@ pub(crate) struct File {
     text: String,
 }
 
-/// What a rule has found. Only a note if it is no reason to fail.
+/// A finding of a rule. A note does not fail the check.
 #[derive(Debug)]
 pub(crate) struct Finding {
     path: String,
@@ -93,11 +95,11 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks all rules; whether the house is in order.
+/// Checks all rules. Returns whether there is no error.
 pub(crate) fn check() -> Result<bool> {
     let tree = Tree::read(run::root())?;
     let mut findings: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
-    // The errors come last, where they are seen.
+    // Errors come last, at the end of the output.
     findings.sort_by(|a, b| (!a.is_note, &a.path, a.line).cmp(&(!b.is_note, &b.path, b.line)));
     for finding in &findings {
         println!("{finding}");
@@ -146,7 +148,7 @@ impl Tree {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// The Rust files of all crates and of the chores.
+    /// All Rust files.
     fn rust(&self) -> impl Iterator<Item = &File> {
         self.files.iter().filter(|file| file.path.ends_with(".rs"))
     }
@@ -158,12 +160,12 @@ impl Tree {
 }
 
 impl File {
-    /// Whether all of it is test code.
+    /// Whether the whole file is test code.
     fn is_test(&self) -> bool {
         self.path.contains("/tests/") || self.path.ends_with("/tests.rs") || self.path.contains("/benches/")
     }
 
-    /// The lines that are shipped: none of a test file's, and of the others those before the tests at their end.
+    /// The number of production lines: 0 for a test file, otherwise the lines before the tests at the end.
     fn production_lines(&self) -> usize {
         if self.is_test() {
             return 0;
@@ -177,7 +179,7 @@ impl File {
     }
 }
 
-/// A tree of its files' paths and texts, for the rules' own tests.
+/// A tree of files by path and text, for the tests of the rules.
 #[cfg(test)]
 fn tree(files: &[(&str, &str)]) -> Tree {
     let file = |(path, text): &(&str, &str)| File {
@@ -190,7 +192,7 @@ fn tree(files: &[(&str, &str)]) -> Tree {
     }
 }
 
-/// What a rule finds, as `path:line`, in the form the rules' own tests compare.
+/// Findings as `path:line`, for the tests of the rules.
 #[cfg(test)]
 fn places(findings: &[Finding]) -> Vec<String> {
     findings
@@ -204,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_says_where_what_and_how() {
+    fn a_finding_names_the_place_the_rule_and_the_fix() {
         let finding = Finding::at("a/b.rs", 7, "file size", "split it");
         assert_eq!(finding.to_string(), "a/b.rs:7: error: file size: split it");
         assert_eq!(finding.noted().to_string(), "a/b.rs:7: note: file size: split it");

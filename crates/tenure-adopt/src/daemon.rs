@@ -1,4 +1,4 @@
-//! What the daemons of the adoptions share: how one ends, how often a pass begins, and metrics.
+//! Shared parts of the adoption daemons: their end, their interval, and metrics.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use tokio::net::TcpListener;
 
 use crate::scrape;
 
-/// How often the recorder is tidied.
+/// How often the recorder's upkeep runs.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// Why a pass ended before its end.
+/// Why a pass ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Early {
-    /// Its process was asked to stop.
+pub enum EarlyEnd {
+    /// The process was asked to stop.
     Interrupted,
-    /// The store, or its own work, failed it.
+    /// The store or the pass itself failed.
     Failed,
 }
 
-impl Early {
-    /// One word, for logs and for JSON.
+impl EarlyEnd {
+    /// One word, for logs and JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -38,43 +38,43 @@ impl Early {
 
 /// How a daemon ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// It was asked to.
+pub enum DaemonEnd {
+    /// It was asked to stop.
     Stopped,
-    /// One of its loops panicked again and again.
+    /// One of its loops panicked repeatedly.
     Broken,
 }
 
-/// Waits until a daemon is asked to stop, or one of its loops is beyond help.
-pub(crate) async fn until_over(stop: impl Future<Output = ()>, loops: &Loops) -> Ended {
+/// Waits until the daemon is asked to stop, or one of its loops panics repeatedly.
+pub(crate) async fn wait_for_end(stop: impl Future<Output = ()>, loops: &Loops) -> DaemonEnd {
     tokio::select! {
-        () = stop => Ended::Stopped,
+        () = stop => DaemonEnd::Stopped,
         name = loops.escalated() => {
-            tracing::error!(sweep = name, "a loop panics again and again; stopping, to be started afresh");
-            Ended::Broken
+            tracing::error!(sweep = name, "a loop panics repeatedly; stopping for a restart");
+            DaemonEnd::Broken
         }
     }
 }
 
-/// The metrics of this process, and where they are served.
+/// The metrics recorder of this process and the listener that serves it.
 pub(crate) struct Metrics {
     listener: TcpListener,
     handle: PrometheusHandle,
 }
 
 impl Metrics {
-    /// Installs the recorder, if there is a listener. Metrics that are made from then on are in it.
+    /// Installs the recorder, if there is a listener. It records every metric created afterwards.
     pub(crate) fn install(
         listener: Option<TcpListener>,
         install: fn() -> Option<PrometheusHandle>,
     ) -> Result<Option<Self>> {
         let Some(listener) = listener else { return Ok(None) };
-        let refused = || Error::new(ErrorKind::Misconfigured, "a recorder of metrics is installed already");
+        let refused = || Error::new(ErrorKind::Misconfigured, "a metrics recorder is installed already");
         let handle = install().ok_or_else(refused)?;
         Ok(Some(Self { listener, handle }))
     }
 
-    /// Serves them. Who connected before is answered now: with all that was made until now.
+    /// Starts to serve the metrics, also to connections that were accepted earlier.
     pub(crate) fn serve(self, loops: &Loops, clock: &Arc<dyn Clock>) -> Result<()> {
         let upkeep = self.handle.clone();
         loops.start(LoopSettings::new("metrics_upkeep", UPKEEP), move || {
@@ -95,8 +95,8 @@ impl LoopBody for Upkeep {
     }
 }
 
-/// How long from the beginning of one pass to that of the next: never longer than the interval, which is a promise, and
-/// not the same in all processes.
+/// The time from the start of one pass to the next: at most the interval, with jitter so that processes do not run in
+/// step.
 pub(crate) fn at_most(clock: &dyn Clock, interval: Duration) -> Duration {
     jitter(clock, interval.mul_f64(0.95), 5)
 }

@@ -1,7 +1,7 @@
-//! Store health: whether the server between two looks was one and the same, and served all along.
+//! Store health: whether the server served continuously between two checks, and was the same server.
 //!
-//! Heartbeats that are gone mean nothing while the server itself was gone, replaced, or throwing keys away. So whatever
-//! breaks its health between two looks makes the first look worthless, and the wait begins anew.
+//! A missing heartbeat means nothing if the server was down, was replaced, or evicted keys. So a break of health
+//! between two checks invalidates the first one, and the wait starts again.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,35 +10,35 @@ use tenure_core::clock::Mono;
 use tenure_core::settling::MAX_GAP;
 use tenure_core::time::{StoreTime, show_duration};
 
-/// Why a look at heartbeats no longer counts.
+/// Why earlier checks of heartbeats no longer count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Break {
-    /// The connection was lost, and the client reconnected.
+    /// The connection was lost and the client reconnected.
     Reconnected,
-    /// The server's process is another one, or ran for less time than before.
+    /// The server is another process, or its uptime decreased.
     Restarted,
-    /// Its data come from another history: a failover, or a replica that was promoted.
+    /// The data have another replication history: a failover or a promoted replica.
     HistoryChanged,
-    /// It is a primary no more, or has become one.
+    /// The server stopped or started being a primary.
     RoleChanged,
-    /// It threw keys away for want of memory: heartbeats may be among them.
+    /// The server evicted keys for lack of memory, perhaps heartbeats.
     KeysEvicted {
-        /// How many since the first look.
+        /// How many since the first check.
         keys: u64,
     },
-    /// The marker that was left at the first look is gone: data were lost or rolled back.
+    /// The marker of the first check is gone: data were lost or rolled back.
     DataLost,
-    /// It did not answer for too long.
+    /// The server did not respond for too long.
     Silent {
-        /// How long.
+        /// For how long.
         silent: Duration,
     },
-    /// Its clock jumped.
+    /// The server's clock jumped.
     ClockJumped,
-    /// It could not be reached.
+    /// The server was unreachable.
     Unreachable {
-        /// What was seen.
+        /// The error.
         reason: String,
     },
 }
@@ -66,21 +66,21 @@ impl fmt::Display for Break {
         match self {
             Self::Reconnected => f.write_str("the connection to the store was lost, and the client reconnected"),
             Self::Restarted => f.write_str("the store's server was restarted"),
-            Self::HistoryChanged => f.write_str("the store's data come from another history (failover)"),
+            Self::HistoryChanged => f.write_str("the store's data have another replication history (failover)"),
             Self::RoleChanged => f.write_str("the store's server changed its role"),
             Self::KeysEvicted { keys } => write!(
                 f,
-                "the store threw {keys} keys away for want of memory, maybe heartbeats (set maxmemory-policy noeviction)"
+                "the store evicted {keys} keys for lack of memory, perhaps heartbeats (set maxmemory-policy noeviction)"
             ),
             Self::DataLost => f.write_str("the store lost data"),
-            Self::Silent { silent } => write!(f, "the store did not answer for {}", show_duration(*silent)),
+            Self::Silent { silent } => write!(f, "the store did not respond for {}", show_duration(*silent)),
             Self::ClockJumped => f.write_str("the store's clock jumped"),
             Self::Unreachable { reason } => f.write_str(reason),
         }
     }
 }
 
-/// What `INFO` tells about a server, as far as it matters here.
+/// The relevant parts of `INFO`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Info {
     run_id: String,
@@ -92,7 +92,7 @@ pub(crate) struct Info {
 }
 
 impl Info {
-    /// Reads the text of `INFO`. Lines that are missing read as empty; then they never change.
+    /// Parses the text of `INFO`. A missing line reads as empty, so it never shows a change.
     pub(crate) fn parse(text: &str) -> Self {
         let mut info = Self::default();
         for (name, value) in text.lines().filter_map(|line| line.trim_end().split_once(':')) {
@@ -109,7 +109,7 @@ impl Info {
         info
     }
 
-    /// For how long the server's process has been running, in whole seconds.
+    /// The uptime of the server, in whole seconds.
     pub(crate) fn uptime(&self) -> Duration {
         Duration::from_secs(self.uptime)
     }
@@ -122,29 +122,29 @@ impl Info {
         } else if self.replication_id != later.replication_id {
             Some(Break::HistoryChanged)
         } else {
-            // A counter that was reset (CONFIG RESETSTAT) tells nothing.
+            // A reset counter (CONFIG RESETSTAT) proves nothing.
             let keys = later.evicted_keys.saturating_sub(self.evicted_keys);
             (keys > 0).then_some(Break::KeysEvicted { keys })
         }
     }
 }
 
-/// A server at one instant.
+/// The server at one instant.
 #[derive(Debug, Clone)]
-pub(crate) struct Vitals {
-    /// Which connection it was asked over.
-    pub(crate) life: u64,
-    /// When it answered, by its clock and by ours.
+pub(crate) struct ServerSnapshot {
+    /// The connection it was asked over.
+    pub(crate) generation: u64,
+    /// The time of the response, by the server's clock and by ours.
     pub(crate) at: StoreTime,
     pub(crate) arrived: Mono,
-    /// Whether the marker of the attempt was there.
+    /// Whether the marker of the attempt existed.
     pub(crate) marker: bool,
-    /// `None` when it does not let us ask.
+    /// `None` when the server denies `INFO`.
     pub(crate) info: Option<Info>,
 }
 
-impl Vitals {
-    /// Whether anything between this instant and a later one makes a look at heartbeats worthless.
+impl ServerSnapshot {
+    /// What broke between this instant and a later one, if anything.
     pub(crate) fn broken_by(&self, later: &Self) -> Option<Break> {
         let known = match (&self.info, &later.info) {
             (Some(before), Some(after)) => before.broken_by(after),
@@ -156,7 +156,7 @@ impl Vitals {
         if !later.marker {
             return Some(Break::DataLost);
         }
-        if self.life != later.life {
+        if self.generation != later.generation {
             return Some(Break::Reconnected);
         }
         let (ours, theirs) = (later.arrived.since(self.arrived), later.at.since(self.at));
@@ -172,9 +172,9 @@ mod tests {
     const INFO: &str = "# Server\r\nrun_id:aa\r\nuptime_in_seconds:50\r\n# Replication\r\nrole:master\r\n\
                         master_replid:bb\r\n# Stats\r\nevicted_keys:3\r\n# Cluster\r\ncluster_enabled:0\r\n";
 
-    fn vitals(seconds: u64, info: Option<&str>) -> Vitals {
-        Vitals {
-            life: 1,
+    fn snapshot(seconds: u64, info: Option<&str>) -> ServerSnapshot {
+        ServerSnapshot {
+            generation: 1,
             at: StoreTime::from_micros(seconds * 1_000_000),
             arrived: Mono::from_origin(Duration::from_secs(seconds)),
             marker: true,
@@ -183,16 +183,16 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_serves_on_is_not_broken() {
-        let before = vitals(10, Some(INFO));
-        let later = vitals(40, Some(&INFO.replace("seconds:50", "seconds:80")));
+    fn continuous_service_is_not_a_break() {
+        let before = snapshot(10, Some(INFO));
+        let later = snapshot(40, Some(&INFO.replace("seconds:50", "seconds:80")));
         assert_eq!(before.broken_by(&later), None);
-        assert_eq!(vitals(10, None).broken_by(&vitals(40, None)), None, "without INFO");
+        assert_eq!(snapshot(10, None).broken_by(&snapshot(40, None)), None, "without INFO");
     }
 
     #[test]
-    fn every_change_of_the_server_is_a_break() {
-        let before = vitals(10, Some(INFO));
+    fn server_changes_are_breaks() {
+        let before = snapshot(10, Some(INFO));
         for (from, to, broken) in [
             ("run_id:aa", "run_id:cc", Break::Restarted),
             ("seconds:50", "seconds:3", Break::Restarted),
@@ -200,33 +200,33 @@ mod tests {
             ("replid:bb", "replid:dd", Break::HistoryChanged),
             ("evicted_keys:3", "evicted_keys:10", Break::KeysEvicted { keys: 7 }),
         ] {
-            let later = vitals(40, Some(&INFO.replace(from, to)));
+            let later = snapshot(40, Some(&INFO.replace(from, to)));
             assert_eq!(before.broken_by(&later), Some(broken), "{to}");
         }
-        let reset = vitals(40, Some(&INFO.replace("evicted_keys:3", "evicted_keys:0")));
+        let reset = snapshot(40, Some(&INFO.replace("evicted_keys:3", "evicted_keys:0")));
         assert_eq!(before.broken_by(&reset), None, "a counter that was reset");
     }
 
     #[test]
-    fn breaks_show_without_info_too() {
-        let before = vitals(10, None);
-        let later = vitals(40, None);
-        let reconnected = Vitals {
-            life: 2,
+    fn breaks_are_detected_without_info() {
+        let before = snapshot(10, None);
+        let later = snapshot(40, None);
+        let reconnected = ServerSnapshot {
+            generation: 2,
             ..later.clone()
         };
         assert_eq!(before.broken_by(&reconnected), Some(Break::Reconnected));
-        let lost = Vitals {
+        let lost = ServerSnapshot {
             marker: false,
             ..later.clone()
         };
         assert_eq!(before.broken_by(&lost), Some(Break::DataLost));
-        let ahead = Vitals {
+        let ahead = ServerSnapshot {
             at: StoreTime::from_micros(43_000_000),
             ..later.clone()
         };
         assert_eq!(before.broken_by(&ahead), Some(Break::ClockJumped));
-        let back = Vitals {
+        let back = ServerSnapshot {
             at: StoreTime::from_micros(9_000_000),
             ..later
         };

@@ -1,10 +1,10 @@
-//! Moving a fleet that shares its targets by plain keys to Tenure, one instance at a time.
+//! Migrates a fleet that shares its targets by plain Redis keys (distributed locks) to Tenure, one instance at a time.
 //!
-//! Such a fleet has a key per target, `poll:lease:<target>` = instance id, taken with `SET NX PX` and renewed with
-//! `PEXPIRE`. Its instances know nothing of Tenure. So for as long as one of them runs, a new node holds *both*: Tenure's
-//! lease, which keeps the new nodes apart, and the old key, which keeps old and new apart. [`OldLeases::around`] is that
-//! second half, put around the task of a [`Fleet`](tenure::fleet::Fleet). Once the last old instance is gone, the next
-//! deployment takes it out again.
+//! Such a fleet has one key per target, `poll:lease:<target>` = instance id, acquired with `SET NX PX` and renewed with
+//! `PEXPIRE`. Its instances do not know Tenure. So while one of them runs, a new node holds *both* locks: Tenure's
+//! lease, which excludes other new nodes, and the old key, which excludes old instances. [`OldLeases::guard_task`] adds
+//! the old key to the task of a [`Fleet`](tenure::fleet::Fleet). Remove it in the deployment after the last old
+//! instance has stopped.
 //!
 //! ```no_run
 //! # async fn example(membership: tenure::Membership) -> tenure::Result<()> {
@@ -14,7 +14,7 @@
 //!
 //! let settings = OldLeaseSettings::new("poll:lease:{target}", Duration::from_secs(30));
 //! let old = OldLeases::connect(&membership, "redis://db:6379", settings).await?;
-//! let fleet = Fleet::builder(&membership).start(old.around(|target: Assignment| async move {
+//! let fleet = Fleet::builder(&membership).start(old.guard_task(|target: Assignment| async move {
 //!     while target.next_cycle().await {
 //!         // Poll it.
 //!         target.rest(Duration::from_secs(1)).await;
@@ -24,27 +24,27 @@
 //! # }
 //! ```
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! - The task runs only while Tenure's lease *and* the old key are certainly ours. The old key is from the moment its last
-//!   confirmed renewal was **sent**, for its ttl minus a margin, on the clock that counts suspend. The task is not polled
-//!   after that, and is dropped at its next `await`.
-//! - While an old instance has the key, the task waits, and the target is polled by that instance alone.
-//! - The old key is given back after the task and all clones of its assignment have ended, and before Tenure's lease is.
-//! - Each time an old key is taken it gets a value that was never used before (`member@term#n`), unless an instance id
-//!   is set. So nothing that arrives late can renew or release somebody else's.
+//! - The task runs only while both Tenure's lease *and* the old key are certainly ours. The old key is ours from the
+//!   moment its last confirmed renewal was **sent**, for its ttl minus a margin, on the clock that counts suspend.
+//!   After that the task is not polled, and it is dropped at its next `await`.
+//! - While an old instance holds the key, the task waits, and only that instance polls the target.
+//! - The old key is released after the task and all clones of its assignment have ended, and before Tenure's lease.
+//! - Each acquire of an old key uses a new value (`member@term#n`), unless an instance id is set. So a late command
+//!   cannot renew or release the key of another holder.
 //!
-//! # What does not
+//! # Limits
 //!
-//! An old instance that goes on polling after its key has expired (a long pause, a renewal that does not compare), or that
-//! deletes a key without looking whose it is, did so before as well. A store that loses keys (a failover, a restart
-//! without data) gives an old key to whoever asks first; a new node notices that at its next renewal, after ttl/3.
+//! An old instance may keep polling after its key has expired (a long pause, a renewal without a comparison) or delete
+//! a key it does not own. It could do so before the migration as well. A store that loses keys (a failover, a restart
+//! without data) grants an old key to the next caller; a new node notices at its next renewal, after ttl/3.
 
-mod around;
-mod beside;
-mod keeper;
+mod comparison;
+mod guarded_task;
 mod keys;
 mod record;
+mod renewer;
 mod step;
 
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tenure::fleet::Assignment;
-use tenure::heart::HeartbeatRuntime;
+use tenure::heartbeat::HeartbeatRuntime;
 use tenure::membership::Membership;
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, Result};
@@ -68,30 +68,30 @@ use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::pattern::KeyPattern;
-use record::Record;
+use record::KeyRecord;
 
-pub use beside::{Beside, Counts, HeldBy, MovingKeys, Row};
-pub use keys::{OldKeys, Taken};
+pub use comparison::{HeldBy, HolderCounts, LeaseComparison, MovingKeys, TargetRow};
+pub use keys::{OldKeys, TakeOutcome};
 pub use step::{MAX_OLD_TTL, MIN_OLD_TTL, OldLease, StoredKeys};
 
-/// How to honour old keys.
+/// How old keys are acquired and renewed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OldLeaseSettings {
-    /// How the key of a target is called, with `{target}` (or one `*`) where the target's name goes.
+    /// The key of a target, with `{target}` (or one `*`) in place of the target's name.
     pub pattern: String,
-    /// For how long a key is taken and renewed, best that of the old fleet. It is renewed every third of it. Shorter frees
-    /// the targets of a killed node sooner; longer survives longer trouble of the store.
+    /// The ttl of a key, best that of the old fleet. It is renewed every third of the ttl. A shorter ttl frees the
+    /// targets of a killed node sooner; a longer one survives longer store outages.
     pub ttl: Duration,
-    /// The value to hold keys by, for fleets in which others look at it. It has to be another at every start of the
-    /// process. Without it: the tenure and a number, another at every taking.
+    /// The value of held keys, for fleets in which other programs read it. It must change at every start of the
+    /// process. `None`: the tenure and a number, different for each acquire.
     pub instance: Option<String>,
-    /// How often a key is asked for that another holds. Shorter takes over sooner after a release; after an expiry it is
-    /// asked for at once either way.
+    /// How often a key that another instance holds is tried. A shorter interval takes over sooner after a release; an
+    /// expiry is noticed immediately in any case.
     pub look_every: Duration,
 }
 
 impl OldLeaseSettings {
-    /// The usual settings.
+    /// The defaults.
     #[must_use]
     pub fn new(pattern: &str, ttl: Duration) -> Self {
         Self {
@@ -104,35 +104,33 @@ impl OldLeaseSettings {
 
     fn timing(&self) -> Result<Timing> {
         if self.look_every < tenure::loops::FLOOR {
-            return Err(Error::invalid(
-                "old keys cannot be asked for more often than every 20ms",
-            ));
+            return Err(Error::invalid("the interval for trying old keys is below 20ms"));
         }
         if self.instance.as_ref().is_some_and(String::is_empty) {
-            return Err(Error::invalid("the instance id to hold old keys by is empty"));
+            return Err(Error::invalid("the instance id for old keys is empty"));
         }
         Timing::for_ttl(self.ttl).check(MAX_OLD_TTL)
     }
 }
 
-/// What is held, and what is waited for.
+/// The numbers of held and awaited keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OldLeaseStatus {
-    /// Targets whose old key is ours for certain.
+    /// Targets whose old key is certainly ours.
     pub held: usize,
     /// Targets that wait for their old key.
     pub waiting: usize,
-    /// How often work was dropped because its old key was not certainly ours any more.
+    /// How often a task was dropped because its old key was no longer certainly ours.
     pub lost: u64,
 }
 
-/// The old keys of a fleet that is moving to Tenure. Cheap to clone; all clones are one.
+/// The old keys of a fleet that migrates to Tenure. Clones share state.
 #[derive(Clone)]
 pub struct OldLeases {
     inner: Arc<Inner>,
-    /// The keeper ends with the last clone.
+    /// The renewer stops with the last clone.
     _stop: Arc<DropGuard>,
-    /// Holds the thread that the keeper runs on.
+    /// Keeps the renewer's thread alive.
     _runtime: HeartbeatRuntime,
 }
 
@@ -143,8 +141,8 @@ struct Inner {
     timing: Timing,
     look_every: Duration,
     instance: Option<String>,
-    book: Mutex<BTreeMap<u64, Arc<Record>>>,
-    /// Something is due that was not.
+    records: Mutex<BTreeMap<u64, Arc<KeyRecord>>>,
+    /// Wakes the renewer when a key is due earlier than it knows.
     wake: Notify,
     serial: AtomicU64,
     lost: AtomicU64,
@@ -160,8 +158,8 @@ impl fmt::Debug for OldLeases {
 }
 
 impl OldLeases {
-    /// Connects to where the old keys are, on the thread that sends the membership's beats. A store that is away is no
-    /// error: the targets wait until it is there.
+    /// Connects to the store of the old keys, on the thread that sends the membership's beats. An unreachable store is
+    /// not an error: the targets wait until it is reachable.
     ///
     /// # Errors
     /// `Invalid` for settings that cannot work, `Misconfigured` or `Unsupported` for the URL.
@@ -177,7 +175,7 @@ impl OldLeases {
         Self::over(membership, Arc::new(keys), &settings)
     }
 
-    /// The same over keys that are kept in another way.
+    /// Like [`OldLeases::connect`], for keys that are stored in another way.
     ///
     /// # Errors
     /// `Invalid` for settings that cannot work.
@@ -190,12 +188,12 @@ impl OldLeases {
             timing: settings.timing()?,
             look_every: settings.look_every,
             instance: settings.instance.clone(),
-            book: Mutex::default(),
+            records: Mutex::default(),
             wake: Notify::new(),
             serial: AtomicU64::new(0),
             lost: AtomicU64::new(0),
         });
-        inner.runtime.spawn(keeper::keep(Arc::clone(&inner), stop.clone()));
+        inner.runtime.spawn(renewer::run(Arc::clone(&inner), stop.clone()));
         Ok(Self {
             inner,
             _stop: Arc::new(stop.drop_guard()),
@@ -203,12 +201,12 @@ impl OldLeases {
         })
     }
 
-    /// The task of a fleet that works on a target only while its old key is ours as well. For
+    /// Wraps the task of a fleet so that it works on a target only while its old key is ours as well. Pass it to
     /// [`FleetBuilder::start`](tenure::fleet::FleetBuilder::start).
     ///
-    /// The assignment that `task` gets is `Lost` as soon as the old key is; the task is then dropped, and started anew
-    /// once the key is ours again.
-    pub fn around<F, W>(
+    /// The assignment passed to `task` becomes `Lost` as soon as the old key is lost; the task is then dropped and
+    /// started again once the key is ours.
+    pub fn guard_task<F, W>(
         &self,
         task: F,
     ) -> impl Fn(Assignment) -> BoxFuture<'static, ()> + Send + Sync + 'static + use<F, W>
@@ -217,24 +215,24 @@ impl OldLeases {
         W: Future<Output = ()> + Send + 'static,
     {
         let (old, task) = (self.clone(), Arc::new(task));
-        move |assignment| around::run(old.clone(), assignment, Arc::clone(&task)).boxed()
+        move |assignment| guarded_task::run(old.clone(), assignment, Arc::clone(&task)).boxed()
     }
 
-    /// What is held and waited for now. No I/O. O(targets).
+    /// The current numbers of held and awaited keys. No I/O. O(targets).
     #[must_use]
     pub fn status(&self) -> OldLeaseStatus {
         let now = self.inner.clock.mono();
-        let book = self.inner.book();
-        let held = book.values().filter(|record| record.valid_until() > now).count();
+        let records = self.inner.records();
+        let held = records.values().filter(|record| record.valid_until() > now).count();
         OldLeaseStatus {
             held,
-            waiting: book.values().filter(|record| record.is_waiting()).count(),
+            waiting: records.values().filter(|record| record.is_waiting()).count(),
             lost: self.inner.lost.load(Ordering::Relaxed),
         }
     }
 }
 
-/// A connection that lives on the thread of the beats.
+/// Opens a connection on the thread of the beats.
 pub(crate) async fn connected(runtime: &HeartbeatRuntime, url: &str, options: ConnectionOptions) -> Result<Connection> {
     let (url, clock) = (url.to_owned(), Arc::clone(runtime.clock()));
     let open = async move {
@@ -246,8 +244,8 @@ pub(crate) async fn connected(runtime: &HeartbeatRuntime, url: &str, options: Co
 }
 
 impl Inner {
-    fn book(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Record>>> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn records(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<KeyRecord>>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

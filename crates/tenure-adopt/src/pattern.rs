@@ -1,4 +1,4 @@
-//! The names of other programs' keys: a pattern with the place of a name in it.
+//! Key patterns of other programs: a text with a placeholder for a name.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use tenure_core::error::{Error, Result};
 
 use crate::text;
 
-/// How the place of the name may be written, in the order of preference.
+/// The placeholders, in order of preference.
 const PLACES: [&str; 3] = ["{target}", "{id}", "*"];
 
-/// How to get from a name to its key and back: `poll:lease:{target}`, `session:{id}`, or `session:*`.
+/// Converts a name to its key and back: `poll:lease:{target}`, `session:{id}` or `session:*`.
 ///
-/// Everything but the one place of the name is meant literally.
+/// Everything except the one placeholder is literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPattern {
     before: Vec<u8>,
@@ -20,10 +20,10 @@ pub struct KeyPattern {
 }
 
 impl KeyPattern {
-    /// Reads a pattern, which has `{target}` or `{id}` in exactly one place, or, without them, exactly one `*`.
+    /// Parses a pattern, which contains `{target}` or `{id}` exactly once, or otherwise exactly one `*`.
     ///
     /// # Errors
-    /// `Invalid` when it has none or several.
+    /// `Invalid` for no placeholder or several.
     pub fn parse(pattern: &str) -> Result<Self> {
         let refused = |why: &str| {
             Error::invalid(format!(
@@ -34,9 +34,9 @@ impl KeyPattern {
         let found = PLACES.into_iter().find(|place| pattern.contains(place));
         let (place, (before, after)) = found
             .and_then(|place| Some((place, pattern.split_once(place)?)))
-            .ok_or_else(|| refused("does not say where the name goes"))?;
+            .ok_or_else(|| refused("has no placeholder"))?;
         if after.contains(place) {
-            return Err(refused("has the name in several places"));
+            return Err(refused("has several placeholders"));
         }
         Ok(Self {
             before: before.into(),
@@ -51,14 +51,14 @@ impl KeyPattern {
         [&self.before, name.as_ref(), &self.after].concat()
     }
 
-    /// The name in a key, when the key is one of this pattern.
+    /// The name in a key, if the key matches the pattern.
     #[must_use]
     pub fn name<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
         key.strip_prefix(self.before.as_slice())?
             .strip_suffix(self.after.as_slice())
     }
 
-    /// What a server understands as this pattern.
+    /// The pattern in the server's glob syntax.
     pub(crate) fn glob(&self) -> Vec<u8> {
         let literally = |bytes: &[u8]| -> Vec<u8> {
             let escaped = bytes.iter().flat_map(|byte| match byte {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_goes_into_its_key_and_comes_out_of_it() {
+    fn names_round_trip_through_keys() {
         for pattern in ["poll:lease:{target}", "poll:lease:{id}", "poll:lease:*"] {
             let shown = pattern;
             let pattern = KeyPattern::parse(pattern).unwrap();
@@ -95,14 +95,14 @@ mod tests {
         let both = KeyPattern::parse("{fleet}:{target}:lease").unwrap();
         assert_eq!(both.key("x"), b"{fleet}:x:lease");
         assert_eq!(both.name(b"{fleet}:x:lease"), Some(&b"x"[..]));
-        // Before and after do not overlap.
+        // Prefix and suffix do not overlap.
         let tight = KeyPattern::parse("aba{target}bab").unwrap();
         assert_eq!(tight.name(b"abab"), None);
         assert_eq!(tight.name(b"ababab"), Some(&b""[..]));
     }
 
     #[test]
-    fn a_pattern_without_one_place_for_the_name_is_refused() {
+    fn pattern_without_exactly_one_placeholder_is_rejected() {
         for bad in [
             "poll:lease",
             "",
@@ -122,10 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn a_server_sees_nothing_but_the_names_place_as_a_wildcard() {
+    fn glob_escapes_everything_but_the_placeholder() {
         let glob = |pattern| String::from_utf8(KeyPattern::parse(pattern).unwrap().glob()).unwrap();
         assert_eq!(glob("poll:lease:*"), "poll:lease:*");
-        // Next to {target} a star is a star, and so is everything else that patterns know.
+        // With {target}, a star is literal, and so are all other glob characters.
         assert_eq!(glob("a*[b]?\\{target}-"), "a\\*\\[b\\]\\?\\\\*\\-");
     }
 }

@@ -1,17 +1,17 @@
-//! Adopting a registry of other programs: a janitor for a plain hash `key → owner's id` and heartbeat keys with a ttl.
+//! Adopts a registry of other programs: a janitor for a plain hash `key → owner's id` with heartbeat keys that have a
+//! ttl.
 //!
 //! Programs in other languages write such a pair by hand, and an instance that dies leaves its entries behind. This
-//! janitor removes them, and nothing else: it needs no change in those programs. An owner counts as dead only when its
-//! heartbeat key is absent in two looks, [`AdoptSettings::settle`] apart, at a store that served all along between them
-//! ([`Break`](crate::Break) lists what does not count as that). One step per page of at most 200 entries then checks *both* the
-//! heartbeat key and the entry's exact value at the moment it removes the entry: whoever claims the key again in time,
-//! or comes back to life, keeps it. The brake of [`tenure_core::brake`] holds back what looks like a mass death.
+//! janitor removes them, without a change to these programs. An owner counts as dead only if its heartbeat key is
+//! absent in two checks, [`AdoptSettings::settle`] apart, at a store that served continuously in between
+//! ([`Break`](crate::Break) lists the exceptions). One step per page of at most 200 entries then verifies *both* the
+//! heartbeat key and the exact value of the entry while it removes the entry: an instance that claims the key again in
+//! time, or recovers, keeps it. The brake of [`tenure_core::brake`] holds back suspected mass deaths.
 //!
-//! Any number of janitors may look after one hash: an entry is removed, and counted, by exactly one of them. A reply that
-//! was lost is read back from the store, so its count is not lost either.
+//! Any number of janitors may run on one hash: exactly one of them removes and counts an entry. The outcome of a lost
+//! reply is read back from the store, so its count is not lost either.
 //!
-//! What the janitor refuses: to write anything but keys under `tenure:adopt:`. Without `INFO` it notices less, and says so
-//! once.
+//! The janitor writes only keys under `tenure:adopt:`. Without `INFO` it detects fewer breaks, and logs that once.
 
 mod brake;
 #[cfg(feature = "daemon")]
@@ -45,36 +45,36 @@ pub use step::Candidate;
 #[cfg(feature = "daemon")]
 pub use tally::{Removed, Tally};
 
-/// How far two looks are apart when not said otherwise.
+/// The default time between the two checks.
 pub const DEFAULT_SETTLE: Duration = Duration::from_secs(30);
-/// The longest that two looks may be apart.
+/// The longest time between the two checks.
 pub const MAX_SETTLE: Duration = Duration::from_secs(24 * 3600);
 
-/// What to adopt, and how careful to be.
+/// The registry to adopt, and the safety limits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdoptSettings {
     /// The hash of key → owner's id.
     pub hash: Vec<u8>,
-    /// How an owner's heartbeat key is called.
+    /// The template of heartbeat keys.
     pub heartbeat: Heartbeat,
-    /// Where in an entry's value the owner's id stands.
+    /// Where an entry's value contains the owner's id.
     pub owner_at: OwnerAt,
-    /// How far the two looks are apart in which a heartbeat has to be absent. Longer forgives longer pauses of the
-    /// owners, and keeps ghosts longer. Zero decides by one look.
+    /// The time between the two checks of an absent heartbeat. Longer tolerates longer pauses of owners, and keeps
+    /// ghosts longer. Zero decides by one check.
     pub settle: Duration,
-    /// The brake.
+    /// The limits of the brake.
     pub brake: BrakeSettings,
 }
 
 impl AdoptSettings {
-    /// The usual care for a hash and a heartbeat template.
+    /// The defaults for a hash and a heartbeat template.
     ///
     /// # Errors
     /// `Invalid` for an empty name or a template without `{id}`.
     pub fn new(hash: &str, heartbeat: &str) -> Result<Self> {
         if hash.is_empty() {
             return Err(Error::invalid(
-                "the name of the hash is empty; name the hash of key -> owner's id",
+                "the name of the hash is empty; write the name of the hash of key -> owner's id",
             ));
         }
         Ok(Self {
@@ -86,10 +86,10 @@ impl AdoptSettings {
         })
     }
 
-    /// Another time between the looks, as people write it.
+    /// Sets the time between the checks from text.
     ///
     /// # Errors
-    /// `Invalid` for what is no duration or longer than [`MAX_SETTLE`].
+    /// `Invalid` for an invalid duration or one above [`MAX_SETTLE`].
     pub fn with_settle(mut self, settle: &str) -> Result<Self> {
         self.settle = parse_duration(settle)?;
         if self.settle > MAX_SETTLE {

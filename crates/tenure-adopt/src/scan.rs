@@ -1,4 +1,4 @@
-//! Reading a keyspace, a hash or a sorted set page by page, with a rest after each page, and never with `KEYS`.
+//! Reads a keyspace, a hash or a sorted set page by page, with a pause after each page and never with `KEYS`.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use tenure_valkey::connection::{Connection, Reader};
 
 use crate::pattern::KeyPattern;
 
-/// How fast a scan goes: others use the store as well.
+/// The speed of a scan, which leaves the store time for other clients.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
-    /// How many elements a page asks for. It may have more, or none.
+    /// How many elements a page asks for. It may return more or none.
     pub(crate) page: u64,
-    /// The rest after a page of that size; longer after a larger one.
+    /// The pause after a page of that size; proportionally longer after a larger one.
     pub(crate) rest: Duration,
 }
 
@@ -24,62 +24,62 @@ impl Pace {
     }
 }
 
-/// What is scanned.
+/// What to scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Over {
-    /// The keys of a pattern.
+pub(crate) enum ScanSource {
+    /// The keys that match a pattern.
     Keys(KeyPattern),
-    /// The hash of this name: fields and values in turn.
+    /// The hash with this name: alternating fields and values.
     Hash(Vec<u8>),
-    /// The sorted set of this name: its members.
+    /// The sorted set with this name: its members.
     SortedSet(Vec<u8>),
 }
 
-/// A scan, page by page. An element may come more than once. A scan that did not reach its end over one and the same
-/// connection proves nothing: a cursor means nothing to a server that was restarted, or to another server.
+/// A scan, page by page. An element may occur more than once. A scan is complete only over one connection: a cursor is
+/// invalid on another server, or after a restart.
 pub(crate) struct Scan {
     connection: Connection,
-    over: Over,
+    source: ScanSource,
     pace: Pace,
     cursor: Option<String>,
-    /// How many elements the last page had; `None` before the first one.
+    /// The size of the last page; `None` before the first one.
     last: Option<u64>,
-    life: Option<u64>,
+    generation: Option<u64>,
     is_cut: bool,
 }
 
 impl Scan {
-    pub(crate) fn begin(connection: &Connection, over: Over, pace: Pace) -> Self {
+    pub(crate) fn begin(connection: &Connection, source: ScanSource, pace: Pace) -> Self {
         Self {
             connection: connection.clone(),
-            over,
+            source,
             pace,
             cursor: Some("0".to_owned()),
             last: None,
-            life: connection.life(),
+            generation: connection.generation(),
             is_cut: false,
         }
     }
 
-    /// Goes on with something else, which counts only together with what was scanned before.
-    pub(crate) fn go_on_with(&mut self, over: Over) {
-        (self.over, self.cursor, self.last) = (over, Some("0".to_owned()), None);
+    /// Continues with another source. Both count as one scan.
+    pub(crate) fn continue_with(&mut self, source: ScanSource) {
+        (self.source, self.cursor, self.last) = (source, Some("0".to_owned()), None);
     }
 
-    /// Whether a page came over another connection than the first one.
+    /// Whether the connection changed since the first page.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Whether the last page was the end.
-    pub(crate) fn is_over(&self) -> bool {
+    /// Whether the last page was reached.
+    pub(crate) fn is_finished(&self) -> bool {
         self.cursor.is_none()
     }
 
-    /// The next page, after a rest; `None` after the last one.
+    /// The next page, after a pause; `None` after the last one.
     ///
     /// # Errors
-    /// Those of the store, and `Unavailable` when the client has reconnected since the beginning.
+    /// Those of the store, and `Unavailable` if the client has reconnected since the start.
     pub(crate) async fn page(&mut self) -> Result<Option<Vec<Vec<u8>>>> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
         if let Some(elements) = self.last {
@@ -91,31 +91,31 @@ impl Scan {
             let mut page = reply.array()?;
             Ok((page.text()?, page.array()?.all_bytes()?))
         };
-        let (next, mut elements) = match &self.over {
-            Over::Keys(pattern) => {
+        let (next, mut elements) = match &self.source {
+            ScanSource::Keys(pattern) => {
                 let glob = pattern.glob();
                 let words: &[&[u8]] = &[b"SCAN", cursor, b"MATCH", &glob, b"COUNT", count];
                 connection.ask(words, read).await?
             }
-            Over::Hash(key) => connection.ask(&[b"HSCAN", key, cursor, b"COUNT", count], read).await?,
-            Over::SortedSet(key) => connection.ask(&[b"ZSCAN", key, cursor, b"COUNT", count], read).await?,
+            ScanSource::Hash(key) => connection.ask(&[b"HSCAN", key, cursor, b"COUNT", count], read).await?,
+            ScanSource::SortedSet(key) => connection.ask(&[b"ZSCAN", key, cursor, b"COUNT", count], read).await?,
         };
         self.check()?;
         self.cursor = (next != "0").then_some(next);
-        if let Over::SortedSet(_) = self.over {
-            // Each member comes with its score.
+        if let ScanSource::SortedSet(_) = self.source {
+            // Each member is followed by its score.
             elements = elements.into_iter().step_by(2).collect();
         }
         self.last = Some(elements.len() as u64);
         Ok(Some(elements))
     }
 
-    /// Checks that the connection is still the one of the beginning.
+    /// Checks that the connection is still that of the start.
     ///
     /// # Errors
-    /// `Unavailable` when it is another.
+    /// `Unavailable` if the client reconnected.
     pub(crate) fn check(&mut self) -> Result<()> {
-        self.is_cut |= self.life.is_none() || self.connection.life() != self.life;
+        self.is_cut |= self.generation.is_none() || self.connection.generation() != self.generation;
         if !self.is_cut {
             return Ok(());
         }

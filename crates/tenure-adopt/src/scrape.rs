@@ -1,6 +1,6 @@
-//! Just enough HTTP for Prometheus to read `/metrics` from a process that serves nothing else.
+//! A minimal HTTP server for Prometheus, for a process that serves nothing else.
 //!
-//! One request a connection, a bounded number of connections, a bounded request, a bounded time.
+//! One request per connection; the number of connections, the size of a request and its duration are bounded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,35 +11,35 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-/// How many are answered at once; the next ones wait.
+/// The limit of concurrent connections; further ones wait.
 const CONNECTIONS: usize = 16;
 /// The longest request.
 const LONGEST: usize = 8 * 1024;
-/// How long a request and its answer may take together.
+/// The timeout of a request and its response.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long to wait after the system gave no connection.
+/// The pause after a failed accept.
 const BACKOFF: Duration = Duration::from_millis(100);
 
-/// Answers until it is dropped.
+/// Serves until it is dropped.
 pub(crate) async fn serve(listener: TcpListener, metrics: PrometheusHandle, clock: Arc<dyn Clock>) {
-    let seats = Arc::new(Semaphore::new(CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let Ok(seat) = Arc::clone(&seats).acquire_owned().await else {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
             return;
         };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "no connection for metrics");
+                tracing::warn!(%error, "cannot accept a connection for metrics");
                 clock.sleep(BACKOFF).await;
                 continue;
             }
         };
         let (metrics, clock) = (metrics.clone(), Arc::clone(&clock));
         tokio::spawn(async move {
-            // Whoever asked has gone away, or is too slow: nothing to be done.
+            // The client disconnected or is too slow.
             let _ = within(&*clock, PATIENCE, answer(stream, &metrics)).await;
-            drop(seat);
+            drop(permit);
         });
     }
 }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_line_is_read_for_what_it_asks() {
+    fn request_lines_are_routed() {
         for (line, asked) in [
             ("GET /metrics HTTP/1.1", Reply::Metrics),
             ("GET /metrics?x=1 HTTP/1.0", Reply::Metrics),

@@ -1,27 +1,28 @@
-//! Sessions of other programs: hashes like `session:<id>` with a field that says since when nobody is connected.
+//! Adopts sessions of other programs: hashes like `session:<id>` with a field for the time since when no client is
+//! connected.
 //!
-//! Such programs find orphans by scanning all their keys. Here an index (a sorted set, id by the time of disconnecting) is
-//! built beside their hashes, page by page and again and again, and orphans are reaped by it. The programs need not
-//! change, and may write while it runs: every step is one script that decides by what the session says at that moment.
+//! Such programs find orphans by a scan of all keys. Here, periodic passes build an index beside the hashes (a sorted
+//! set of ids by disconnect time), and a reaper uses it to delete orphans. The programs need no change and may write at
+//! any time: every step is one script that decides by the session's current content.
 //!
-//! The index may be shared with programs that keep it themselves. Therefore a second sorted set remembers which entries are
-//! ours, with the score that each got: an entry that somebody else has touched since is theirs, and is never changed
-//! again, but for taking it out together with its session.
+//! Other programs may maintain the same index. So a second sorted set records the entries that we added, with their
+//! scores. An entry whose score differs belongs to another program and is never changed, except that it is removed
+//! together with its session.
 //!
-//! A pass that was broken off is not resumed where it stopped, but begun again: a place in a scan means nothing to a
-//! server that was restarted, and a session that is indexed already costs one look.
+//! An interrupted pass starts from the beginning: a scan cursor is invalid after a restart, and an indexed session
+//! costs only one check.
 //!
-//! What it refuses: to take for a time what is none in the unit, to keep its keys in another slot than the sessions, and
-//! to write on a replica.
+//! A value that is not a time in the unit is never interpreted as one, keys stay in the slot of the sessions, and
+//! nothing is written on a replica.
 
 #[cfg(feature = "daemon")]
 mod daemon;
 #[cfg(feature = "daemon")]
 mod meters;
+#[cfg(feature = "daemon")]
+mod progress;
 mod reap;
 mod report;
-#[cfg(feature = "daemon")]
-mod so_far;
 mod step;
 mod template;
 mod undo;
@@ -42,27 +43,29 @@ use crate::{PAGE, text};
 
 #[cfg(feature = "daemon")]
 pub use daemon::{LAST_PAGE, ReapedListener, SessionsDaemon};
-pub use reap::{MIN_MAX_AGE, ReapListener, ReapSettings, Reaper};
-pub use report::{Comparison, Difference, Doomed, IndexReport, Kind, ReapNotice, ReapReport, Standing, UndoReport};
 #[cfg(feature = "daemon")]
-pub use so_far::{IndexSoFar, PageInFlight};
+pub use progress::{IndexProgress, PageInFlight};
+pub use reap::{MIN_MAX_AGE, ReapListener, ReapSettings, Reaper};
+pub use report::{
+    Comparison, Difference, DifferenceKind, Doomed, IndexReport, ReapNotice, ReapReport, SessionCounts, UndoReport,
+};
 pub use template::KeyTemplate;
 pub use undo::UndoListener;
 pub use walk::{WalkListener, WalkNotice};
 
 use step::Steps;
 
-/// The most keys that one page of a scan looks at.
+/// The largest page of a scan.
 const SCAN_PAGE: u64 = 500;
-/// The fewest, however slow it is to be.
+/// The smallest page of a scan.
 const SMALLEST_PAGE: u64 = 10;
-/// How many keys a second are looked at when not said otherwise.
+/// The default rate, in keys per second.
 pub const DEFAULT_RATE: u64 = 20_000;
 
-/// In which unit the field and the index tell the time.
+/// The time unit of the field and of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unit {
-    /// Seconds since 1970, maybe with a fraction.
+    /// Seconds since 1970, optionally with a fraction.
     #[default]
     Seconds,
     /// Milliseconds since 1970.
@@ -70,7 +73,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Reads `s` or `ms`.
+    /// Parses `s` or `ms`.
     ///
     /// # Errors
     /// `Invalid` for anything else.
@@ -78,13 +81,11 @@ impl Unit {
         match unit {
             "s" => Ok(Self::Seconds),
             "ms" => Ok(Self::Milliseconds),
-            _ => Err(Error::invalid(format!(
-                "{unit:?} is not a unit of time; there are s and ms"
-            ))),
+            _ => Err(Error::invalid(format!("{unit:?} is not a time unit; write s or ms"))),
         }
     }
 
-    /// How long it is, in microseconds.
+    /// Its length in microseconds.
     pub(super) fn micros(self) -> u64 {
         match self {
             Self::Seconds => 1_000_000,
@@ -92,7 +93,7 @@ impl Unit {
         }
     }
 
-    /// A time in this unit, with its fraction.
+    /// Formats a time in this unit, with its fraction.
     pub(super) fn of_micros(self, micros: u64) -> String {
         let (unit, digits) = match self {
             Self::Seconds => (1_000_000, 6),
@@ -111,29 +112,29 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Which sessions, and where their index is.
+/// The sessions and their index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionSettings {
-    /// The keys of the sessions.
+    /// The pattern of the session keys.
     pub pattern: KeyPattern,
-    /// The field of a session that says since when it is disconnected; missing, empty or `0` while it is active.
+    /// The field with the disconnect time; missing, empty or `0` while the session is active.
     pub field: String,
-    /// The index, when it is one that others use as well. Otherwise it is one of our own.
+    /// The index, if other programs use it as well. `None`: an index of our own.
     pub index: Option<String>,
     /// The unit of the field and of the index.
     pub unit: Unit,
-    /// How many keys a second are looked at, at most. Lower burdens the store less and takes longer.
+    /// The maximum rate, in keys per second. A lower rate loads the store less and takes longer.
     pub rate: u64,
 }
 
 impl SessionSettings {
-    /// The usual care for a pattern and a field.
+    /// The defaults for a pattern and a field.
     ///
     /// # Errors
-    /// `Invalid` for a pattern without one place for the id, or an empty field.
+    /// `Invalid` for a pattern without exactly one placeholder, or an empty field.
     pub fn new(pattern: &str, field: &str) -> Result<Self> {
         if field.is_empty() {
-            let message = "the name of the field is empty; name the one that says since when a session is disconnected";
+            let message = "the name of the field is empty; write the field with the disconnect time of a session";
             return Err(Error::invalid(message));
         }
         Ok(Self {
@@ -145,34 +146,34 @@ impl SessionSettings {
         })
     }
 
-    /// How many keys a page looks at: a tenth of a second's, within bounds.
+    /// The page size: the keys of a tenth of a second, within bounds.
     fn page(&self) -> u64 {
         (self.rate / 10).clamp(SMALLEST_PAGE, SCAN_PAGE)
     }
 
-    /// How long to rest after so many keys.
+    /// The pause after this many keys.
     fn rest(&self, keys: u64) -> Duration {
         Duration::from_micros(keys.saturating_mul(1_000_000) / self.rate.max(1))
     }
 }
 
-/// The keys that belong to an index.
+/// The keys of an index.
 #[derive(Debug, Clone)]
-struct Keys {
+struct IndexKeys {
     /// The index itself.
     index: Vec<u8>,
-    /// What we added to it.
+    /// The entries that we added.
     added: Vec<u8>,
-    /// Notes about passes.
+    /// The pass counters.
     notes: Vec<u8>,
-    /// What a reaper would need to find out what became of a page; a name follows.
+    /// The prefix of the markers, by which a reaper reads back a page whose reply was lost.
     marker: String,
 }
 
-impl Keys {
+impl IndexKeys {
     fn of(settings: &SessionSettings) -> Self {
         let pattern = String::from_utf8_lossy(&settings.pattern.key("*")).into_owned();
-        // Keys of ours live in the slot of the index, so that one step may touch both.
+        // Our keys use the slot of the index, so that one step can touch both.
         let named = settings.index.as_deref().unwrap_or(&pattern);
         let tag = tag_in(named.as_bytes()).unwrap_or(named.as_bytes());
         let tag = String::from_utf8_lossy(tag);
@@ -192,7 +193,7 @@ impl Keys {
     }
 }
 
-/// The sessions of other programs and their index.
+/// The sessions of another program and their index.
 pub struct Sessions {
     steps: Steps,
     stop: Arc<AtomicBool>,
@@ -207,10 +208,10 @@ impl fmt::Debug for Sessions {
 }
 
 impl Sessions {
-    /// Works over this connection. No I/O.
+    /// Uses this connection. No I/O.
     ///
     /// # Errors
-    /// `Invalid` for a rate of zero or an empty name of the index.
+    /// `Invalid` for a rate of zero or an empty index name.
     pub fn new(connection: Connection, settings: SessionSettings) -> Result<Self> {
         Ok(Self {
             steps: Steps::new(connection, settings)?,
@@ -218,7 +219,8 @@ impl Sessions {
         })
     }
 
-    /// Ends passes early, also those of a reaper of these sessions: once the flag is set, no further step is begun.
+    /// Sets a flag that ends passes early, also those of a reaper of these sessions: no further step starts once it is
+    /// set.
     #[must_use]
     pub fn with_stop(mut self, stop: Arc<AtomicBool>) -> Self {
         self.stop = stop;
@@ -236,11 +238,11 @@ impl Sessions {
     }
 }
 
-/// Refuses keys that a cluster keeps apart: no atomic step could look at them.
+/// Rejects keys in different cluster slots, which one atomic step cannot access.
 ///
 /// # Errors
 /// `Misconfigured`, with the reason.
-fn check_slots(keys: &Keys, settings: &SessionSettings, templates: &[&KeyTemplate]) -> Result<()> {
+fn check_slots(keys: &IndexKeys, settings: &SessionSettings, templates: &[&KeyTemplate]) -> Result<()> {
     let ours = slot(&keys.index);
     let pinned = |key: &dyn Fn(&str) -> Vec<u8>| slot(&key("a")) == ours && slot(&key("b")) == ours;
     let strays = templates
@@ -263,7 +265,7 @@ fn check_slots(keys: &Keys, settings: &SessionSettings, templates: &[&KeyTemplat
     ))
 }
 
-/// A store that did not answer for longer did not serve.
+/// A longer silence of the store counts as an outage.
 const SILENCE: Duration = MAX_GAP;
 
 #[cfg(test)]
@@ -278,39 +280,39 @@ mod tests {
     }
 
     #[test]
-    fn a_time_has_its_fraction_in_either_unit() {
+    fn times_keep_their_fraction_in_both_units() {
         assert_eq!(Unit::Seconds.of_micros(1_763_706_000_000_042), "1763706000.000042");
         assert_eq!(Unit::Milliseconds.of_micros(1_763_706_000_000_042), "1763706000000.042");
-        assert!(Unit::parse("m").unwrap_err().to_string().contains("s and ms"));
+        assert!(Unit::parse("m").unwrap_err().to_string().contains("s or ms"));
     }
 
     #[test]
-    fn keys_of_ours_are_in_the_slot_of_the_index() {
+    fn our_keys_use_the_slot_of_the_index() {
         for (pattern, index) in [
             ("session:*", None),
             ("{app}:session:*", None),
             ("session:*", Some("disconnected_sessions")),
             ("{app}:session:*", Some("{app}:disconnected")),
         ] {
-            let keys = Keys::of(&settings(pattern, index));
+            let keys = IndexKeys::of(&settings(pattern, index));
             for key in [&keys.added, &keys.notes, &keys.marker.clone().into_bytes()] {
                 assert_eq!(slot(key), slot(&keys.index), "{pattern} {index:?}");
             }
         }
         let (one, other) = (settings("session:*", Some("i")), settings("room:*", Some("i")));
         assert_ne!(
-            Keys::of(&one).added,
-            Keys::of(&other).added,
-            "what is added is known by pattern"
+            IndexKeys::of(&one).added,
+            IndexKeys::of(&other).added,
+            "added entries are stored per pattern"
         );
     }
 
     #[test]
-    fn a_cluster_is_fine_only_where_all_keys_share_a_slot() {
+    fn cluster_requires_all_keys_in_one_slot() {
         let checked = |pattern: &str, index: Option<&str>, template: &str| {
             let settings = settings(pattern, index);
             let template = KeyTemplate::parse(template).unwrap();
-            check_slots(&Keys::of(&settings), &settings, &[&template])
+            check_slots(&IndexKeys::of(&settings), &settings, &[&template])
         };
         assert!(checked("{app}:session:*", None, "{app}:refs:{id}").is_ok());
         assert!(checked("{app}:session:*", Some("{app}:i"), "refs:{app}:{field:x}").is_ok());
@@ -326,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_bounds_the_pages_and_the_rests_between_them() {
+    fn rate_limits_pages_and_pauses() {
         let at = |rate| SessionSettings {
             rate,
             ..settings("session:*", None)

@@ -1,10 +1,10 @@
-//! Which cluster slot a key is in: a pure copy of the rule that servers follow.
+//! The cluster slot of a key: the rule that servers use.
 
 /// How many slots a cluster has.
 const SLOTS: u16 = 16_384;
 
-/// The part of a key that decides its slot: what stands between the first `{` and the first `}` after it, or the whole
-/// key when there is no such part or it is empty.
+/// The part of a key that determines its slot: the text between the first `{` and the next `}`, or the whole key if
+/// that text is missing or empty.
 pub(crate) fn hash_tag(key: &[u8]) -> &[u8] {
     tag_in(key).unwrap_or(key)
 }
@@ -22,7 +22,7 @@ pub(crate) fn slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % SLOTS
 }
 
-/// CRC-16 with the polynomial 0x1021, starting at zero (XMODEM).
+/// CRC-16 with the polynomial 0x1021 and the initial value 0 (XMODEM).
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
@@ -37,13 +37,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_check_value_of_the_polynomial_holds() {
+    fn crc16_matches_its_check_value() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
     }
 
     #[test]
-    fn slots_are_those_that_servers_compute() {
-        // Asked from a server with CLUSTER KEYSLOT.
+    fn slots_match_those_of_a_server() {
+        // Computed by a server with CLUSTER KEYSLOT.
         for (key, slot_of_key) in [
             (&b"foo"[..], 12_182),
             (b"bar", 5_061),
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_tag_with_something_in_it_counts() {
+    fn empty_hash_tags_are_ignored() {
         for (key, tag) in [
             ("{fleet}:hb:a", "fleet"),
             ("hb:{fleet}:{b}", "fleet"),

@@ -1,4 +1,4 @@
-//! Targets that another program tells of by keys of its own, as a source for a fleet.
+//! Targets of a fleet that another program defines by its own keys.
 
 mod fields;
 mod reader;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use tenure::fleet::TargetSource;
-use tenure::heart::HeartbeatRuntime;
+use tenure::heartbeat::HeartbeatRuntime;
 use tenure::membership::Membership;
 use tenure_core::error::Result;
 use tenure_core::id::LeaseName;
@@ -21,18 +21,18 @@ use crate::pattern::KeyPattern;
 
 pub use reader::{ForeignReader, ForeignTargets, MAX_FOREIGN};
 
-/// The targets of a fleet, each named by a key of another program in Valkey or Redis: `endpoint:*` makes `a` of
-/// `endpoint:a`. The keys are only read, in pages with pauses between them.
+/// The targets of a fleet, one key of another program in Valkey or Redis each: `endpoint:*` maps `endpoint:a` to `a`.
+/// The keys are only read, in pages with pauses between them.
 ///
-/// The fleet reads them at every discovery ([`FleetSettings::discovery`](tenure::FleetSettings::discovery)): what was added,
-/// removed or paused is noticed then. A reading that did not reach its end is an error, and the fleet goes on with what
+/// The fleet reads them at every discovery ([`FleetSettings::discovery`](tenure::FleetSettings::discovery)) and then
+/// notices added, removed and paused targets. An incomplete read is an error, and the fleet continues with the targets
 /// it knows.
 pub struct KeyTargets {
     connection: Connection,
     reader: ForeignReader,
     skipped: AtomicUsize,
     unclear: AtomicUsize,
-    /// Holds the thread that the connection lives on.
+    /// Keeps the connection's thread alive.
     _runtime: HeartbeatRuntime,
 }
 
@@ -43,10 +43,10 @@ impl fmt::Debug for KeyTargets {
 }
 
 impl KeyTargets {
-    /// Connects to where the keys are. `pattern` has one `*`, where the target's name stands. With `paused_field` the keys
-    /// are hashes or strings with a JSON object, and a target is paused while that field is there and says anything but `0`,
-    /// `false`, `no`, `off` or nothing. A key that begins like JSON and is none, or is neither a hash nor a string,
-    /// pauses its target. A store that is away is no error: the fleet asks again.
+    /// Connects to the store of the keys. `pattern` contains one `*` in place of the target's name. With
+    /// `paused_field`, the keys are hashes, or strings with a JSON object. A target is paused if that field exists and
+    /// is none of `0`, `false`, `no`, `off` and empty. Malformed JSON and a key of another type pause their target. An
+    /// unreachable store is not an error: the fleet retries.
     ///
     /// # Errors
     /// `Invalid` for the pattern, `Misconfigured` or `Unsupported` for the URL.
@@ -68,9 +68,10 @@ impl KeyTargets {
         })
     }
 
-    /// The keys are sessions of another program, and only those with a connection are targets. The field, of a hash or of a
-    /// JSON object, says since when a session has none (`last_disconnect`): nothing or `0` means that it has one, any other
-    /// number that it is no target for as long. What is neither pauses its target, as does a string that is no JSON object.
+    /// Treats the keys as sessions of another program; only connected sessions are targets. The field, of a hash or of
+    /// a JSON object, has the disconnect time (`last_disconnect`): empty or `0` means connected, and any other number
+    /// means that the session is not a target. Any other value pauses the target, and so does a string that is not a
+    /// JSON object.
     #[must_use]
     pub fn disconnected_field(self, field: &str) -> Self {
         Self {
@@ -79,13 +80,13 @@ impl KeyTargets {
         }
     }
 
-    /// How many keys match whose target's name cannot be that of a lease, as of the last reading. They are left out.
+    /// How many matching keys have a name that is not a valid lease name, in the last read. They are left out.
     #[must_use]
     pub fn skipped(&self) -> usize {
         self.skipped.load(Ordering::Relaxed)
     }
 
-    /// How many targets are paused because their key cannot be understood, as of the last reading.
+    /// How many targets are paused because their key is unreadable, in the last read.
     #[must_use]
     pub fn unclear(&self) -> usize {
         self.unclear.load(Ordering::Relaxed)
@@ -98,15 +99,11 @@ impl TargetSource for KeyTargets {
         let found = self.reader.read().await?;
         if self.skipped.swap(found.nameless, Ordering::Relaxed) < found.nameless {
             let (keys, place) = (found.nameless, self.connection.place());
-            tracing::warn!(keys, place, "keys whose names are none of targets are left out");
+            tracing::warn!(keys, place, "keys with invalid target names are left out");
         }
         if self.unclear.swap(found.unclear, Ordering::Relaxed) < found.unclear {
             let (keys, place) = (found.unclear, self.connection.place());
-            tracing::warn!(
-                keys,
-                place,
-                "keys that cannot be understood do not say whether their targets are to be worked on: these count as paused"
-            );
+            tracing::warn!(keys, place, "unreadable keys: their targets count as paused");
         }
         Ok(found.targets)
     }

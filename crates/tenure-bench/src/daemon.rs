@@ -1,4 +1,4 @@
-//! A Tenure daemon of a benchmark's own: the program that people run, built for release.
+//! A Tenure daemon, as a release build.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one on a store (`None`: its own file, the default) and waits until it is ready.
+    /// Starts a daemon on a store (`None`: its own file, the default) and waits until it is ready.
     ///
     /// # Errors
-    /// When it cannot be built or does not start.
+    /// If it cannot be built or does not start.
     pub async fn start(store: Option<String>) -> Result<Self> {
         tokio::task::spawn_blocking(move || Self::launch(&program()?, store.as_deref())).await?
     }
@@ -45,7 +45,7 @@ impl Daemon {
         Ok(Self { port, process })
     }
 
-    /// Where it answers.
+    /// The address of its HTTP API.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.port.addr()
@@ -57,10 +57,10 @@ impl Daemon {
         format!("http://{}", self.addr())
     }
 
-    /// Its process id.
+    /// The process id.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If it has ended.
     pub fn pid(&self) -> Result<u32> {
         self.process
             .pid()
@@ -68,7 +68,7 @@ impl Daemon {
     }
 }
 
-/// The `tenure` program next to this one, built first when cargo runs us: a stale one would be measured otherwise.
+/// The `tenure` program next to this one. Under cargo it is built first, so that no stale build is measured.
 fn program() -> Result<PathBuf> {
     let beside = std::env::current_exe()?.with_file_name("tenure");
     if let Some(cargo) = std::env::var_os("CARGO") {

@@ -1,7 +1,7 @@
-//! The HTTP load generator, the same for every server that is compared: plain HTTP/1.1 over connections that stay open,
-//! one request at a time on each, bounded in count and in time.
+//! The HTTP load generator for all compared servers: plain HTTP/1.1 over persistent connections, one request at a time
+//! on each, bounded in count and in time.
 
-mod answer;
+mod response;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,47 +13,47 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::stats::{Samples, ms};
-use answer::Answer;
+use response::Response;
 
-/// How long one answer may take before the run counts as failed.
+/// The time-out of a response, after which the run has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest answer that is read.
-const MAX_ANSWER: usize = 16 << 20;
+/// The maximum size of a response.
+const MAX_RESPONSE: usize = 16 << 20;
 
-/// What to send, to whom, and when to stop.
+/// A load: the requests, the server, and the bounds.
 #[derive(Clone)]
 pub struct Load {
-    /// The server.
+    /// The address of the server.
     pub addr: SocketAddr,
-    /// How many connections, each with one request under way.
+    /// The number of connections, each with one request in flight.
     pub connections: usize,
-    /// Whole requests as bytes (see [`request`]); taken in turn.
+    /// Whole requests as bytes (see [`request`]), sent in turn.
     pub requests: Arc<[Vec<u8>]>,
-    /// Stop after this many requests.
+    /// The maximum number of requests.
     pub count: usize,
-    /// Stop after this long.
+    /// The maximum duration.
     pub time: Duration,
-    /// Whether an answer with status 2xx is the one hoped for, by its body.
+    /// Whether the body of a response with status 2xx is as expected.
     pub good: fn(&[u8]) -> bool,
 }
 
-/// What came of it.
+/// The result of a load.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Answers as hoped for.
+    /// Expected responses.
     pub good: usize,
-    /// Other answers.
+    /// Other responses.
     pub bad: usize,
     /// The first of those, shortened.
     pub first_bad: Option<String>,
-    /// From sending to the end of the answer, in ms.
+    /// From sending to the end of the response, in ms.
     pub latency: Samples,
-    /// How long the whole run took.
+    /// The duration of the run.
     pub took: Duration,
 }
 
 impl Tally {
-    /// Good answers a second.
+    /// Expected responses per second.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 requests")]
     pub fn rate(&self) -> f64 {
@@ -68,7 +68,7 @@ impl Tally {
     }
 }
 
-/// A whole request as bytes.
+/// Builds a whole request as bytes.
 #[must_use]
 pub fn request(addr: SocketAddr, method: &str, path: &str, body: &str) -> Vec<u8> {
     let (kind, length) = ("Content-Type: application/json", body.len());
@@ -76,11 +76,11 @@ pub fn request(addr: SocketAddr, method: &str, path: &str, body: &str) -> Vec<u8
 }
 
 impl Load {
-    /// Runs it.
+    /// Runs the load.
     ///
     /// # Errors
-    /// When a connection fails, an answer is no HTTP or takes more than ten seconds, or more than 1 % of the answers are
-    /// not as hoped for: then the figures mean nothing.
+    /// If a connection fails, a response is not HTTP or takes more than ten seconds, or more than 1 % of the responses
+    /// are unexpected, which makes the figures meaningless.
     pub async fn run(&self) -> Result<Tally> {
         ensure!(!self.requests.is_empty(), "a load without requests");
         let start = Instant::now();
@@ -106,26 +106,26 @@ impl Load {
 
     async fn drive(self, number: usize, deadline: Instant) -> Result<Tally> {
         let mut tally = Tally::default();
-        let mut line = Line::connect(self.addr).await?;
+        let mut connection = Connection::connect(self.addr).await?;
         for turn in (number..self.count).step_by(self.connections) {
             let sent = Instant::now();
             if sent >= deadline {
                 break;
             }
-            let answer = line.exchange(&self.requests[turn % self.requests.len()]).await?;
+            let response = connection.exchange(&self.requests[turn % self.requests.len()]).await?;
             tally.latency.push(ms(sent.elapsed()));
-            let body = answer.body(&line.buffer);
-            if (200..300).contains(&answer.status) && (self.good)(&body) {
+            let body = response.body(&connection.buffer);
+            if (200..300).contains(&response.status) && (self.good)(&body) {
                 tally.good += 1;
             } else {
                 tally.bad += 1;
                 tally.first_bad.get_or_insert_with(|| {
                     let text: String = String::from_utf8_lossy(&body).chars().take(300).collect();
-                    format!("{} {text}", answer.status)
+                    format!("{} {text}", response.status)
                 });
             }
-            if answer.close {
-                line = Line::connect(self.addr).await?;
+            if response.close {
+                connection = Connection::connect(self.addr).await?;
             }
         }
         Ok(tally)
@@ -133,12 +133,12 @@ impl Load {
 }
 
 /// One connection.
-struct Line {
+struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-impl Line {
+impl Connection {
     async fn connect(addr: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(addr)
             .await
@@ -150,18 +150,18 @@ impl Line {
         })
     }
 
-    /// Sends a request and reads its answer into the buffer.
-    async fn exchange(&mut self, request: &[u8]) -> Result<Answer> {
+    /// Sends a request and reads its response into the buffer.
+    async fn exchange(&mut self, request: &[u8]) -> Result<Response> {
         self.buffer.clear();
         let work = async {
             self.stream.write_all(request).await.context("send a request")?;
             loop {
-                if let Some(answer) = Answer::parse(&self.buffer)? {
+                if let Some(answer) = Response::parse(&self.buffer)? {
                     return Ok(answer);
                 }
                 ensure!(
-                    self.buffer.len() < MAX_ANSWER,
-                    "an answer of more than {MAX_ANSWER} bytes"
+                    self.buffer.len() < MAX_RESPONSE,
+                    "an answer of more than {MAX_RESPONSE} bytes"
                 );
                 let read = self.stream.read_buf(&mut self.buffer).await.context("read an answer")?;
                 ensure!(read > 0, "the server closed the connection in the middle of an answer");

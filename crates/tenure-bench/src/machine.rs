@@ -1,4 +1,4 @@
-//! Where the figures come from: without these facts nobody can read them.
+//! The machine and programs that the figures depend on.
 
 use std::process::Command;
 
@@ -16,16 +16,16 @@ pub struct Machine {
     pub memory_gib: u64,
     /// The kernel's release.
     pub kernel: String,
-    /// First lines of what each program says about its version.
+    /// The first line of each program's version output.
     pub programs: Vec<String>,
-    /// The revision that was measured.
+    /// The measured revision.
     pub revision: String,
-    /// One, five and fifteen minutes' load when the run began: what else the machine was doing.
+    /// The load average over one, five and fifteen minutes at the start of the run.
     pub load_before: String,
 }
 
 impl Machine {
-    /// Looks.
+    /// Reads all of it.
     #[must_use]
     pub fn look() -> Self {
         let programs = [
@@ -52,7 +52,7 @@ impl Machine {
     }
 }
 
-/// One, five and fifteen minutes' load now.
+/// The current load average over one, five and fifteen minutes.
 #[must_use]
 pub fn load() -> String {
     read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" ")

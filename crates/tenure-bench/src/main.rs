@@ -1,15 +1,14 @@
-//! Measures Tenure beside what it is compared with: every figure next to its baseline from the same run, in rounds that
-//! take turns, so that whatever else the machine does meets both.
+//! Compares Tenure with its alternatives: every figure with a baseline from the same run, in alternating rounds, so
+//! that other load on the machine affects both.
 //!
-//! It starts its own servers on loopback and ends only those. No figure fails it: the table says which goals were met.
-//! See `docs/benchmarks.md`.
+//! It starts its own servers on loopback and stops only those. A figure never fails the run; the table shows which
+//! goals were met. See `docs/benchmarks.md`.
 #![allow(clippy::disallowed_methods, reason = "it measures real time on real servers")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is for people")]
-#![allow(unreachable_pub, reason = "a program; nobody imports it")]
+#![allow(unreachable_pub, reason = "a program has no importers")]
 
 mod bench;
 mod daemon;
-mod hot;
 mod load;
 mod machine;
 mod node;
@@ -19,6 +18,7 @@ mod report;
 mod stats;
 mod subject;
 mod suite;
+mod valkey;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,13 +29,13 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use machine::Machine;
-use suite::{Done, Size};
+use suite::{BenchmarkResult, Size};
 
-/// Measures Tenure beside what it is compared with.
+/// Compares Tenure with its alternatives.
 #[derive(Debug, Parser)]
 #[command(name = "tenure-bench")]
 struct Arguments {
-    /// Only these benchmarks; all when none is named.
+    /// Run only these benchmarks; all if none is named.
     names: Vec<String>,
     /// A smoke run: small and short. Its figures mean little.
     #[arg(long)]
@@ -43,10 +43,10 @@ struct Arguments {
     /// Only list the benchmarks.
     #[arg(long)]
     list: bool,
-    /// Where the raw figures go.
+    /// The directory for the raw figures.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Be a node of a fleet, for `takeover`.
+    /// Run as a node of a fleet, for `takeover`.
     #[arg(long, hide = true, requires_all = ["store", "targets"])]
     node: Option<String>,
     #[arg(long, hide = true)]
@@ -62,7 +62,7 @@ struct Run {
     machine: Machine,
     load_after: String,
     seconds: f64,
-    benchmarks: Vec<Done>,
+    benchmarks: Vec<BenchmarkResult>,
 }
 
 #[tokio::main]
@@ -87,7 +87,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Whether every benchmark could be measured.
+/// Runs the benchmarks. Returns whether all of them succeeded.
 async fn run(arguments: Arguments) -> Result<bool> {
     if arguments.list {
         for bench in suite::ALL {

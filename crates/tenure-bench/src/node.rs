@@ -1,4 +1,4 @@
-//! A node of a fleet, as a process of its own that can be killed. Its work is to wait.
+//! A node of a fleet, as a separate process that can be killed. Its work is to wait.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use tenure_core::store::PageRequest;
 
 /// The group that the nodes join.
 pub const GROUP: &str = "fleet";
-/// How many nodes there have to be before any of them starts.
+/// The number of nodes that must have joined before any of them starts.
 const NODES: usize = 3;
 const TTL: Duration = Duration::from_secs(5);
 
-/// Runs it until it is killed.
+/// Runs until the process is killed.
 ///
 /// # Errors
-/// When it cannot join.
+/// If it cannot join.
 pub async fn run(name: &str, store: &str, targets: usize) -> Result<()> {
     let options = OpenOptions {
         request_timeout: Some(Duration::from_secs(2)),

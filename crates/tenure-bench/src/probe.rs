@@ -1,4 +1,4 @@
-//! What others feel meanwhile: a PING every millisecond on a connection and a thread of its own.
+//! Measures the latency of other clients: a PING every millisecond on its own connection and thread.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Starts one.
+    /// Starts a probe.
     ///
     /// # Errors
-    /// When the server cannot be reached.
+    /// If the server cannot be reached.
     pub fn start(addr: SocketAddr) -> Result<Self> {
         let mut client = Client::connect(addr)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -41,20 +41,20 @@ impl Probe {
         Ok(Self { stop, thread })
     }
 
-    /// Stops it; the round trips in ms.
+    /// Stops the probe and returns the round trips in ms.
     ///
     /// # Errors
-    /// When the server did not answer one within five seconds.
+    /// If the server did not answer a PING within five seconds.
     pub fn finish(self) -> Result<Samples> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the probe's thread panicked"))?
     }
 }
 
-/// Round trips while nothing else is asked of the server.
+/// Round trips on an idle server.
 ///
 /// # Errors
-/// As for [`Probe`].
+/// As [`Probe::start`].
 pub async fn idle(addr: SocketAddr, time: Duration) -> Result<Samples> {
     let probe = Probe::start(addr)?;
     tokio::time::sleep(time).await;

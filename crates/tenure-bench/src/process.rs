@@ -1,18 +1,17 @@
-//! What the system knows about a process: the time it ran and the memory it has.
+//! CPU time and memory of a process, as the kernel reports them.
 
 use std::fs;
 
 use anyhow::{Context, Result};
 
-/// Processor time (user and system, all threads) that a process used so far, in seconds. The system counts in steps of
-/// 10 ms.
+/// The CPU time (user and system, all threads) of a process so far, in seconds. The kernel counts in steps of 10 ms.
 ///
 /// # Errors
-/// When there is no such process.
+/// If there is no such process.
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 ticks")]
 pub fn cpu_seconds(pid: u32) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("process {pid}"))?;
-    // The name in parentheses may contain anything; the fields after it start with the third.
+    // The name in parentheses may contain any character; the fields after it start with the third.
     let rest = stat.rsplit(')').next().unwrap_or_default();
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let ticks = |number: usize| -> Result<u64> {
@@ -25,7 +24,7 @@ pub fn cpu_seconds(pid: u32) -> Result<f64> {
 /// Resident memory of a process, in bytes.
 ///
 /// # Errors
-/// When there is no such process.
+/// If there is no such process.
 pub fn resident_bytes(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).with_context(|| format!("process {pid}"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

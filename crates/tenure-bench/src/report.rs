@@ -1,4 +1,4 @@
-//! What a benchmark found: rows for people, samples for programs.
+//! The results of a benchmark: rows for people, samples for programs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,14 +10,14 @@ use crate::stats::Samples;
 /// A number with its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Figure {
-    /// How much.
+    /// The number.
     pub value: f64,
-    /// Of what: `beats/s`, `ms`, `B`.
+    /// Its unit: `beats/s`, `ms`, `B`.
     pub unit: &'static str,
 }
 
 impl Figure {
-    /// A number with its unit.
+    /// Creates a figure.
     #[must_use]
     pub const fn new(value: f64, unit: &'static str) -> Self {
         Self { value, unit }
@@ -30,7 +30,7 @@ impl std::fmt::Display for Figure {
     }
 }
 
-/// Three significant digits are more than two noisy cores can tell.
+/// Three significant digits are more than two noisy cores can resolve.
 fn short(value: f64) -> String {
     let (scaled, suffix) = match value.abs() {
         v if v >= 1e6 => (value / 1e6, "M"),
@@ -46,7 +46,7 @@ fn short(value: f64) -> String {
     format!("{scaled:.digits$}{suffix}")
 }
 
-/// What a figure is held against.
+/// The goal of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
@@ -54,11 +54,11 @@ pub enum Goal {
     Times(f64),
     /// Within this share of the baseline, either way: 0.2 is ±20 %.
     Within(f64),
-    /// The figure itself, at least this.
+    /// The figure itself is at least this.
     AtLeast(f64),
-    /// The figure itself, at most this.
+    /// The figure itself is at most this.
     AtMost(f64),
-    /// The figure minus the baseline, at most this.
+    /// The figure minus the baseline is at most this.
     AtMostAbove(f64),
 }
 
@@ -88,35 +88,35 @@ impl Goal {
     }
 }
 
-/// What a figure is compared with.
+/// A baseline of a figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Baseline {
-    /// Whose it is.
+    /// Its name.
     pub name: String,
-    /// How much that is.
+    /// Its value.
     pub figure: Figure,
 }
 
-/// One line of the table.
+/// A row of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// What was measured.
+    /// The measured quantity.
     pub what: String,
-    /// Ours; a median over the rounds unless the name says otherwise.
+    /// Tenure's value; a median over the rounds unless the name says otherwise.
     pub figure: Figure,
-    /// Theirs, from the same rounds.
+    /// The baseline, from the same rounds.
     pub baseline: Option<Baseline>,
-    /// How many times the baseline ours is: the median of the rounds' ratios. For costs it is the baseline over ours,
-    /// so that more is better everywhere.
+    /// The ratio to the baseline: the median of the rounds' ratios. For costs it is the baseline divided by Tenure's
+    /// value, so that higher is always better.
     pub ratio: Option<f64>,
-    /// What it is held against; none for figures that only explain others.
+    /// The goal; `None` for figures that only explain others.
     pub goal: Option<Goal>,
     /// Whether the goal was met in this run.
     pub met: Option<bool>,
 }
 
 impl Row {
-    /// A figure alone.
+    /// Creates a row without a baseline.
     #[must_use]
     pub fn new(what: impl Into<String>, value: f64, unit: &'static str) -> Self {
         Self {
@@ -129,19 +129,19 @@ impl Row {
         }
     }
 
-    /// Two rates from the same rounds.
+    /// Creates a row of two rates from the same rounds.
     #[must_use]
     pub fn rates(what: impl Into<String>, unit: &'static str, ours: &Samples, name: &str, theirs: &Samples) -> Self {
         Self::new(what, ours.median(), unit).against(name, theirs.median(), Some(ours.over(theirs).median()))
     }
 
-    /// Two costs from the same rounds: the ratio tells how many times cheaper ours is.
+    /// Creates a row of two costs from the same rounds: the ratio is how many times cheaper Tenure is.
     #[must_use]
     pub fn costs(what: impl Into<String>, unit: &'static str, ours: &Samples, name: &str, theirs: &Samples) -> Self {
         Self::new(what, ours.median(), unit).against(name, theirs.median(), Some(theirs.over(ours).median()))
     }
 
-    /// Beside something else of the same unit.
+    /// Adds a baseline of the same unit.
     #[must_use]
     pub fn against(mut self, name: &str, value: f64, ratio: Option<f64>) -> Self {
         let figure = Figure::new(value, self.figure.unit);
@@ -153,7 +153,7 @@ impl Row {
         self
     }
 
-    /// Held against a goal.
+    /// Sets the goal.
     #[must_use]
     pub fn goal(mut self, goal: Goal) -> Self {
         self.goal = Some(goal);
@@ -161,7 +161,7 @@ impl Row {
         self
     }
 
-    /// The cells of its line, after the benchmark's name.
+    /// The cells of the row, after the benchmark's name.
     #[must_use]
     pub fn cells(&self) -> [String; 6] {
         let baseline = self.baseline.as_ref();
@@ -184,44 +184,44 @@ impl Row {
     }
 }
 
-/// What one benchmark found so far. Clones share it, so that what was measured outlives a benchmark that fails later.
+/// The figures of a benchmark so far. Clones share state, so that figures survive a benchmark that fails later.
 #[derive(Debug, Clone, Default)]
-pub struct Report(Arc<Mutex<Found>>);
+pub struct Report(Arc<Mutex<Figures>>);
 
 /// The content of a report.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Found {
-    /// The lines of the table.
+pub struct Figures {
+    /// The rows of the table.
     pub rows: Vec<Row>,
-    /// Everything that was measured, by name.
+    /// All samples, by name.
     pub samples: BTreeMap<String, Samples>,
-    /// What a reader has to know to read the rows, a baseline that was left out for example.
+    /// Notes that a reader needs, for example about a skipped baseline.
     pub notes: Vec<String>,
 }
 
 impl Report {
-    /// Adds a line.
+    /// Adds a row.
     pub fn row(&self, row: Row) {
         self.lock().rows.push(row);
     }
 
-    /// Keeps raw samples.
+    /// Adds raw samples.
     pub fn keep(&self, name: impl Into<String>, samples: &Samples) {
         self.lock().samples.insert(name.into(), samples.clone());
     }
 
-    /// Adds a remark.
+    /// Adds a note.
     pub fn note(&self, note: impl Into<String>) {
         self.lock().notes.push(note.into());
     }
 
-    /// All of it until now.
+    /// A copy of the content so far.
     #[must_use]
-    pub fn found(&self) -> Found {
+    pub fn found(&self) -> Figures {
         self.lock().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Found> {
+    fn lock(&self) -> MutexGuard<'_, Figures> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_short() {
+    fn figures_are_rounded() {
         let shown = [1_234_567.0, 12_345.0, 1234.0, 1.414, 0.0123, 0.0].map(short);
         assert_eq!(shown, ["1.23M", "12.3k", "1234", "1.41", "0.012", "0"]);
     }

@@ -1,39 +1,39 @@
-//! Samples and what is said about them: medians and percentiles, never a mean that one hiccup can move.
+//! Samples, with medians and percentiles, never a mean, which one outlier can move.
 
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// Numbers of one kind, in the order measured.
+/// Samples of one quantity, in the order of measurement.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(transparent)]
 pub struct Samples(Vec<f64>);
 
 impl Samples {
-    /// Adds one.
+    /// Adds a sample.
     pub fn push(&mut self, sample: f64) {
         self.0.push(sample);
     }
 
-    /// How many there are.
+    /// The number of samples.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// All of them.
+    /// All samples.
     #[must_use]
     pub fn values(&self) -> &[f64] {
         &self.0
     }
 
-    /// The middle one; NaN when there are none.
+    /// The median; NaN without samples.
     #[must_use]
     pub fn median(&self) -> f64 {
         self.percentile(50.0)
     }
 
-    /// The sample below which `percent` of them lie (nearest rank); NaN when there are none.
+    /// The percentile by nearest rank; NaN without samples.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -48,13 +48,13 @@ impl Samples {
         sorted.get(rank.max(1) - 1).copied().unwrap_or(f64::NAN)
     }
 
-    /// The largest; NaN when there are none.
+    /// The maximum; NaN without samples.
     #[must_use]
     pub fn max(&self) -> f64 {
         self.percentile(100.0)
     }
 
-    /// A short form of very many: the minimum, every fifth percentile, the 99th, the 99.9th and the maximum.
+    /// A summary of many samples: the minimum, every fifth percentile, the 99th, the 99.9th and the maximum.
     #[must_use]
     pub fn percentiles(&self) -> Self {
         let every_fifth = (0..20).map(|step| f64::from(step) * 5.0);
@@ -64,7 +64,7 @@ impl Samples {
             .collect()
     }
 
-    /// Each sample divided by its neighbour of the same round.
+    /// Each sample divided by the other's sample of the same round.
     #[must_use]
     pub fn over(&self, other: &Self) -> Self {
         Self(
@@ -95,25 +95,25 @@ pub fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// How many a second since `start`.
+/// The rate per second since `start`.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 of anything")]
 pub fn rate(count: usize, start: Instant) -> f64 {
     count as f64 / start.elapsed().as_secs_f64()
 }
 
-/// A fixed sequence of random numbers, so that two runs visit the same members in the same order (SplitMix64).
+/// A fixed pseudo-random sequence (SplitMix64), so that two runs visit the same members in the same order.
 #[derive(Debug)]
-pub struct Dice(u64);
+pub struct Shuffler(u64);
 
-impl Dice {
-    /// A sequence.
+impl Shuffler {
+    /// Creates the sequence of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Puts items into a random order (Fisher and Yates).
+    /// Shuffles the items (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (1..items.len()).rev() {
             let other = usize::try_from(self.next() % (end as u64 + 1)).unwrap_or(0);
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_shuffle_keeps_every_item() {
         let mut items: Vec<u32> = (0..100).collect();
-        Dice::new(1).shuffle(&mut items);
+        Shuffler::new(1).shuffle(&mut items);
         assert!(!items.is_sorted());
         items.sort_unstable();
         assert!(items.into_iter().eq(0..100));

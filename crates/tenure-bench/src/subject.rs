@@ -1,4 +1,4 @@
-//! Tenure's side: opening a store as a user's program does, and filling it with members.
+//! Opens a store as a user's program does, and fills it with members.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,29 +10,29 @@ use tenure_core::membership::{Beat, Join, Labels};
 use tenure_core::store::{Call, Store};
 use tokio::task::JoinSet;
 
-/// How many joins are under way at once while a group is filled.
+/// Concurrent joins while a group is filled.
 const JOINERS: usize = 128;
-/// A hiccup of the machine is to show in the figures and not to end the run.
+/// The time-out of a call: a short stall of the machine must show in the figures, not end the run.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a group may take to be filled.
+/// The time limit for filling a group.
 const FILLING: Duration = Duration::from_secs(240);
-/// The ttl of members that are not to lapse while they are watched.
+/// The ttl of members that must not lapse during a measurement.
 pub const HOUR: Duration = Duration::from_secs(3600);
-/// Beats in one call in the background.
+/// Background beats per call.
 const BATCH: usize = 200;
 
-/// Opens a store, the way the library does.
+/// Opens a store through the library.
 ///
 /// # Errors
-/// When it is out of reach.
+/// If it cannot be reached.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
     open_with(url, OpenOptions::default()).await
 }
 
-/// Opens a store that allows a ttl of an hour, so that members of a large group need no beats while it is filled.
+/// Opens a store with a maximum ttl of an hour, so that members of a large group need no beats while it is filled.
 ///
 /// # Errors
-/// When it is out of reach.
+/// If it cannot be reached.
 pub async fn open_patient(url: &str) -> Result<Arc<dyn Store>> {
     let mut options = OpenOptions::default();
     options.store.max_ttl = HOUR;
@@ -44,24 +44,24 @@ async fn open_with(url: &str, mut options: OpenOptions) -> Result<Arc<dyn Store>
     open_store(url, &options).await.with_context(|| format!("open {url}"))
 }
 
-/// A group's name.
+/// A group with this name.
 ///
 /// # Errors
-/// When it is none.
+/// If the name is invalid.
 pub fn group(name: &str) -> Result<Group> {
     Group::new(name).context("the name of a group")
 }
 
-/// A member's name, as long as a short host name: `node-0000042`.
+/// A member name with the length of a short host name: `node-0000042`.
 #[must_use]
 pub fn member(number: usize) -> String {
     format!("node-{number:07}")
 }
 
-/// Joins `count` members without labels; their tenures, in order. Fewer when it takes more than four minutes.
+/// Joins `count` members without labels and returns their tenures in order, fewer if it takes more than four minutes.
 ///
 /// # Errors
-/// When a join fails.
+/// If a join fails.
 pub async fn fill(store: &Arc<dyn Store>, group: &Group, count: usize, ttl: Duration) -> Result<Vec<TenureId>> {
     let start = Instant::now();
     let mut tasks = JoinSet::new();
@@ -91,11 +91,11 @@ pub async fn fill(store: &Arc<dyn Store>, group: &Group, count: usize, ttl: Dura
     Ok(tenures)
 }
 
-/// Beats for members in the background, each once in `interval`, in batches of 200 spread over it; ends when dropped.
+/// Background beats: each member once per `interval`, in batches of 200 spread over it, until dropped.
 pub struct Beating(tokio::task::JoinHandle<()>);
 
 impl Beating {
-    /// Starts to beat, with a new ttl if one is given.
+    /// Starts beating, optionally with a new ttl.
     #[must_use]
     pub fn start(
         store: &Arc<dyn Store>,
@@ -119,7 +119,7 @@ impl Beating {
             let mut ticks = tokio::time::interval(interval / u32::try_from(batches).unwrap_or(u32::MAX));
             for batch in beats.chunks(BATCH).cycle() {
                 ticks.tick().await;
-                // One that fails is made up for by the next, as in real life.
+                // The next batch makes up for a failed one, as in production.
                 if let Err(error) = store.beat(&group, batch).await {
                     eprintln!("a batch of beats failed: {}", error.chain());
                 }

@@ -1,4 +1,4 @@
-//! The benchmarks by name, and running one of them: bounded in time, and failing alone.
+//! The benchmarks by name. A run is bounded in time, and a failure affects only its own benchmark.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::bench;
-use crate::report::{Found, Report};
+use crate::report::{Figures, Report};
 
-/// How much to do.
+/// The size of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
     /// A smoke run: smaller, shorter, and its figures mean little.
@@ -19,13 +19,13 @@ pub struct Size {
 }
 
 impl Size {
-    /// One of two.
+    /// Picks one of two values.
     #[must_use]
     pub fn pick<T>(self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 
-    /// How many interleaved rounds.
+    /// The number of interleaved rounds.
     #[must_use]
     pub fn rounds(self) -> usize {
         self.pick(5, 2)
@@ -44,23 +44,23 @@ pub struct Benchmark {
     run: Run,
 }
 
-/// What became of one.
+/// The result of a benchmark.
 #[derive(Debug, Serialize)]
-pub struct Done {
-    /// Which.
+pub struct BenchmarkResult {
+    /// The benchmark's name.
     pub name: &'static str,
-    /// How long it took.
+    /// The duration.
     pub seconds: f64,
-    /// Why it has no figures.
+    /// The reason for missing figures.
     pub failed: Option<String>,
-    /// What it found, until it failed if it did.
+    /// The figures, up to a failure.
     #[serde(flatten)]
-    pub found: Found,
+    pub found: Figures,
 }
 
 macro_rules! benchmarks {
     ($($name:literal = $module:ident: $about:literal,)*) => {
-        /// All of them, in the order in which they run.
+        /// All benchmarks, in the order of a run.
         pub const ALL: &[Benchmark] = &[$(Benchmark {
             name: $name,
             about: $about,
@@ -76,7 +76,7 @@ benchmarks! {
     "detection" = detection: "lag after the deadline, one in a hundred and all",
     "evict" = evict: "the claims of a dead owner beside HGETALL + HDEL",
     "adopt" = adopt: "a pass over a large hash of another program",
-    "sweepers" = sweepers: "what eight sweepers cost a store where nobody dies",
+    "sweepers" = sweepers: "the cost of eight sweepers while no member dies",
     "leases" = leases: "what keeping and getting leases costs, beside PEXPIRE and etcd keepalives",
     "takeover" = takeover: "10,000 leases on three nodes, one of them killed",
     "orphans" = orphans: "orphaned sessions found and reaped beside SCAN",
@@ -85,12 +85,12 @@ benchmarks! {
 }
 
 impl Benchmark {
-    /// Runs it. A failure, a panic or too long a time is an outcome like others.
-    pub async fn run(self, size: Size) -> Done {
+    /// Runs the benchmark. A failure, a panic and a time-out are results.
+    pub async fn run(self, size: Size) -> BenchmarkResult {
         let bound = Duration::from_secs(size.pick(600, 60));
         let start = Instant::now();
         let report = Report::default();
-        // On a task of its own, so that a server that panics its handle fails this benchmark alone.
+        // On its own task, so that a panic of a server handle fails only this benchmark.
         let mut task = tokio::spawn((self.run)(size, report.clone()));
         let result = match tokio::time::timeout(bound, &mut task).await {
             Ok(joined) => joined.context("it panicked").flatten(),
@@ -99,7 +99,7 @@ impl Benchmark {
                 Err(anyhow::anyhow!("it took more than {bound:?}"))
             }
         };
-        Done {
+        BenchmarkResult {
             name: self.name,
             seconds: start.elapsed().as_secs_f64(),
             failed: result.err().map(|error| format!("{error:#}")),
@@ -108,10 +108,10 @@ impl Benchmark {
     }
 }
 
-/// Those named; all when none is.
+/// The named benchmarks; all if none is named.
 ///
 /// # Errors
-/// When a name is not one of them.
+/// If a name is unknown.
 pub fn chosen(names: &[String]) -> Result<Vec<Benchmark>> {
     let known: BTreeMap<&str, Benchmark> = ALL.iter().map(|bench| (bench.name, *bench)).collect();
     if names.is_empty() {

@@ -18,7 +18,7 @@ use crate::output::{brief, json, or_dash, table};
 /// A lease lasts until it is released or its holder's tenure ends: UNTIL moves on with every heartbeat. A lease that
 /// another member holds is not waited for, and the exit code is 1. Acquiring a lease again shows the same token. The member
 /// must work under the leases that it is given: `tenure join` leaves that to its command, while a member of the Rust library
-/// releases leases that it did not acquire by itself (unless it joined with `others_act`).
+/// releases leases that it did not acquire (unless it joined with `others_act`).
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Acquire {
     /// The leases.

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use tenure_adopt::{
-    AdoptSettings, Connection, ConnectionOptions, Early, Ended, Janitor, LAST_REGISTRY_PAGE, Notice, OwnerAt, PassEnd,
-    PassListener, RegistryDaemon, Tally,
+    AdoptSettings, Connection, ConnectionOptions, DaemonEnd, EarlyEnd, Janitor, LAST_REGISTRY_PAGE, Notice, OwnerAt,
+    PassEnd, PassListener, RegistryDaemon, Tally,
 };
 use tenure_core::brake::BrakeSettings;
 use tenure_core::clock::SystemClock;
@@ -30,11 +30,11 @@ use progress::PassProgress;
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Adopt {
     #[command(subcommand)]
-    what: What,
+    what: Keyspace,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-enum What {
+enum Keyspace {
     #[command(after_help = "Examples:\n  \
         tenure adopt registry --store valkey://db --hash connections --heartbeat 'instance:{id}' --dry-run\n  \
         tenure adopt registry --store valkey://db --hash connections --heartbeat 'instance:{id}' --interval 60s")]
@@ -50,9 +50,9 @@ enum What {
 impl Adopt {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         match self.what {
-            What::Registry(registry) => registry.run(),
-            What::Leases(leases) => leases.run(),
-            What::Sessions(sessions) => sessions.run(),
+            Keyspace::Registry(registry) => registry.run(),
+            Keyspace::Leases(leases) => leases.run(),
+            Keyspace::Sessions(sessions) => sessions.run(),
         }
     }
 }
@@ -79,7 +79,7 @@ struct RegistryArgs {
     format: FormatArgs,
 }
 
-/// What is to be done with a hash.
+/// A run over a hash.
 struct Registry {
     given: settings::Registry,
     dry_run: bool,
@@ -126,7 +126,7 @@ impl Registry {
         Ok(settings)
     }
 
-    async fn serve(&self, settings: AdoptSettings, interval: Duration) -> anyhow::Result<Ended> {
+    async fn serve(&self, settings: AdoptSettings, interval: Duration) -> anyhow::Result<DaemonEnd> {
         let mut signals = Signals::new()?;
         let connection = connection(&self.given.store)?;
         let listen = self.given.metrics_listen;
@@ -166,7 +166,7 @@ impl Registry {
         let mut signals = Signals::new()?;
         let stopped = async {
             signals.next().await;
-            tally.at_rest(&clock, LAST_REGISTRY_PAGE).await;
+            tally.page_finished(&clock, LAST_REGISTRY_PAGE).await;
         };
         let pass = async {
             tokio::select! {
@@ -188,14 +188,18 @@ impl Registry {
                 Ok(if held_back { FAILED } else { code })
             }
             Some(Err(error)) => {
-                let removed = tally.removed(Early::Failed, pending);
+                let removed = tally.removed(EarlyEnd::Failed, pending);
                 if !removed.is_nothing() {
-                    show::ended_early(self, &removed, Early::Failed)?;
+                    show::ended_early(self, &removed, EarlyEnd::Failed)?;
                 }
                 Err(error.into())
             }
             None => {
-                show::ended_early(self, &tally.removed(Early::Interrupted, pending), Early::Interrupted)?;
+                show::ended_early(
+                    self,
+                    &tally.removed(EarlyEnd::Interrupted, pending),
+                    EarlyEnd::Interrupted,
+                )?;
                 Ok(FAILED)
             }
         }
@@ -216,13 +220,13 @@ impl Registry {
     }
 }
 
-/// A connection to the store of other programs, whether it is up or not.
+/// Opens a connection to the store of other programs, without waiting for it.
 fn connection(store: &str) -> anyhow::Result<Connection> {
     Connection::open(store, ConnectionOptions::default(), SystemClock::shared())
         .map_err(|error| Usage::new(format!("--store: {}", error.chain())).into())
 }
 
-/// The same, when it has to be up.
+/// Opens a connection and fails if the store is unreachable.
 async fn reach(store: &str) -> anyhow::Result<Connection> {
     let connection = connection(store)?;
     connection.first_try().await;

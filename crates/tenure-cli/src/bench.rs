@@ -1,7 +1,7 @@
-//! `tenure bench`: what one client gets out of the store that is there, measured in a group of its own.
+//! `tenure bench`: throughput and latency of one client against a given store, in a group of its own.
 //!
-//! `cargo xtask bench` compares Tenure with others; this tells whoever runs it what to expect of their own store. It goes
-//! the way every client goes ([`Store`](tenure_core::Store)), and leaves no member behind, also when it is interrupted.
+//! `cargo xtask bench` compares Tenure with other systems; this command measures the user's own store. It uses the same
+//! interface as every client ([`Store`](tenure_core::Store)) and leaves no member behind, also when it is interrupted.
 
 mod load;
 mod measured;
@@ -63,7 +63,7 @@ fn span(text: &str) -> Result<Duration, String> {
     Ok(span)
 }
 
-/// How the measuring ended.
+/// The end of a measurement.
 enum Ended {
     Complete,
     Interrupted,
@@ -90,7 +90,7 @@ impl Bench {
         done
     }
 
-    /// What is measured in a group of others would be in their way, and they in its.
+    /// A benchmark in a group in use would disturb its members and be disturbed by them.
     async fn refuse_occupied(&self, load: &Load) -> anyhow::Result<()> {
         let group = &self.group;
         let mut page = PageRequest::new(None, MAX_PAGE)?;
@@ -185,7 +185,7 @@ impl Bench {
     }
 }
 
-/// Lets what is under way come to its end: an operation that is cut in two leaves something behind.
+/// Lets running operations finish, because a cancelled one leaves members behind.
 async fn stop_when_asked(signals: &mut Signals, load: &Load) -> Infallible {
     loop {
         asked_to_end(signals).await;

@@ -37,7 +37,7 @@ impl Claims {
         if let Some(key) = &self.key {
             let found = store.claim_of(group, registry, key).await?;
             let found = listing::found_in_group((store, group), found).await?;
-            let missing = format_args!("nobody owns {key} in the registry {registry} of the group {group}");
+            let missing = format_args!("key \"{key}\" has no owner in registry \"{registry}\" of group \"{group}\"");
             return listing::print_one::<Claim, _>(&self.format, found, show, missing);
         }
         let owner = self.owner.as_ref();

@@ -122,10 +122,10 @@ impl Cli {
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
-    /// Runs the command and tells the exit code.
+    /// Runs the command and returns the exit code.
     ///
     /// # Errors
-    /// What made it fail; wrong usage is a [`crate::exit::Usage`].
+    /// Those of the command; wrong usage is a [`crate::exit::Usage`].
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         style::choose(self.color);
         if let Some(file) = self.token_file {
@@ -171,7 +171,7 @@ impl Cli {
     }
 }
 
-/// The version, with the commit when whoever built it told one (`TENURE_COMMIT`).
+/// The version, with the commit if the build set `TENURE_COMMIT`.
 fn version() -> String {
     let version = env!("CARGO_PKG_VERSION");
     match option_env!("TENURE_COMMIT").filter(|commit| !commit.is_empty()) {

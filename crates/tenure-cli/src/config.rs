@@ -23,11 +23,11 @@ use times::Bound;
 )]
 pub(crate) struct Config {
     #[command(subcommand)]
-    what: What,
+    what: ConfigCommand,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-enum What {
+enum ConfigCommand {
     Explain(Box<Explain>),
     Example(Example),
 }
@@ -35,8 +35,8 @@ enum What {
 impl Config {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         match self.what {
-            What::Explain(explain) => explain.run(),
-            What::Example(example) => example.run(),
+            ConfigCommand::Explain(explain) => explain.run(),
+            ConfigCommand::Example(example) => example.run(),
         }
     }
 }
@@ -80,9 +80,9 @@ struct Explain {
     format: FormatArgs,
 }
 
-/// All that there is to tell.
+/// The settings, the times that follow from them, and warnings.
 #[derive(Debug, Serialize)]
-struct Told {
+struct Explanation {
     settings: Vec<Explained>,
     times: Vec<Bound>,
     notes: Vec<String>,
@@ -99,7 +99,7 @@ impl Explain {
         Ok(DONE)
     }
 
-    fn tell(&self, environment: Environment<'_>) -> Result<Told, Usage> {
+    fn tell(&self, environment: Environment<'_>) -> Result<Explanation, Usage> {
         let settings = Settings::load(&self.flags, environment)?;
         settings.jwt(environment)?;
         let timing = self.timing(settings.max_ttl)?;
@@ -110,7 +110,7 @@ impl Explain {
             rows.extend(flags.file_for::<adopt::Leases>().explain(environment)?);
             rows.extend(flags.file_for::<adopt::Sessions>().explain(environment)?);
         }
-        Ok(Told {
+        Ok(Explanation {
             settings: rows,
             times: times::of(&settings, &timing),
             notes: settings.surprises().into_iter().collect(),
@@ -129,7 +129,7 @@ impl Explain {
     }
 }
 
-fn show(told: Told) -> anyhow::Result<()> {
+fn show(told: Explanation) -> anyhow::Result<()> {
     let rows = told.settings.into_iter().map(|one| {
         let value = if one.value.is_empty() {
             "-".to_owned()
@@ -157,7 +157,7 @@ fn show(told: Told) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    fn told(ttl: Option<u64>, interval: Option<u64>, variables: &[(&str, &str)]) -> Result<Told, String> {
+    fn told(ttl: Option<u64>, interval: Option<u64>, variables: &[(&str, &str)]) -> Result<Explanation, String> {
         let environment = |name: &str| {
             let mut known = variables.iter().filter(|(known, _)| *known == name);
             known.next().map(|(_, text)| (*text).to_owned())
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_of_every_table_is_told() {
+    fn every_setting_is_explained() {
         let told = told(None, None, &[]).unwrap();
         let keys: Vec<_> = told.settings.iter().map(|one| one.key).collect();
         let all: Vec<_> = crate::settings::all().map(|setting| setting.key).collect();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_the_numbers() {
+    fn impossible_timings_are_refused_with_the_numbers() {
         for (ttl, interval, variables, must_say) in [
             (Some(10), Some(5), &[][..], "2 x 5s"),
             (Some(300), None, &[], "5m is outside 1s to 2m (max_ttl)"),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_max_ttl_is_told_for_members_that_can_be() {
+    fn short_max_ttl_limits_the_shown_member_ttl() {
         let told = told(None, None, &[("TENURE_MAX_TTL", "10s")]).unwrap();
         assert_eq!(told.times[0].at_most_ms, Some(10_000));
         assert_eq!(told.notes.len(), 1);

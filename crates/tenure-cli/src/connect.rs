@@ -1,4 +1,4 @@
-//! From a store's URL to something that answers, for every command but `serve`.
+//! Connecting to a store by its URL, for every command but `serve`.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -21,23 +21,23 @@ use crate::daemon::PATIENCE;
 use crate::exit::Usage;
 use crate::settings::LONGEST_TTL;
 
-/// How long a runtime waits for threads that hang in a call, at the end.
+/// How long the runtime waits at the end for threads that hang in a call.
 const LAST_WAIT: Duration = Duration::from_millis(100);
 
-/// The variable with a token itself.
+/// The variable that has the token itself.
 pub(crate) const TOKEN: &str = "TENURE_TOKEN";
 
-/// The file that `--token-file` names: of one process, which shows one token whomever it asks.
+/// The file of `--token-file`: a process sends one token to every daemon.
 static TOKEN_FILE: OnceLock<PathBuf> = OnceLock::new();
 
-/// Takes the token for every daemon that this process talks to from a file.
+/// Sets the file with the token for all daemons.
 pub(crate) fn show_token_of(file: PathBuf) {
     // Command lines are read once.
     let _ = TOKEN_FILE.set(file);
 }
 
-/// What is shown to daemons: the token in `--token-file`, else in the file that `TENURE_TOKEN_FILE` names, else in
-/// `TENURE_TOKEN`. There is no flag with the token itself: everybody on the machine reads command lines.
+/// The token for daemons: the one in `--token-file`, else in the file that `TENURE_TOKEN_FILE` names, else in
+/// `TENURE_TOKEN`. There is no flag with the token itself, because command lines are visible to every user of the machine.
 ///
 /// # Errors
 /// `Usage` for a file that cannot be read, or has no token in it.
@@ -58,7 +58,7 @@ pub(crate) fn is_daemon(url: &str) -> bool {
     url.starts_with("http:") || url.starts_with("https:")
 }
 
-/// A client, and the URL under which others reach the same store.
+/// A client, and the URL by which other processes reach the same store.
 pub(crate) struct Connected {
     pub(crate) tenure: Tenure,
     pub(crate) url: String,
@@ -80,8 +80,8 @@ pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<u8>>) -> anyhow
     done
 }
 
-/// Connects for looking and for single steps: without a janitor of its own. A daemon has longer for its answers than it has
-/// for those to a member, who asks again before its ttl is over: here nobody does. (The file of a daemon is reached through it.)
+/// Connects for reading and for single calls, without a janitor. The time-out is longer than that of a member, which retries
+/// within its ttl: here nothing retries. (The file of a running daemon is reached through the daemon.)
 async fn for_looking(url: &str) -> anyhow::Result<Connected> {
     let is_asked = is_daemon(url_or_default(url)) || url.starts_with("sqlite:");
     connect(url, StoreOptions::default(), None, is_asked.then_some(PATIENCE)).await
@@ -172,7 +172,7 @@ fn url_or_default(url: &str) -> &str {
 }
 
 impl StoreArgs {
-    /// Connects, does the work, and lets go of the store.
+    /// Connects, does the work, and closes the store.
     ///
     /// # Errors
     /// Those of connecting and of the work.
@@ -186,7 +186,7 @@ impl StoreArgs {
         })
     }
 
-    /// Connects alone, for whoever has something to say about that.
+    /// Connects, for commands that report connection errors themselves.
     ///
     /// # Errors
     /// Those of connecting.

@@ -1,4 +1,4 @@
-//! One question to a daemon that no store answers: how the daemon itself is.
+//! A request for the state of the daemon itself, which is not part of the store interface.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::connect::token;
 
-/// How long a daemon may take to answer somebody who asks once: longer than a machine stands still for a moment.
+/// Time-out for a single question to a daemon; longer than a short stall.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Asks `GET <path>` of the daemon at `base` (`http://HOST:PORT` or `https://HOST:PORT`), and shows it the token of this

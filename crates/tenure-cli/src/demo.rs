@@ -1,16 +1,16 @@
-//! `tenure demo`: a fleet of processes that live, die and come back, and a story of what to look at.
+//! `tenure demo`: a fleet of processes that fail and recover, with a commentary.
 //!
-//! Nothing in it is played: the daemon is `tenure serve` on a file in a temporary directory, the members are processes of
-//! this program that use the library as anybody would ([`part`]), and they are killed with real signals. What the story says
-//! was seen comes from the events, the registries, the ledger and the endpoints, never from the script.
+//! Nothing is simulated: the daemon is `tenure serve` on a temporary file, the members are processes of this program that use
+//! the library ([`part`]), and real signals kill them. The commentary reports what events, registries, ledger and endpoints
+//! show, never what the script expects.
 
 mod acts;
 mod endpoints;
+mod fleet;
 mod part;
 mod process;
 mod story;
 mod watch;
-mod world;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,18 +25,18 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::connect;
 use crate::exit::{DONE, FAILED, Usage};
 use acts::Act;
+use fleet::{Fleet, TARGETS};
 use story::Story;
-use world::{TARGETS, World};
 
 pub(crate) use part::Part;
 
-/// How long to look at what an act has left, before the next.
+/// The pause between two acts.
 const REST: Duration = Duration::from_secs(4);
-/// How long the daemon may take for an answer: longer than a machine stands still for a moment.
+/// Time-out for an answer of the daemon; longer than a short stall.
 const ANSWER: Duration = Duration::from_secs(3);
-/// How long the fleet may take to come up.
+/// Time-out for the start of the fleet.
 const UP: Duration = Duration::from_secs(30);
-/// How often to look whether it has.
+/// The interval at which its start is checked.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs a fleet that fails and recovers on a dashboard.
@@ -69,12 +69,12 @@ impl Demo {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         if !self.listen.ip().is_loopback() {
             let message = format!(
-                "--listen: {} is reached by others, and this daemon asks nobody who is calling",
+                "--listen: {} is reachable from other machines, and the demo daemon has no authentication; use 127.0.0.1",
                 self.listen
             );
             return Err(Usage::new(message).into());
         }
-        // What is killed on purpose shows as errors of whoever talked to it.
+        // Processes that the demo kills cause errors in their clients.
         crate::logging::start_quiet("off")?;
         connect::block_on(self.perform())
     }
@@ -83,64 +83,64 @@ impl Demo {
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen to signals")?;
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen to signals")?;
         let mut story = Story::new(self.json);
-        let mut world = World::open(self.listen).await?;
+        let mut fleet = Fleet::open(self.listen).await?;
         let played = tokio::select! {
-            played = self.play(&mut world, &mut story) => played,
+            played = self.play(&mut fleet, &mut story) => played,
             _ = interrupt.recv() => Ok(()),
             _ = terminate.recv() => Ok(()),
         };
-        let closed = world.close().await;
+        let closed = fleet.close().await;
         played.and(closed)?;
         let missing = story.missing();
         let text = match missing {
-            0 => "\nThe end. Everything that was promised was seen, and nothing is left behind.".to_owned(),
-            _ => format!("\nThe end. {missing} of the promises were not seen."),
+            0 => "\nThe end. Every expectation was met, and nothing is left behind.".to_owned(),
+            _ => format!("\nThe end. {missing} expectations were not met."),
         };
         story.tell(&text, &json!({ "type": "closed", "missing": missing }))?;
         Ok(if missing > 0 { FAILED } else { DONE })
     }
 
-    async fn play(&self, world: &mut World, story: &mut Story) -> anyhow::Result<()> {
-        self.welcome(world, story)?;
-        world.populate().await?;
-        wait_until_up(world).await?;
+    async fn play(&self, fleet: &mut Fleet, story: &mut Story) -> anyhow::Result<()> {
+        self.welcome(fleet, story)?;
+        fleet.populate().await?;
+        wait_until_up(fleet).await?;
         story.tell(
             "The fleet is up: 3 gateways with 12 devices, 3 nodes that poll 12 endpoints, 2 front-ends with 4 clients,\n\
              3 providers, and 12 members on 2 hosts.",
-            &json!({ "type": "up", "processes": world.pids() }),
+            &json!({ "type": "up", "processes": fleet.pids() }),
         )?;
         loop {
             for act in Act::ALL {
                 if !self.fast {
-                    world.clock.sleep(REST).await;
+                    fleet.clock.sleep(REST).await;
                 }
-                act.play(world, story).await?;
+                act.play(fleet, story).await?;
             }
             if self.once {
                 return Ok(());
             }
             if self.fast {
-                world.clock.sleep(LOOK).await;
+                fleet.clock.sleep(LOOK).await;
             }
         }
     }
 
-    fn welcome(&self, world: &World, story: &Story) -> anyhow::Result<()> {
-        let (url, directory) = (world.url(), world.directory());
+    fn welcome(&self, fleet: &Fleet, story: &Story) -> anyhow::Result<()> {
+        let (url, directory) = (fleet.url(), fleet.directory());
         let how = if self.once {
             "one round"
         } else {
             "round after round, until Ctrl-C"
         };
         let text = format!(
-            "A daemon runs at {url}/, with a dashboard; look at it while the story goes on ({how}).\n\
+            "A daemon runs at {url}/, with a dashboard; watch it during the demo ({how}).\n\
              Or ask it:  tenure members --store {url} --group ingest      tenure claims --group ingest --registry devices\n\
              \x20           tenure leases --store {url} --group pollers     tenure events --follow --group chat\n\
-             The groups are ingest, pollers, chat, swarm, and the roster desk. Everybody may be silent for 3s. Starting the fleet …"
+             The groups are ingest, pollers, chat, swarm, and the roster desk. Every ttl is 3s. Starting the fleet …"
         );
         story.tell(
             &text,
-            &json!({ "type": "opened", "url": url, "directory": directory, "daemon": world.daemon.pid() }),
+            &json!({ "type": "opened", "url": url, "directory": directory, "daemon": fleet.daemon.pid() }),
         )
     }
 }
@@ -155,11 +155,11 @@ async fn connected(url: &str) -> tenure::Result<Tenure> {
 }
 
 /// Waits until every endpoint has its node.
-async fn wait_until_up(world: &World) -> anyhow::Result<()> {
+async fn wait_until_up(fleet: &Fleet) -> anyhow::Result<()> {
     let group = Group::new(part::POLLERS)?;
-    let give_up = world.clock.mono() + UP;
-    while world.clock.mono() < give_up {
-        let page = world
+    let give_up = fleet.clock.mono() + UP;
+    while fleet.clock.mono() < give_up {
+        let page = fleet
             .tenure
             .store()
             .leases(&group, None, &PageRequest::default())
@@ -167,7 +167,7 @@ async fn wait_until_up(world: &World) -> anyhow::Result<()> {
         if page.items.len() == TARGETS && page.items.iter().all(|lease| lease.alive) {
             return Ok(());
         }
-        world.clock.sleep(LOOK).await;
+        fleet.clock.sleep(LOOK).await;
     }
     anyhow::bail!("the fleet did not come up: {} endpoints are not polled", TARGETS)
 }

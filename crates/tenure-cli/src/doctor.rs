@@ -1,4 +1,4 @@
-//! `tenure doctor`: what could hurt, and what to do about it.
+//! `tenure doctor`: problems and what to do about them.
 
 mod consul;
 mod daemon;
@@ -22,9 +22,9 @@ use crate::exit::{DONE, FAILED};
 use crate::output::brief;
 use crate::progress::Progress;
 use crate::settings::LONGEST_TTL;
-use finding::Told;
+use finding::Diagnosis;
 
-/// How long anything may take for one answer before that is a finding.
+/// An answer that takes longer is a finding.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Checks the store, the connection to it, clocks, timing and this machine.
@@ -69,7 +69,7 @@ impl Doctor {
         })
     }
 
-    async fn look(&self) -> Vec<Told> {
+    async fn look(&self) -> Vec<Diagnosis> {
         let clock = SystemClock::shared();
         let mut told = match self.store.connect().await {
             Ok(connected) => {
@@ -77,7 +77,7 @@ impl Doctor {
                 connected.tenure.close().await;
                 told
             }
-            // No place is known to answer for it, so nothing else about the store can be.
+            // Without a connection nothing else about the store can be checked.
             Err(error) => vec![reach::refused(&error)],
         };
         if let Some(url) = self.own_ledger() {
@@ -90,7 +90,7 @@ impl Doctor {
         told
     }
 
-    async fn look_at(&self, connected: &Connected) -> Vec<Told> {
+    async fn look_at(&self, connected: &Connected) -> Vec<Diagnosis> {
         let (store, clock) = (connected.tenure.store(), connected.tenure.clock());
         let (round_trip, mut told) = reach::look(&**store, &**clock).await;
         let Some(round_trip) = round_trip else {
@@ -101,19 +101,19 @@ impl Doctor {
             told.extend(daemon::look(&**clock, &connected.url).await);
         }
         match within(&**clock, PATIENCE, store.examine()).await {
-            Some(found) => told.extend(found.into_iter().map(Told::from)),
+            Some(found) => told.extend(found.into_iter().map(Diagnosis::from)),
             None => told.push(silent("store")),
         }
         told
     }
 
-    /// The ledger that nobody else looks at.
+    /// The ledger of a store without a daemon.
     fn own_ledger(&self) -> Option<&str> {
         let given = self.ledger.as_deref().filter(|url| !url.is_empty());
         given.filter(|_| !is_daemon(&self.store.url))
     }
 
-    fn timing(&self, round_trip: Duration) -> Told {
+    fn timing(&self, round_trip: Duration) -> Diagnosis {
         let check = "timing";
         let timing = Timing::for_ttl(self.ttl);
         if let Err(error) = timing.check(LONGEST_TTL) {
@@ -131,9 +131,9 @@ impl Doctor {
                 "{numbers}; one round trip took {}, more than half of that",
                 brief(round_trip)
             );
-            return Told::new(check, Severity::Warning, detail).advise("raise the ttl");
+            return Diagnosis::new(check, Severity::Warning, detail).advise("raise the ttl");
         }
-        Told::new(check, Severity::Ok, numbers)
+        Diagnosis::new(check, Severity::Ok, numbers)
     }
 }
 
@@ -142,8 +142,8 @@ fn is_daemon(url: &str) -> bool {
     url.is_empty() || url.starts_with("http:") || url.starts_with("https:")
 }
 
-/// What did not answer when asked how it is.
-fn silent(check: &str) -> Told {
-    let detail = format!("no answer within {} when asked how it is", show_duration(PATIENCE));
-    Told::new(check, Severity::Error, detail)
+/// The finding for a component that does not answer.
+fn silent(check: &str) -> Diagnosis {
+    let detail = format!("no answer within {}", show_duration(PATIENCE));
+    Diagnosis::new(check, Severity::Error, detail)
 }

@@ -1,9 +1,9 @@
-//! `tenure events`: what happened, and why.
+//! `tenure events`: the events of a group.
 
 use std::time::Duration;
 
 use clap::Args;
-use tenure::wire::{EventsPage, Gap};
+use tenure::wire::{EventAnswer, EventsPage, Gap};
 use tenure_core::Store;
 use tenure_core::clock::{Clock, SystemClock, jitter};
 use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery};
@@ -15,11 +15,11 @@ use crate::groups;
 use crate::output::{json, json_line, line, or_dash, pairs, table};
 use crate::style::{paint, tone_of};
 
-/// How long one wait for events takes at most. A daemon that hangs is noticed after it.
+/// The longest wait for events. A hung daemon is noticed after it.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long to leave a store alone that does not answer.
+/// The pause before an unavailable store is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How many keys of an eviction a line shows.
+/// The number of keys of an eviction that a line shows.
 const KEYS_SHOWN: usize = 3;
 
 /// Shows the events of a group, oldest first.
@@ -187,7 +187,7 @@ impl Events {
         }
         for event in &page.events {
             if self.format.json {
-                json_line(event)?;
+                json_line(&EventAnswer::from(event.clone()))?;
             } else {
                 let [at, kind, tenure, details] = columns(event);
                 let kind = paint(tone_of("type", &kind), format!("{kind:<20}"));

@@ -1,4 +1,4 @@
-//! How the program ends: 0 done, 1 failed, 2 wrong usage, 74 the disk of `serve` failed; `join` passes on what its child ended with.
+//! Exit codes: 0 done, 1 failed, 2 wrong usage, 74 the disk of `serve` failed; `join` passes on the code of its child.
 
 use std::fmt;
 use std::io;
@@ -20,7 +20,7 @@ pub(crate) const DISK_FAILED: u8 = 74;
 /// Wrong usage.
 pub(crate) const USAGE: u8 = 2;
 
-/// A mistake in flags, variables or the configuration file: the command was not even tried.
+/// A mistake in flags, variables or the configuration file. Nothing was done.
 #[derive(Debug)]
 pub(crate) struct Usage(String);
 
@@ -38,11 +38,11 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Prints what went wrong with all its causes, and picks the exit code.
+/// Prints the error with all its causes and returns the exit code.
 pub(crate) fn report(result: anyhow::Result<u8>) -> ExitCode {
     ExitCode::from(match result {
         Ok(code) => code,
-        // Whoever read our output has seen enough, like `head`.
+        // The reader of our output has closed it, like `head`.
         Err(error) if is_broken_pipe(&error) => DONE,
         Err(error) => {
             let word = if style::on_stderr() {
@@ -52,7 +52,7 @@ pub(crate) fn report(result: anyhow::Result<u8>) -> ExitCode {
             };
             say(format_args!("{word} {error:#}"));
             if is_without_daemon(&error) {
-                say("`tenure serve` starts a daemon here; --store or TENURE_STORE names another");
+                say("start a daemon with `tenure serve`, or name one with --store or TENURE_STORE");
             }
             code_of(&error)
         }
@@ -67,7 +67,7 @@ fn code_of(error: &anyhow::Error) -> u8 {
     if usage { USAGE } else { FAILED }
 }
 
-/// Nobody listens where a daemon is looked for unless one is named: most likely nobody has started one.
+/// The default address refuses connections: most likely no daemon was started.
 fn is_without_daemon(error: &anyhow::Error) -> bool {
     let of_store = error.downcast_ref::<Error>().is_some_and(Error::is_unavailable);
     of_store && format!("{error:#}").contains(&format!("{DEFAULT_STORE}/ cannot be reached"))
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_input_is_wrong_usage_and_everything_else_is_a_failure() {
+    fn invalid_input_exits_2_and_failures_exit_1() {
         let code = |error: anyhow::Error| code_of(&error);
         assert_eq!(code(Usage::new("x").into()), USAGE);
         assert_eq!(code(Error::invalid("x").into()), USAGE);
@@ -97,14 +97,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_daemon_one_is_told_how_to_start_it() {
+    fn error_without_a_daemon_says_how_to_start_one() {
         let away = |place: &str| Error::unavailable(format!("{place}/ cannot be reached"), Outcome::Unchanged);
         assert!(is_without_daemon(&away(DEFAULT_STORE).into()));
         assert!(!is_without_daemon(&away("http://elsewhere:1").into()));
     }
 
     #[test]
-    fn a_reader_that_went_away_is_no_error() {
+    fn broken_pipe_is_not_an_error() {
         let error = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("write");
         assert!(is_broken_pipe(&error));
         assert!(!is_broken_pipe(&anyhow::anyhow!("x")));

@@ -17,8 +17,8 @@ use crate::output::{brief, json};
 
 /// Ends the tenure of a member.
 ///
-/// Its claims and connections are removed at once. Its leases stay until the last deadline of the tenure, because its
-/// process may still run and trust them. A client of Tenure stops at its next heartbeat, and does not join again by itself.
+/// Its claims and connections are removed immediately. Its leases stay until the last deadline of the tenure, because its
+/// process may still run and trust them. A client of Tenure stops at its next heartbeat and does not rejoin.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Expel {
     /// The member, or its exact tenure (MEMBER@TERM).
@@ -89,7 +89,7 @@ impl Expel {
     }
 }
 
-/// What an expulsion does, in sentences.
+/// The consequences of an expulsion, as sentences.
 fn consequences(member: &Member, now: StoreTime) -> Vec<String> {
     let holdings = member.holdings;
     let count = |count: u64, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });

@@ -87,8 +87,8 @@ fn label(text: &str) -> Result<(String, String), String> {
 }
 
 /// The end of the wrapped command.
-enum Over {
-    /// It ended by itself.
+enum CommandEnd {
+    /// It exited.
     Ended(u8),
     /// It must be stopped, for this reason.
     Stop(String),
@@ -119,7 +119,7 @@ impl Join {
             ttl: self.ttl,
             labels: Labels::new(labels)?,
             interval: self.interval,
-            // The command claims and acquires under the tenure that it is told.
+            // The command claims and acquires under this tenure.
             others_act: true,
             ..JoinOptions::default()
         })
@@ -129,12 +129,12 @@ impl Join {
         let mut signals = Signals::listen().context("cannot listen to signals")?;
         let connected = connect::for_membership(&self.store.url, self.max_ttl).await?;
         let membership = connected.tenure.group(self.group.name.as_str())?.join(options).await?;
-        // Asked to end while joining.
+        // A signal may have arrived during the join.
         let code = match child::asked_to_end(&mut signals).await {
             Some(code) => Ok(code),
             None => self.accompany(&connected, &membership, &mut signals).await,
         };
-        // The work is over, only now may others see it so.
+        // The command has ended, so others may take over now.
         if let Err(error) = membership.leave().await {
             say(format_args!(
                 "could not leave, {} will lapse: {}",
@@ -146,7 +146,7 @@ impl Join {
         code
     }
 
-    /// Runs the command until it ends or has to be stopped. Nothing of it is left afterwards.
+    /// Runs the command until it exits or must be stopped. No process of it is left afterwards.
     async fn accompany(
         &self,
         connected: &Connected,
@@ -175,8 +175,8 @@ impl Join {
         let over = self.watch(membership, &mut child, signals, file.as_ref()).await;
         child::stop(&mut child, &**clock, self.grace, signals).await;
         match over {
-            Over::Ended(code) => Ok(code),
-            Over::Stop(why) => {
+            CommandEnd::Ended(code) => Ok(code),
+            CommandEnd::Stop(why) => {
                 say(format_args!("stopped {}: {why}", self.command[0].to_string_lossy()));
                 Ok(FAILED)
             }
@@ -189,16 +189,16 @@ impl Join {
         child: &mut Child,
         signals: &mut Signals,
         file: Option<&TenureFile>,
-    ) -> Over {
+    ) -> CommandEnd {
         let mut changes = membership.watch();
         let mut told = membership.tenure();
         loop {
             tokio::select! {
                 biased;
-                code = child.ended() => return Over::Ended(code),
+                code = child.ended() => return CommandEnd::Ended(code),
                 end = membership.ended() => {
                     let tenure = membership.tenure();
-                    return Over::Stop(match end {
+                    return CommandEnd::Stop(match end {
                         Ok(EndReason::Superseded) => format!("{tenure} was superseded by a newer join of the same member"),
                         Ok(EndReason::Expelled) => format!("{tenure} was expelled by an operator"),
                         Ok(reason) => format!("{tenure} ended: {}", reason.as_str()),
@@ -210,7 +210,7 @@ impl Join {
                     let status = changes.borrow_and_update().clone();
                     let lapsed = status.verdict == Verdict::Lost || matches!(status.phase, Phase::Rejoining { .. });
                     if self.on_lapse == OnLapse::Stop && (lapsed || status.tenure != told) {
-                        return Over::Stop(format!("{told} has ended (--on-lapse stop)"));
+                        return CommandEnd::Stop(format!("{told} has ended (--on-lapse stop)"));
                     }
                     if status.tenure != told {
                         say(format_args!("{told} has ended; joined again as {}", status.tenure));
@@ -222,13 +222,13 @@ impl Join {
         }
     }
 
-    /// Without `--file`, a system on which no file can be made is no reason not to run.
+    /// Without `--file`, a file that cannot be created does not stop the command.
     fn write_file(&self, membership: &Membership) -> anyhow::Result<Option<TenureFile>> {
         let made = with_content(membership, |content| TenureFile::create(self.file.as_deref(), content));
         match made {
             Ok(file) => Ok(Some(file)),
             Err(error) if self.file.is_none() => {
-                say(format_args!("no TENURE_FILE: {error:#}"));
+                say(format_args!("TENURE_FILE not written: {error:#}"));
                 Ok(None)
             }
             Err(error) => Err(error),

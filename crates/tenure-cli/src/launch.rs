@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 use rustix::process::Pid;
-use tenure_supervise::child::Keep as Keeping;
+use tenure_supervise::child::WatchdogProcess;
 use tenure_supervise::process::launch::become_program;
 
 use crate::exit::{DONE, Usage, say};
@@ -43,7 +43,7 @@ pub(crate) struct Keep {
 impl Keep {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         let pid = |raw| Pid::from_raw(raw).ok_or_else(|| Usage::new("0 is no process"));
-        Keeping {
+        WatchdogProcess {
             supervisor: pid(self.supervisor)?,
             group: pid(self.group)?,
         }

@@ -1,7 +1,7 @@
-//! `tenure leases`: who holds what, with which token, and whether the holder is alive now.
+//! `tenure leases`: leases, their holders and fencing tokens.
 //!
-//! It only looks. A lease is given up by its holder; one whose holder hangs is freed by expelling that member, and is then
-//! given out after the last deadline of its tenure: nobody else can tell that its process has stopped.
+//! It only reads. A lease is released by its holder. If the holder hangs, expel the member: its lease is then free after the
+//! last deadline of its tenure, since its process may still run until then.
 
 use clap::Args;
 use tenure::wire::LeasesPage;
@@ -36,7 +36,7 @@ impl Leases {
         let group = &self.group.name;
         if let Some(lease) = &self.lease {
             let found = listing::found_in_group((store, group), store.lease_of(group, lease).await?).await?;
-            let missing = format_args!("nobody holds {lease} in the group {group}");
+            let missing = format_args!("lease \"{lease}\" is not held in group \"{group}\"");
             return listing::print_one::<Lease, _>(&self.format, found, show, missing);
         }
         let holder = self.holder.as_ref();

@@ -1,4 +1,4 @@
-//! Reading a listing page by page, up to as many rows as asked for.
+//! Reading a listing page by page, up to a limit.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::exit::{DONE, FAILED, say};
 use crate::groups;
 use crate::output::json;
 
-/// Reads pages until there are enough rows or no more.
+/// Reads pages until the limit or the end of the listing.
 ///
 /// # Errors
 /// Those of reading a page.
@@ -110,7 +110,7 @@ pub(crate) fn print_page<W: Serialize + From<Page<T>>, T>(
     Ok(DONE)
 }
 
-/// Says on stderr that a listing goes on after the rows that it shows.
+/// Says on stderr that a listing has more rows.
 pub(crate) fn tell_of_more(shown: usize, next: Option<&str>) {
     if let Some(next) = next {
         say(format_args!(
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_reads_as_many_rows_as_asked_for_and_tells_where_to_go_on() {
+    async fn listing_stops_at_its_limit_with_a_cursor() {
         let page = numbers(130, None).await;
         assert_eq!((page.items.len(), page.next.as_deref()), (130, Some("130")));
         let rest = numbers(1_000, page.next.as_deref()).await;

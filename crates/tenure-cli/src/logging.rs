@@ -20,13 +20,13 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use self::lines::Lines;
 use crate::exit::Usage;
 
-/// How long an end waits for whoever reads stderr.
+/// How long the process waits at its end for stderr.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// The way to stderr of a process that has a command to look after; others write there themselves.
+/// The log writer of a process that supervises a command; other processes write to stderr directly.
 static LINES: OnceLock<Lines> = OnceLock::new();
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     /// For people.
@@ -78,15 +78,15 @@ pub(crate) fn start_quiet(level: &str) -> Result<(), Usage> {
     start(&filter, format)
 }
 
-/// Starts logging as [`start_quiet`] does, for a command that looks after another one: whoever reads its stderr, which is
-/// that of the other one, too, never holds it up. What finds no room is lost; so are the last lines, where nobody has read
-/// them after a moment. A panic is told in the same way.
+/// Starts logging as [`start_quiet`] does, for a command that supervises another one: a stalled reader of stderr never
+/// blocks it. Lines that do not fit into the buffer are lost, and so are the last ones if they are not read in time. Panics
+/// are logged in the same way.
 ///
 /// # Errors
 /// `Usage` as there, and when the system gives no thread.
 pub(crate) fn start_unhindered(level: &str) -> anyhow::Result<()> {
     let (filter, format) = asked_for(level)?;
-    // Not by way of the lock that the standard library has for stderr: whoever is stuck in a write holds it.
+    // Without the standard library's lock on stderr, which a stuck write holds.
     let stderr = io::stderr().as_fd().try_clone_to_owned().context("stderr is closed")?;
     let lines = Lines::to(File::from(stderr)).context("no thread for the log")?;
     let its = lines.clone();
@@ -112,7 +112,7 @@ pub(crate) fn say(line: impl Display) {
     }
 }
 
-/// The end: what was said is written, where anybody reads it.
+/// Writes the remaining lines, if stderr is read.
 pub(crate) fn finish() {
     if let Some(lines) = LINES.get() {
         lines.flush(LAST_WORDS);

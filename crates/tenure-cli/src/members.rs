@@ -1,4 +1,4 @@
-//! `tenure members`: who is there, and whether they are alive now.
+//! `tenure members`: members and whether they are alive.
 
 use clap::Args;
 use tenure::wire::MembersPage;
@@ -30,7 +30,7 @@ impl Members {
         let group = &self.group.name;
         if let Some(member) = &self.member {
             let found = listing::found_in_group((store, group), store.member(group, member).await?).await?;
-            let missing = format_args!("{member} has no tenure in the group {group}");
+            let missing = format_args!("member \"{member}\" has no tenure in group \"{group}\"");
             return listing::print_one::<Member, _>(&self.format, found, show, missing);
         }
         let read = async |request| store.members(group, &request).await;

@@ -4,7 +4,7 @@ use strsim::normalized_damerau_levenshtein;
 
 /// The least likeness of a name that is worth naming.
 const ALIKE: f64 = 0.6;
-/// How many names a message lists.
+/// The number of names that a message lists.
 const SHOWN: usize = 10;
 
 /// The most similar of these names, if it is similar at all.

@@ -1,4 +1,4 @@
-//! `tenure roster`: who takes work, who of them has room, and what they are engaged in.
+//! `tenure roster`: providers, their availability and engagements.
 
 mod engagement;
 mod provider;
@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use tenure_core::error::{Error, ErrorKind};
 use tenure_core::id::RosterName;
 
-use self::reach::{Either, Reach};
+use self::reach::{RosterAccess, RosterClient};
 use crate::cli::help::CONNECTION;
 use crate::cli::{FormatArgs, StoreArgs};
 use crate::connect;
@@ -95,9 +95,9 @@ enum Action {
     Log(reading::Log),
 }
 
-/// Where, and how to print.
+/// The roster, its connection and the output format.
 #[derive(Debug, Clone, Args)]
-struct Place {
+struct RosterArgs {
     /// The roster.
     #[arg(
         long = "roster",
@@ -107,15 +107,15 @@ struct Place {
     )]
     roster: RosterName,
     #[command(flatten)]
-    way: Way,
+    way: AccessArgs,
 }
 
-impl Place {
+impl RosterArgs {
     /// Reads from the roster. One that does not exist is a failure that names those that do.
     ///
     /// # Errors
     /// Those of connecting and of reading.
-    fn look(&self, read: impl AsyncFnOnce(&Either) -> anyhow::Result<u8>) -> anyhow::Result<u8> {
+    fn look(&self, read: impl AsyncFnOnce(&RosterClient) -> anyhow::Result<u8>) -> anyhow::Result<u8> {
         self.way.with(async |reach| {
             let roster = reach.roster(&self.roster)?;
             match read(&roster).await {
@@ -146,9 +146,9 @@ fn is_not_found(error: &anyhow::Error) -> bool {
     error.is_some_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
-/// Where the rosters are, and how to print.
+/// Store, ledger and output format.
 #[derive(Debug, Clone, Args)]
-struct Way {
+struct AccessArgs {
     #[command(flatten)]
     store: StoreArgs,
     /// The ledger, if the store is not a daemon: postgres://…, sqlite:PATH. Default: the file beside a sqlite: store.
@@ -158,15 +158,15 @@ struct Way {
     format: FormatArgs,
 }
 
-impl Way {
-    /// Reaches the rosters, does the work, and lets go of them.
+impl AccessArgs {
+    /// Connects, does the work, and closes the connection.
     ///
     /// # Errors
     /// Those of connecting and of the work.
-    fn with(&self, work: impl AsyncFnOnce(&Reach) -> anyhow::Result<u8>) -> anyhow::Result<u8> {
+    fn with(&self, work: impl AsyncFnOnce(&RosterAccess) -> anyhow::Result<u8>) -> anyhow::Result<u8> {
         crate::logging::start_quiet("error")?;
         connect::block_on(async {
-            let reach = Reach::open(&self.store, self.ledger.as_deref()).await?;
+            let reach = RosterAccess::open(&self.store, self.ledger.as_deref()).await?;
             let done = work(&reach).await;
             reach.close().await;
             done
@@ -176,18 +176,18 @@ impl Way {
 
 impl Roster {
     pub(crate) fn run(&self) -> anyhow::Result<u8> {
-        use provider::What;
+        use provider::ProviderAct;
         match &self.action {
             Action::Names(names) => names.run(),
             Action::List(list) => list.run(),
             Action::Show(show) => show.run(),
             Action::Put(put) => put.run(),
             Action::Remove(remove) => remove.run(),
-            Action::Online(act) => act.run(What::Online),
-            Action::Offline(act) => act.run(What::Offline),
-            Action::Activate(act) => act.run(What::Activate),
-            Action::Deactivate(act) => act.run(What::Deactivate),
-            Action::Heartbeat(act) => act.run(What::Heartbeat),
+            Action::Online(act) => act.run(ProviderAct::Online),
+            Action::Offline(act) => act.run(ProviderAct::Offline),
+            Action::Activate(act) => act.run(ProviderAct::Activate),
+            Action::Deactivate(act) => act.run(ProviderAct::Deactivate),
+            Action::Heartbeat(act) => act.run(ProviderAct::Heartbeat),
             Action::Available(available) => available.run(),
             Action::Availability(plain) => plain.availability(),
             Action::Reserve(reserve) => reserve.run(),

@@ -20,9 +20,9 @@ use tenure_core::supervise::{OnUncertain, Restart, Settings};
 use tenure_core::time::{parse_duration, show_duration};
 use tenure_core::timing::Timing;
 use tenure_supervise::child::{Helpers, Program};
-use tenure_supervise::leadership::litefs::{DEFAULT_EVENTS, Events, LiteFsSettings};
-use tenure_supervise::leadership::{Following, GIVING_UP, Leader, MountRule};
-use tenure_supervise::node::{Connect, Joining, Node, StartError};
+use tenure_supervise::leadership::litefs::{DEFAULT_EVENTS, EventStream, LiteFsSettings};
+use tenure_supervise::leadership::{Leader, LeadershipSettings, MountRule, RELEASE_BUDGET};
+use tenure_supervise::node::{Connect, JoinSettings, Node, StartError};
 
 use self::catalog::CatalogArgs;
 use self::ready::Ready;
@@ -73,10 +73,10 @@ pub(crate) struct Run {
     /// What to do with a running command while the primary is unknown: keep it, or stop it after a while (stop-after:10s).
     /// With a lease it is always stopped before the lease expires.
     #[arg(long, value_name = "WHAT", default_value = "keep", help_heading = "Command")]
-    on_uncertain: Unclear,
+    on_uncertain: UncertainPolicy,
     /// What to do when the command exits.
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Again::Never, help_heading = "Command")]
-    restart: Again,
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = RestartPolicy::Never, help_heading = "Command")]
+    restart: RestartPolicy,
     /// The time for the whole shutdown after a signal.
     #[arg(long, value_name = "DURATION", default_value = "4500ms", value_parser = parse_duration, help_heading = "Command")]
     stop_budget: Duration,
@@ -114,15 +114,15 @@ pub(crate) struct Run {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Again {
+enum RestartPolicy {
     Never,
     OnFailure,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Unclear(OnUncertain);
+struct UncertainPolicy(OnUncertain);
 
-impl FromStr for Unclear {
+impl FromStr for UncertainPolicy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -160,7 +160,7 @@ fn never_or_not_yet(error: anyhow::Error) -> Error {
         .unwrap_or_else(|error| Error::invalid(format!("{error:#}")))
 }
 
-/// What is set to nothing is not set.
+/// An empty variable counts as not set.
 fn env(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -186,7 +186,7 @@ impl Run {
         self.service.is_wanted() && self.catalog.is_consul() && (self.needs_store() || self.store_url().is_some())
     }
 
-    /// What was said about the store; what is set to nothing is not set.
+    /// The URL of the store if it was given; an empty one counts as not given.
     fn store_url(&self) -> Option<&str> {
         let url = self.store.as_ref().map(|store| store.url.as_str());
         url.filter(|url| !url.is_empty())
@@ -197,13 +197,17 @@ impl Run {
     }
 
     fn settings(&self) -> anyhow::Result<Settings> {
-        // What is held in the store is given up after the child is gone.
-        let giving_up = if self.uses_store() { GIVING_UP } else { Duration::ZERO };
+        // Holdings in the store are released after the child has ended.
+        let giving_up = if self.uses_store() {
+            RELEASE_BUDGET
+        } else {
+            Duration::ZERO
+        };
         let settings = Settings {
             on_uncertain: self.on_uncertain.0,
             restart: match self.restart {
-                Again::Never => Restart::Never,
-                Again::OnFailure => Restart::OnFailure {
+                RestartPolicy::Never => Restart::Never,
+                RestartPolicy::OnFailure => Restart::OnFailure {
                     first: PAUSES.0,
                     most: PAUSES.1,
                 },
@@ -228,7 +232,7 @@ impl Run {
         Ok(settings)
     }
 
-    /// A command that has to be stopped before a lost lease is another's must not be stopped for one beat that is late.
+    /// The ttl must leave room for one late heartbeat before the command has to be stopped.
     fn check_lease(&self, settings: &Settings) -> anyhow::Result<()> {
         let timing = Timing::for_ttl(self.ttl);
         let taken = timing.margin + settings.head_start() + timing.interval + timing.request_timeout;
@@ -245,17 +249,17 @@ impl Run {
         Ok(())
     }
 
-    fn following(&self) -> Following {
+    fn leadership(&self) -> LeadershipSettings {
         let dir = match &self.leader {
             Leader::LiteFs(dir) => dir.clone(),
             Leader::Always | Leader::Lease(_) => PathBuf::new(),
         };
         let events = match self.litefs_events.as_str() {
-            "off" | "" => Events::Off,
-            url if self.litefs_events_required => Events::Required(url.to_owned()),
-            url => Events::WhenReachable(url.to_owned()),
+            "off" | "" => EventStream::Off,
+            url if self.litefs_events_required => EventStream::Required(url.to_owned()),
+            url => EventStream::WhenReachable(url.to_owned()),
         };
-        Following {
+        LeadershipSettings {
             leader: self.leader.clone(),
             guard: self.guard.clone(),
             litefs: LiteFsSettings {
@@ -267,7 +271,7 @@ impl Run {
         }
     }
 
-    fn joining(&self) -> Option<Joining> {
+    fn joining(&self) -> Option<JoinSettings> {
         if !self.uses_store() {
             return None;
         }
@@ -279,7 +283,7 @@ impl Run {
                 connected.map(|to| to.tenure).map_err(never_or_not_yet)
             })
         });
-        Some(Joining {
+        Some(JoinSettings {
             connect,
             group: self.group.name.clone(),
             options: JoinOptions {
@@ -298,7 +302,7 @@ impl Run {
         let (file, _dir) = self.status_file()?;
         let agents = self.holds_registrations().then(|| self.catalog.agents(env, &clock));
         let node = Node {
-            following: self.following(),
+            leadership: self.leadership(),
             joining: self.joining(),
             needs_store: self.needs_store(),
             has_lease: self.has_lease(),
@@ -331,7 +335,7 @@ impl Run {
         }
     }
 
-    /// Where the status goes; in a directory of our own when nobody has said.
+    /// The status file; by default in a private directory.
     fn status_file(&self) -> anyhow::Result<(PathBuf, Option<TempDir>)> {
         if let Some(path) = &self.status_file {
             return Ok((std::path::absolute(path)?, None));
@@ -358,19 +362,19 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         run: Run,
     }
 
     fn settings(args: &[&str]) -> Result<Settings, String> {
         let line = ["x"].iter().chain(args).chain(&["--", "true"]);
-        let line = Line::try_parse_from(line).map_err(|error| error.to_string())?;
+        let line = CommandLine::try_parse_from(line).map_err(|error| error.to_string())?;
         line.run.settings().map_err(|error| format!("{error:#}"))
     }
 
     #[test]
-    fn what_cannot_be_kept_is_refused() {
+    fn unusable_token_entries_are_refused() {
         assert!(settings(&["--leader", "always"]).is_ok());
         assert!(settings(&["--leader", "lease:a"]).is_ok());
         for (args, part) in [
@@ -390,7 +394,7 @@ mod tests {
     fn unnamed_store_is_used_only_if_required() {
         let uses = |args: &[&str]| {
             let line = ["x", "--service", "web", "--port", "80"].iter().chain(args);
-            Line::parse_from(line.chain(&["--", "true"])).run.uses_store()
+            CommandLine::parse_from(line.chain(&["--", "true"])).run.uses_store()
         };
         assert!(!uses(&["--leader", "always"]));
         assert!(uses(&["--leader", "always", "--store", "http://127.0.0.1:7717"]));
@@ -410,6 +414,6 @@ mod tests {
     fn giving_the_lease_up_comes_out_of_the_stop_budget() {
         let alone = settings(&["--leader", "always"]).unwrap().stop_budget;
         let leased = settings(&["--leader", "always", "--guard", "a"]).unwrap().stop_budget;
-        assert_eq!(alone - leased, GIVING_UP);
+        assert_eq!(alone - leased, RELEASE_BUDGET);
     }
 }

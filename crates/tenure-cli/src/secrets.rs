@@ -1,7 +1,7 @@
-//! What the commands that `join` and `run` start do not get: the secrets of Tenure in its own environment.
+//! The secrets that `join` and `run` remove from the environment of their commands.
 //!
-//! A command inherits the rest. Files with secrets are named to it all the same (`TENURE_TOKEN_FILE`,
-//! `CONSUL_HTTP_TOKEN_FILE`): whether it may read them is for the file system to say.
+//! A command inherits all other variables, also the names of files with secrets (`TENURE_TOKEN_FILE`,
+//! `CONSUL_HTTP_TOKEN_FILE`): the file system decides whether it can read them.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,7 @@ use crate::connect::TOKEN;
 
 /// The token for Consul, which is that of `run`. `join` has nothing to do with Consul, and passes it on.
 pub(crate) const CONSUL: &str = "CONSUL_HTTP_TOKEN";
-/// Where the store is, perhaps with a password.
+/// The store, whose URL may have a password.
 const STORE: &str = "TENURE_STORE";
 /// The others: the settings of a daemon are often in one file of variables with those of its commands.
 const SECRETS: [&str; 5] = [
@@ -19,7 +19,7 @@ const SECRETS: [&str; 5] = [
     "TENURE_REGISTRATIONS_TOKEN",
     "TENURE_ADOPT_LEASES_TENURE_STORE",
 ];
-/// The settings in a store's URL that a command may know. What is new is a secret until it is written here.
+/// The parameters of a store's URL that are not secret. Unlisted parameters are removed.
 const KNOWN: [&str; 7] = [
     "tls",
     "tls_ca",
@@ -30,7 +30,7 @@ const KNOWN: [&str; 7] = [
     "wait_timeout",
 ];
 
-/// What is different in a command's environment: no secrets, `more` among them, and no password in the store's URL.
+/// The changes of a command's environment: removes secrets and `more`, and the password in the store's URL.
 pub(crate) fn withheld(more: &[&str]) -> Vec<(OsString, Option<OsString>)> {
     let removed = SECRETS.iter().chain(more).map(|name| (name.into(), None));
     let store = std::env::var_os(STORE).map(|url| {

@@ -13,7 +13,7 @@ use tenure_core::clock::{Clock, SystemClock};
 use tenure_core::error::ErrorKind;
 use tenure_core::session::SessionSettings;
 use tenure_core::store::{Store, StoreOptions};
-use tenure_server::daemon::{Asked, Daemon, DaemonSettings, Ended, LedgerSettings, StartError};
+use tenure_server::daemon::{Daemon, DaemonCommand, DaemonExit, DaemonSettings, LedgerSettings, StartError};
 use tenure_server::jwt::JwtSettings;
 use tenure_supervise::catalog::consul::Janitor;
 use tokio::runtime::Builder;
@@ -24,7 +24,7 @@ use crate::exit::{DISK_FAILED, DONE, FAILED, Usage};
 use crate::output::line;
 use crate::settings::{Flags, Registrations, Settings};
 
-/// How long the runtime waits for threads that hang in a call, at the end.
+/// How long the runtime waits at the end for threads that hang in a call.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// Runs the daemon: it serves a store over HTTP and releases what ended members held.
@@ -66,9 +66,9 @@ async fn serve(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Resu
     let daemon = daemon.map_err(|error| not_started(settings, error))?;
     announce(settings, &daemon);
     Ok(match daemon.run(async || stops.next().await).await {
-        Ended::Stopped => DONE,
-        Ended::Broken => FAILED,
-        Ended::StoreBroken => DISK_FAILED,
+        DaemonExit::Stopped => DONE,
+        DaemonExit::Broken => FAILED,
+        DaemonExit::StoreBroken => DISK_FAILED,
     })
 }
 
@@ -106,7 +106,7 @@ fn wanted(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Result<Da
     })
 }
 
-/// What all processes that share the store must agree on.
+/// The options that all processes of a store must share.
 fn options(settings: &Settings) -> StoreOptions {
     StoreOptions {
         max_ttl: settings.max_ttl,
@@ -164,7 +164,7 @@ fn clear_away(
 
 /// One line for programs (where to connect), one for people.
 fn announce(settings: &Settings, daemon: &Daemon) {
-    // A daemon whose output nobody reads is as good as any other.
+    // The daemon runs on if its output cannot be written.
     let (url, address) = (daemon.url(), daemon.addr());
     let _ = line(url);
     tracing::info!(
@@ -180,8 +180,8 @@ fn announce(settings: &Settings, daemon: &Daemon) {
     }
     if !address.ip().is_loopback() && settings.insecure_listen {
         let danger = match (settings.tokens.is_empty(), settings.tls_cert.is_empty()) {
-            (true, _) if settings.tls_client_ca.is_empty() => "whoever reaches it may do everything",
-            (false, true) => "whoever sees the network pass by sees the tokens",
+            (true, _) if settings.tls_client_ca.is_empty() => "every client that reaches it may do everything",
+            (false, true) => "tokens are readable on the network",
             _ => return,
         };
         tracing::warn!(%address, "other machines reach this address, and {danger}");
@@ -205,12 +205,12 @@ impl Stops {
         })
     }
 
-    /// What the next one asks for.
-    async fn next(&mut self) -> Asked {
+    /// The next signal.
+    async fn next(&mut self) -> DaemonCommand {
         tokio::select! {
-            _ = self.term.recv() => Asked::Stop("TERM"),
-            _ = self.int.recv() => Asked::Stop("INT"),
-            _ = self.hup.recv() => Asked::Reload,
+            _ = self.term.recv() => DaemonCommand::Stop("TERM"),
+            _ = self.int.recv() => DaemonCommand::Stop("INT"),
+            _ = self.hup.recv() => DaemonCommand::Reload,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `tenure sessions`: who can come back, until when, and which have waited too long.
+//! `tenure sessions`: sessions, their state and their grace.
 
 mod delete;
 
@@ -58,12 +58,12 @@ struct List {
     #[command(flatten)]
     page: PageArgs,
     #[command(flatten)]
-    place: Place,
+    place: AccessArgs,
 }
 
-/// Where, and how to print.
+/// Group, store and output format.
 #[derive(Debug, Clone, Args)]
-struct Place {
+struct AccessArgs {
     #[command(flatten)]
     group: GroupArgs,
     #[command(flatten)]
@@ -91,7 +91,7 @@ impl List {
         if let Some(alias) = &self.alias {
             let found = store.session_by_alias(group, alias).await?;
             let found = listing::found_in_group((store, group), found).await?;
-            let missing = format_args!("no session in the group {group} has the alias {alias}");
+            let missing = format_args!("alias \"{alias}\" not found in group \"{group}\"");
             return listing::print_one::<Session, _>(format, found, show, missing);
         }
         if self.orphans {
@@ -132,7 +132,7 @@ impl List {
 }
 
 fn missing(session: &SessionId, group: &Group) -> String {
-    format!("there is no session {session} in the group {group}")
+    format!("session \"{session}\" not found in group \"{group}\"")
 }
 
 fn show(sessions: &[Session]) -> anyhow::Result<()> {

@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use crate::exit::{Usage, say};
 
-/// What is known about a setting without its value.
+/// A setting without its value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting {
     /// Its key in the file, dotted.
     pub(crate) key: &'static str,
-    /// How its value is called in the help; empty for a switch.
+    /// The placeholder of its value in the help; empty for a switch.
     pub(crate) placeholder: &'static str,
     /// Its default as one would write it; empty when there is none.
     pub(crate) default: &'static str,
@@ -26,11 +26,11 @@ pub(crate) struct Setting {
     pub(crate) bare: Option<&'static str>,
     /// The name of its environment variable, where that is one of all commands and does not follow from the key.
     pub(crate) shared: Option<&'static str>,
-    /// What it is for.
+    /// Its description.
     pub(crate) doc: &'static str,
 }
 
-/// What the keys of commands begin with.
+/// The key prefixes of the commands.
 const COMMANDS: [&str; 3] = ["adopt.registry.", "adopt.leases.", "adopt.sessions."];
 
 impl Setting {
@@ -95,9 +95,9 @@ pub(crate) trait Table: Sized {
 /// Looks a variable up.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Where a value was given, for messages.
+/// The source of a value, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Given {
+enum Source {
     Flag,
     /// By the variable of this name.
     Environment(String),
@@ -177,7 +177,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Setting> {
     tables.into_iter().flatten()
 }
 
-/// All the places that a value may come from.
+/// The sources of values.
 pub(crate) struct Sources<'a> {
     flags: &'a BTreeMap<&'static str, String>,
     environment: Environment<'a>,
@@ -186,34 +186,34 @@ pub(crate) struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    fn text_of(&self, setting: &Setting) -> (String, Given) {
+    fn text_of(&self, setting: &Setting) -> (String, Source) {
         if let Some(text) = self.flags.get(setting.key) {
-            return (text.clone(), Given::Flag);
+            return (text.clone(), Source::Flag);
         }
         for name in std::iter::once(setting.variable()).chain(setting.old_variable()) {
             if let Some(text) = (self.environment)(&name).filter(|text| !text.is_empty()) {
-                return (text, Given::Environment(name));
+                return (text, Source::Environment(name));
             }
         }
         match self.file.get(setting.key) {
-            Some(text) => (text.clone(), Given::File(self.file_name.clone())),
-            None => (setting.default.to_owned(), Given::Default),
+            Some(text) => (text.clone(), Source::File(self.file_name.clone())),
+            None => (setting.default.to_owned(), Source::Default),
         }
     }
 
     /// The value of a setting, read from its text.
     fn value_of<T>(&self, setting: &Setting, read: fn(&str) -> Result<T, String>) -> Result<T, Usage> {
         let (text, given) = self.text_of(setting);
-        if let Given::Environment(name) = &given
+        if let Source::Environment(name) = &given
             && *name != setting.variable()
         {
             say(format_args!("{name} is an old name: use {}", setting.variable()));
         }
         read(&text).map_err(|problem| match given {
-            Given::Flag => Usage::new(format!("--{}: {problem}", setting.flag())),
-            Given::Environment(name) => Usage::new(format!("{name}: {problem}")),
-            Given::File(name) => Usage::new(format!("{name}: {}: {problem}", setting.key)),
-            Given::Default => Usage::new(format!("the default of {}: {problem}", setting.key)),
+            Source::Flag => Usage::new(format!("--{}: {problem}", setting.flag())),
+            Source::Environment(name) => Usage::new(format!("{name}: {problem}")),
+            Source::File(name) => Usage::new(format!("{name}: {}: {problem}", setting.key)),
+            Source::Default => Usage::new(format!("the default of {}: {problem}", setting.key)),
         })
     }
 }
@@ -227,7 +227,7 @@ impl<T: Table> FlagsOf<T> {
         T::read(&self.sources(environment)?)
     }
 
-    /// All the places that a value may come from.
+    /// The sources of values.
     fn sources<'a>(&'a self, environment: Environment<'a>) -> Result<Sources<'a>, Usage> {
         let given = self
             .config

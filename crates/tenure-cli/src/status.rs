@@ -1,4 +1,4 @@
-//! `tenure status`: how the daemon, its store and its groups are.
+//! `tenure status`: the state of the daemon, its store and its groups.
 
 use clap::Args;
 use serde::Serialize;
@@ -33,7 +33,7 @@ pub(crate) struct Status {
     format: FormatArgs,
 }
 
-/// What can be said about a store without a daemon: the part of [`ServerStatus`] that does not need one.
+/// The status of a store without a daemon: the part of [`ServerStatus`] that does not need one.
 #[derive(Debug, Serialize)]
 struct StoreStatus {
     store: StoreState,

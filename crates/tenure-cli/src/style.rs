@@ -10,7 +10,7 @@ use clap::builder::styling::{AnsiColor, Style, Styles};
 /// `--color`, once it was read.
 static CHOICE: OnceLock<ColorChoice> = OnceLock::new();
 
-/// What a text says about the thing that it describes.
+/// The meaning of a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     Title,

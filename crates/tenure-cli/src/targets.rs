@@ -1,9 +1,9 @@
-//! `tenure targets`: what a fleet places on its nodes, where it would rather be, and who works on it.
+//! `tenure targets`: the targets of a fleet, their preferred nodes and holders.
 
 mod change;
 
 use clap::Args;
-use tenure::nodes::{Placed, look_at};
+use tenure::nodes::{self, PlacedTarget};
 use tenure::wire::{self, TargetsPage};
 use tenure_core::Store;
 use tenure_core::id::{Group, LeaseName};
@@ -31,12 +31,12 @@ struct List {
     #[command(flatten)]
     page: PageArgs,
     #[command(flatten)]
-    place: Place,
+    place: AccessArgs,
 }
 
-/// Where, and how to print.
+/// Group, store and output format.
 #[derive(Debug, Clone, Args)]
-struct Place {
+struct AccessArgs {
     #[command(flatten)]
     group: GroupArgs,
     #[command(flatten)]
@@ -60,13 +60,13 @@ impl List {
         if let Some(target) = &self.target {
             let found = listing::found_in_group((store, group), store.target(group, target).await?).await?;
             let found = Vec::from_iter(found);
-            let placed = look_at(store, group, found).await?.pop();
+            let placed = nodes::placed(store, group, found).await?.pop();
             return listing::print_one::<wire::Target, _>(&self.place.format, placed, show, missing(target, group));
         }
         let read = async |request| store.targets(group, &request).await;
         let listed = listing::read_group((store, group), &self.page, read).await?;
         let page = Page {
-            items: look_at(store, group, listed.items).await?,
+            items: nodes::placed(store, group, listed.items).await?,
             next: listed.next,
         };
         listing::print_page::<TargetsPage, _>(&self.place.format, page, show)
@@ -74,10 +74,10 @@ impl List {
 }
 
 fn missing(target: &LeaseName, group: &Group) -> String {
-    format!("there is no target {target} in the group {group}")
+    format!("target \"{target}\" not found in group \"{group}\"")
 }
 
-fn show(targets: &[Placed]) -> anyhow::Result<()> {
+fn show(targets: &[PlacedTarget]) -> anyhow::Result<()> {
     let rows = targets.iter().map(|placed| {
         let lease = placed.lease.as_ref();
         [

@@ -1,4 +1,4 @@
-//! `tenure token`: tokens for those who call a daemon.
+//! `tenure token`: access tokens of a daemon.
 
 mod file;
 
@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use tenure_core::clock::{Clock, SystemClock};
 use tenure_core::time::{StoreTime, parse_duration};
-use tenure_server::auth::{Entry, Scope, Secret, read};
+use tenure_server::auth::{Scope, Secret, TokenEntry, read};
 
 use crate::cli::FormatArgs;
 use crate::exit::{DONE, Usage};
@@ -23,11 +23,11 @@ use crate::output::{json as print_json, line, or_dash, table};
 )]
 pub(crate) struct Token {
     #[command(subcommand)]
-    what: What,
+    what: TokenCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum TokenCommand {
     New(New),
     Check(Check),
 }
@@ -35,8 +35,8 @@ enum What {
 impl Token {
     pub(crate) fn run(&self) -> anyhow::Result<u8> {
         match &self.what {
-            What::New(new) => new.run(),
-            What::Check(check) => check.run(),
+            TokenCommand::New(new) => new.run(),
+            TokenCommand::Check(check) => check.run(),
         }
     }
 }
@@ -93,7 +93,7 @@ impl New {
     fn run(&self) -> anyhow::Result<u8> {
         let secret = Secret::draw()?;
         let entry = self.entry(&secret)?;
-        // The secret first: an entry whose secret nobody has would only be in the way.
+        // The secret first: an entry without its secret is useless.
         if let Some(out) = &self.out {
             file::keep(out, &secret)?;
         }
@@ -107,9 +107,9 @@ impl New {
         Ok(DONE)
     }
 
-    fn entry(&self, secret: &Secret) -> anyhow::Result<Entry> {
+    fn entry(&self, secret: &Secret) -> anyhow::Result<TokenEntry> {
         let now = StoreTime::from_micros(SystemClock::new().wall_micros());
-        let entry = Entry {
+        let entry = TokenEntry {
             name: self.name.clone(),
             sha256: secret.sha256(),
             scopes: self.scopes.iter().copied().collect(),
@@ -121,7 +121,7 @@ impl New {
         Ok(entry)
     }
 
-    fn print(&self, secret: &Secret, entry: &Entry) -> anyhow::Result<()> {
+    fn print(&self, secret: &Secret, entry: &TokenEntry) -> anyhow::Result<()> {
         let shown = self.out.is_none().then(|| secret.text());
         if self.format.json {
             return print_json(&json!({"name": entry.name, "token": shown, "entry": entry.to_string()}));

@@ -1,4 +1,4 @@
-//! `tenure why`: what happened to a member, a tenure, a lease, a session or a key, when, and for what reason.
+//! `tenure why`: the history of a member, tenure, lease, session or key.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::exit::{DONE, say};
 use crate::groups;
 use crate::output::{json, line};
 
-/// The most registries of one key that are told about.
+/// The most registries of one key that are shown.
 const MAX_REGISTRIES: usize = 20;
 
 /// Shows what happened to a member, key, lease or session, when, and why.
@@ -57,7 +57,7 @@ impl Why {
         told.iter().try_for_each(|one| line(one.to_string().trim_end()))
     }
 
-    /// What the id means: a bare name may be a member, a lease, a session, or a key whose registry the events know.
+    /// The subjects that an id can mean: a plain name is a member, lease or session, or a key of a registry in the events.
     async fn subjects(&self, store: &dyn Store) -> Result<Vec<Subject>> {
         if let Some(registry) = &self.registry {
             return Ok(vec![Subject::Key(registry.clone(), Key::new(&self.id)?)]);
@@ -99,9 +99,9 @@ impl Why {
         Ok(subjects)
     }
 
-    /// What of this name the events know.
-    async fn named(&self, store: &dyn Store, name: &MemberId) -> Result<Named> {
-        let mut named = Named::default();
+    /// The things of this name in the events.
+    async fn named(&self, store: &dyn Store, name: &MemberId) -> Result<NameMatches> {
+        let mut named = NameMatches::default();
         let mut query = EventQuery {
             after: None,
             limit: MAX_PAGE,
@@ -130,9 +130,9 @@ impl Why {
     }
 }
 
-/// What a name was the name of.
+/// The kinds of things that had a name.
 #[derive(Debug, Default)]
-struct Named {
+struct NameMatches {
     /// A member that joined.
     member: bool,
     /// A lease or a target.
@@ -143,7 +143,7 @@ struct Named {
     registries: BTreeSet<RegistryName>,
 }
 
-impl Named {
+impl NameMatches {
     fn hear(&mut self, event: &Event, name: &MemberId) {
         self.member |= event.member() == Some(name);
         self.lease |= event

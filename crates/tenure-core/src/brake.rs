@@ -1,8 +1,8 @@
-//! The brake: when an unusual share of a group lapses at once, removal pauses; expiry does not.
+//! The brake: if an unusual share of a group lapses at once, removal pauses; expiry does not.
 //!
-//! It counts *members who lapsed and are not back*, a set and not a counter: a member that joins again leaves the set.
-//! The brake engages when those are more than [`BrakeSettings::share`] of the group as it was (present + lapsed), and
-//! lifts by itself when enough of them are back, or after [`BrakeSettings::hold`] at the latest.
+//! It counts *lapsed members that have not rejoined*, as a set: a member that rejoins leaves the set. The brake engages
+//! when the set exceeds [`BrakeSettings::share`] of the original group (present + lapsed). It lifts when enough members
+//! have rejoined, or after [`BrakeSettings::hold`].
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::StoreTime;
 
-/// When the brake engages and how long it holds at most.
+/// The threshold and the maximum duration of the brake.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BrakeSettings {
-    /// More than this share of the group has to lapse within one ttl. Lower brakes earlier. 1.0 switches it off.
+    /// The share of a group that must lapse within one ttl. Lower engages earlier; 1.0 disables the brake.
     pub share: f64,
-    /// Groups smaller than this never brake: in a group of two, one death is already half.
+    /// Smaller groups never brake: in a group of two, one lapse is already half.
     pub floor: u64,
-    /// The automatic end. Longer keeps ghosts' entries longer after a real mass death; shorter leaves less time to
-    /// look at it.
+    /// The maximum duration. Longer keeps stale entries longer after a real mass failure; shorter leaves less time to
+    /// investigate.
     pub hold: Duration,
 }
 
@@ -33,10 +33,10 @@ impl Default for BrakeSettings {
 }
 
 impl BrakeSettings {
-    /// Whether this many lapsed members against this many present ones are too many at once.
+    /// Whether this many lapsed members exceed the threshold.
     ///
-    /// `lapsed` counts members who lapsed within the window (the longest ttl of the group; while engaged: since the
-    /// window before it engaged) and have not joined again; `present` those in the group now.
+    /// `lapsed` counts members that lapsed within the window (the longest ttl of the group; while engaged, since the
+    /// window before it engaged) and have not rejoined. `present` counts current members.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 members")]
     pub fn too_many(&self, lapsed: u64, present: u64) -> bool {
@@ -45,19 +45,19 @@ impl BrakeSettings {
     }
 }
 
-/// A brake that is engaged: removal pauses, expiry does not.
+/// An engaged brake: removal pauses, expiry does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Brake {
     /// When it engaged.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub since: StoreTime,
-    /// When it ends by itself at the latest.
+    /// When it lifts at the latest.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub until: StoreTime,
-    /// How many lapsed members are not back.
+    /// The number of lapsed members that have not rejoined.
     pub lapsed: u64,
-    /// How many members are present.
+    /// The number of present members.
     pub present: u64,
 }
 
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_engages_above_half_of_at_least_ten() {
+    fn brake_engages_above_half_of_at_least_ten() {
         let brake = BrakeSettings::default();
         for (lapsed, present, engaged) in [
             (60, 40, true),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_one_switches_it_off() {
+    fn share_of_one_disables_the_brake() {
         let brake = BrakeSettings {
             share: 1.0,
             ..BrakeSettings::default()

@@ -1,12 +1,12 @@
-//! A call of a store as a value: what is asked, of which group, and until when it may take effect.
+//! A call of a store as a value: the operation, its group, and its deadline.
 //!
-//! Each call is one struct beside its noun ([`Acquire`] in `lease.rs`); the table in this file lists them all, each with
-//! what it is answered with. A store answers an [`Ask`] in one method ([`Backend::call`]), so
-//! whoever counts, delays, loses, records or forwards calls does so in one place. The typed methods that callers use are
-//! written once, on the trait of the noun.
+//! Each call is one struct beside its noun ([`Acquire`] in `lease.rs`). The table in this file lists all calls with
+//! their replies. A store handles a [`StoreRequest`] in one method ([`Backend::call`]), so code that counts, delays,
+//! drops, records or forwards calls is written once. The typed methods for callers are also written once, on the trait
+//! of the noun.
 //!
-//! The limits of a call stand beside its noun, too ([`Limits`]), with how it is cut into parts where it is too long for one
-//! step. Both are applied above the stores ([`make`]).
+//! [`Limits`], beside each struct, checks a call and splits it into parts that fit one step. Both happen above the
+//! stores ([`make`]).
 
 mod limits;
 mod parts;
@@ -21,15 +21,16 @@ pub use self::parts::{Parts, make};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventPage, EventQuery, WaitForEvents};
 use crate::id::Group;
-use crate::lease::{Acquire, Acquired, GivenUp, HeldLeases, Lease, LeaseOf, Leases, LeasesOf, ReleaseLeases};
+use crate::lease::{Acquire, Acquired, HeldLeases, Lease, LeaseOf, Leases, LeasesOf, ReleaseLeases, ReleasedLeases};
 use crate::ledger::RosterSettings;
-use crate::membership::{Beaten, Beats, End, EndReason, Join, Joined, Member, MemberOf, Members};
+use crate::membership::{BeatReplies, Beats, End, EndReason, Join, Joined, Member, MemberOf, Members};
 use crate::memory::{Decide, GroupModel};
 use crate::registry::{Claim, ClaimKeys, ClaimOf, Claimed, Claims, ReleaseClaim};
 use crate::roster::{
-    Availability, BeatProviders, CountAvailable, CountRoster, EndTurn, Heartbeats, ListAvailable, ListPending,
-    ListRows, LookUp, Looked, MarkSeeded, OfflineDone, Pending, PutOutcome, PutProviders, PutRosterSettings, Ranked,
-    ReadSettings, ReadStamp, Retime, Rows, Seat, Seated, Stamp, Stats, Turn, TurnRequest, Verified, VerifyRoster,
+    Availability, BeatProviders, CountAvailable, CountRoster, EndTurn, EnsureTenures, EnsuredTenure, FoundProviders,
+    Heartbeats, ListAvailable, ListPending, ListRows, LookUp, MarkSeeded, MirrorStatus, OfflineDone, Pending,
+    PutOutcome, PutProviders, PutRosterSettings, Ranked, ReadMirrorStatus, ReadSettings, Retime, Rows, Stats, Turn,
+    TurnRequest, Verified, VerifyRoster,
 };
 use crate::session::{
     Attached, Attaches, CountSessions, DeleteOutcome, DeleteSession, DetachOutcome, Detaches, ListOrphans, Orphans,
@@ -43,67 +44,66 @@ use crate::sweep::{
 use crate::target::{PutTarget, RemoveTarget, Target, TargetOf, Targets};
 use crate::time::StoreTime;
 
-/// A call of a store.
+/// A request to a store.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
-    /// The group that it is about; `None` when it is about the whole store.
+pub struct StoreRequest {
+    /// The group; `None` for a request to the whole store.
     pub group: Option<Group>,
-    /// What is asked.
+    /// The operation.
     pub op: Op,
-    /// Until when it may take effect. Beats and reads do not look at it.
+    /// The deadline. Beats and reads ignore it.
     pub call: Call,
 }
 
-/// What is asked of a store: one struct for each of its calls.
+/// An operation of a store; one struct for each.
 pub trait Request: Sized + Send + 'static {
-    /// Which call it is.
+    /// The name of the operation.
     const VERB: Verb;
-    /// What it is answered with.
+    /// The type of its reply.
     type Reply: Send + 'static;
-    /// What it is about: a group, or the whole store where it may be.
-    type About: About;
+    /// The scope: a group, or optionally the whole store.
+    type Scope: Scope;
 
-    /// Wraps it as one of all calls.
+    /// Wraps the operation in [`Op`].
     fn op(self) -> Op;
 
-    /// Takes its reply out of one of any kind; `None` when that answers another call.
+    /// Unwraps the reply; `None` if it belongs to another operation.
     fn reply(reply: Reply) -> Option<Self::Reply>;
 }
 
-/// What a call is about: a [`Group`], or `Option<Group>` where it may be about the whole store.
-pub trait About: Send + Sync {
-    /// Takes it from an [`Ask`].
+/// The scope of an operation: a [`Group`], or `Option<Group>` if it may be the whole store.
+pub trait Scope: Send + Sync {
+    /// Takes the scope from the group of a [`StoreRequest`].
     ///
     /// # Errors
-    /// `Internal` for a call about a group that names none.
+    /// `Internal` if the operation requires a group and has none.
     fn of(group: &Option<Group>) -> Result<&Self>;
 }
 
-impl About for Group {
+impl Scope for Group {
     fn of(group: &Option<Group>) -> Result<&Self> {
         let none = || Error::new(ErrorKind::Internal, "a call about a group names no group");
         group.as_ref().ok_or_else(none)
     }
 }
 
-impl About for Option<Group> {
+impl Scope for Option<Group> {
     fn of(group: &Option<Group>) -> Result<&Self> {
         Ok(group)
     }
 }
 
-/// How a store answers one of its calls.
+/// Serves one operation of a store.
 #[async_trait]
 pub trait Serve<R: Request>: Send + Sync {
-    /// Answers it. The request is within its limits ([`Op::check`]) and has at most as many items as one step of this store
-    /// takes.
+    /// Serves a request that is within its limits ([`Op::check`]) and fits one step of this store.
     ///
     /// # Errors
-    /// Those of the typed method. After one with [`Outcome::Unchanged`](crate::error::Outcome) nothing happened.
-    async fn serve(&self, about: &R::About, request: R, call: Call) -> Result<R::Reply>;
+    /// Those of the typed method. [`Outcome::Unchanged`](crate::error::Outcome) means nothing happened.
+    async fn serve(&self, scope: &R::Scope, request: R, call: Call) -> Result<R::Reply>;
 }
 
-/// Of the word before a call in the table.
+/// Maps the first word of a table row.
 macro_rules! is_read {
     (read) => {
         true
@@ -113,8 +113,8 @@ macro_rules! is_read {
     };
 }
 
-/// Of the word after a call in the table: the limits of a `limited` call stand beside its noun, a `paged` one has those of its
-/// page, every other call has none.
+/// Maps the last word of a table row: `limited` has its `Limits` beside the noun, `paged` has those of its page, and no
+/// word means no limits.
 macro_rules! limits {
     ($request:ident limited) => {};
     ($request:ident paged) => {
@@ -129,26 +129,26 @@ macro_rules! limits {
     };
 }
 
-/// Makes, from the table of all calls, what has a case for each of them. The calls of a section are served by all stores or
+/// Generates from the table of all calls every item with a case for each call. Each section is served by all stores or
 /// by those of one kind.
 macro_rules! calls {
     ($(
         $(#[$doc:meta])*
-        $section:ident($about:ty), served by $serves:ident {
+        $section:ident($scope:ty), served by $serves:ident {
             $($kind:ident $verb:ident: $request:ident -> $reply:ty $(, $limits:ident)?;)+
         }
     )+) => {
-        /// What is asked of a store.
+        /// An operation of a store.
         #[derive(Debug, Clone, PartialEq)]
         #[expect(missing_docs, reason = "each is the method of that name, and is described there")]
         pub enum Op { $($($verb($request),)+)+ }
 
-        /// What a store answers.
+        /// The reply of a store.
         #[derive(Debug, Clone, PartialEq)]
         #[expect(missing_docs, reason = "each is the answer to the call of that name")]
         pub enum Reply { $($($verb($reply),)+)+ }
 
-        /// Which call of a store, by the name of its method.
+        /// The name of an operation.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[expect(missing_docs, reason = "each is the method of that name, and is described there")]
         pub enum Verb { $($($verb,)+)+ }
@@ -158,51 +158,51 @@ macro_rules! calls {
         enum Section { $($section,)+ }
 
         impl Op {
-            /// Which call it is.
+            /// The name of the operation.
             #[must_use]
             pub fn verb(&self) -> Verb {
                 match self { $($(Self::$verb(_) => Verb::$verb,)+)+ }
             }
 
-            /// Whether it changes nothing, not even the tick.
+            /// Whether the operation changes nothing, not even the tick.
             #[must_use]
             pub fn is_read(&self) -> bool {
                 match self { $($(Self::$verb(_) => is_read!($kind),)+)+ }
             }
 
-            /// Refuses a call that breaks a limit.
+            /// Rejects a call that exceeds a limit.
             ///
             /// # Errors
             /// `Invalid`, with the value and the limit.
             pub fn check(&self, max_ttl: Duration) -> Result<()> {
-                match self { $($(Self::$verb(ask) => Limits::check(ask, max_ttl),)+)+ }
+                match self { $($(Self::$verb(request) => Limits::check(request, max_ttl),)+)+ }
             }
 
-            /// How many items it lists: beats, keys, leases. 0 for a call that takes no list.
+            /// The number of items: beats, keys, leases. 0 for a call without a list.
             #[must_use]
             pub fn items(&self) -> usize {
-                match self { $($(Self::$verb(ask) => ask.items(),)+)+ }
+                match self { $($(Self::$verb(request) => request.items(),)+)+ }
             }
 
-            fn answer_to_nothing(&self) -> Option<Reply> {
-                match self { $($(Self::$verb(ask) => ask.answer_to_nothing().map(Reply::$verb),)+)+ }
+            fn empty_reply(&self) -> Option<Reply> {
+                match self { $($(Self::$verb(request) => request.empty_reply().map(Reply::$verb),)+)+ }
             }
 
             fn split_off(&mut self, at: usize) -> Option<Self> {
                 match self {
-                    $($(Self::$verb(ask) if ask.items() > at => Some(Self::$verb(ask.split_off(at)?)),)+)+
+                    $($(Self::$verb(request) if request.items() > at => Some(Self::$verb(request.split_off(at)?)),)+)+
                     _ => None,
                 }
             }
 
-            /// Takes it as a step on the model of its group.
+            /// Applies the operation as a step to the model of its group.
             pub(crate) fn step(&self, model: &mut GroupModel, call: Call, now: StoreTime) -> Result<Reply> {
-                match self { $($(Self::$verb(ask) => model.step(ask, call, now).map(Reply::$verb),)+)+ }
+                match self { $($(Self::$verb(request) => model.step(request, call, now).map(Reply::$verb),)+)+ }
             }
 
-            /// Reads it from the model of its group.
+            /// Reads the reply from the model of its group.
             pub(crate) fn read(&self, model: &GroupModel, now: StoreTime) -> Result<Reply> {
-                match self { $($(Self::$verb(ask) => model.read(ask, now).map(Reply::$verb),)+)+ }
+                match self { $($(Self::$verb(request) => model.read(request, now).map(Reply::$verb),)+)+ }
             }
 
             fn section(&self) -> Section {
@@ -210,11 +210,11 @@ macro_rules! calls {
             }
         }
 
-        /// The answer to a call from those to its parts so far and to the next one.
+        /// Adds the reply of the next part to the replies so far.
         fn add(all: Reply, next: Reply) -> Reply {
             match (all, next) {
                 $($((Reply::$verb(all), Reply::$verb(next)) => Reply::$verb(<$request as Limits>::add(all, next)),)+)+
-                // A call has one kind of answer; `ask` refuses another one.
+                // Both replies have the same kind; `send` rejects any other.
                 (_, next) => next,
             }
         }
@@ -225,7 +225,7 @@ macro_rules! calls {
             impl Request for $request {
                 const VERB: Verb = Verb::$verb;
                 type Reply = $reply;
-                type About = $about;
+                type Scope = $scope;
 
                 fn op(self) -> Op {
                     Op::$verb(self)
@@ -248,11 +248,11 @@ macro_rules! calls {
             ///
             /// # Errors
             /// Those of the call; `Unsupported`, with nothing changed, for one that is none of these.
-            pub async fn $section(store: &impl $serves, ask: Ask) -> Result<Reply> {
-                let call = ask.call;
-                match ask.op {
+            pub async fn $section(store: &impl $serves, request: StoreRequest) -> Result<Reply> {
+                let StoreRequest { group, op, call } = request;
+                match op {
                     $(Op::$verb(request) => {
-                        let reply = store.serve(About::of(&ask.group)?, request, call).await?;
+                        let reply = store.serve(Scope::of(&group)?, request, call).await?;
                         Ok(Reply::$verb(reply))
                     })+
                     op => Err(unsupported(&op)),
@@ -263,10 +263,10 @@ macro_rules! calls {
 }
 
 calls! {
-    /// The calls that every store answers.
+    /// The calls that every store serves.
     nouns(Group), served by ServeNouns {
         step Join: Join -> Joined, limited;
-        step Beat: Beats -> Beaten, limited;
+        step Beat: Beats -> BeatReplies, limited;
         step End: End -> EndReason;
         read Member: MemberOf -> Option<Member>;
         read Members: Members -> Page<Member>, paged;
@@ -277,7 +277,7 @@ calls! {
         read Claims: Claims -> Page<Claim>, paged;
 
         step Acquire: Acquire -> Acquired, limited;
-        step ReleaseLeases: ReleaseLeases -> GivenUp, limited;
+        step ReleaseLeases: ReleaseLeases -> ReleasedLeases, limited;
         read LeaseOf: LeaseOf -> Option<Lease>;
         read Leases: Leases -> Page<Lease>, paged;
         read HeldLeases: LeasesOf -> HeldLeases, paged;
@@ -302,7 +302,7 @@ calls! {
         read Status: Status -> GroupStatus;
     }
 
-    /// The calls about the whole store, which every store answers.
+    /// The calls on the whole store, which every store serves.
     whole(Option<Group>), served by ServeWhole {
         read Now: Now -> StoreTime;
         step Probe: Probe -> Probed;
@@ -312,7 +312,7 @@ calls! {
         step Settle: Settle -> SettleReport;
     }
 
-    /// The single steps of a sweep, of a store that is swept by its users.
+    /// The single steps of a sweep, for a store that its users sweep.
     sweep(Group), served by ServeSweep {
         step Tick: Tick -> GroupStatus;
         step EndLapsed: EndLapsed -> EndedBatch;
@@ -324,17 +324,17 @@ calls! {
         step ForgetGroup: ForgetGroup -> bool;
     }
 
-    /// The mirror of a roster, of a store that has one.
+    /// The mirror of a roster, for a store that has one.
     mirror(Group), served by ServeMirror {
         step PutProviders: PutProviders -> Vec<PutOutcome>, limited;
-        step Seat: Seat -> Vec<Seated>, limited;
+        step EnsureTenures: EnsureTenures -> Vec<EnsuredTenure>, limited;
         step Heartbeat: BeatProviders -> Heartbeats, limited;
         read Available: ListAvailable -> Ranked, paged;
         read Availability: CountAvailable -> Availability;
-        read Look: LookUp -> Looked, limited;
+        read Look: LookUp -> FoundProviders, limited;
         read Rows: ListRows -> Rows, paged;
         read RosterStats: CountRoster -> Stats;
-        read Stamp: ReadStamp -> Stamp;
+        read MirrorStatus: ReadMirrorStatus -> MirrorStatus;
         step PendingOffline: ListPending -> Pending, limited;
         step OfflineDone: OfflineDone -> u64, limited;
         step PutRosterSettings: PutRosterSettings -> bool, limited;
@@ -346,66 +346,66 @@ calls! {
         step VerifyRoster: VerifyRoster -> Verified, limited;
     }
 
-    /// A whole pass of a sweep, of a store that is a daemon elsewhere: that sweeps.
-    elsewhere(Group), served by ServeElsewhere {
+    /// A whole sweep, for a remote daemon.
+    remote(Group), served by ServeRemote {
         step Sweep: Pass -> SweepReport;
     }
 }
 
-/// Answers a call of a store that decides itself: all but a pass, which is made of its steps.
+/// Serves a call in a store that decides: every call except a whole sweep, which consists of its steps.
 ///
 /// # Errors
-/// Those of the call; `Unsupported`, with nothing changed, for a pass.
-pub async fn serve_all<S>(store: &S, ask: Ask) -> Result<Reply>
+/// Those of the call; `Unsupported` for a whole sweep, with nothing changed.
+pub async fn serve_all<S>(store: &S, request: StoreRequest) -> Result<Reply>
 where
     S: ServeNouns + ServeWhole + ServeSweep + ServeMirror,
 {
-    match ask.op.section() {
-        Section::nouns => nouns(store, ask).await,
-        Section::whole => whole(store, ask).await,
-        Section::sweep => sweep(store, ask).await,
-        Section::mirror => mirror(store, ask).await,
-        Section::elsewhere => Err(unsupported(&ask.op)),
+    match request.op.section() {
+        Section::nouns => nouns(store, request).await,
+        Section::whole => whole(store, request).await,
+        Section::sweep => sweep(store, request).await,
+        Section::mirror => mirror(store, request).await,
+        Section::remote => Err(unsupported(&request.op)),
     }
 }
 
-/// Answers a call of a store that is a daemon elsewhere.
+/// Serves a call in a remote daemon's client.
 ///
 /// # Errors
-/// Those of the call; `Unsupported`, with nothing changed, for a step of a sweep and for the mirror.
-pub async fn serve_elsewhere<S>(store: &S, ask: Ask) -> Result<Reply>
+/// Those of the call; `Unsupported` for a sweep step or a mirror call, with nothing changed.
+pub async fn serve_remote<S>(store: &S, request: StoreRequest) -> Result<Reply>
 where
-    S: ServeNouns + ServeWhole + ServeElsewhere,
+    S: ServeNouns + ServeWhole + ServeRemote,
 {
-    match ask.op.section() {
-        Section::nouns => nouns(store, ask).await,
-        Section::whole => whole(store, ask).await,
-        Section::elsewhere => elsewhere(store, ask).await,
-        Section::sweep | Section::mirror => Err(unsupported(&ask.op)),
+    match request.op.section() {
+        Section::nouns => nouns(store, request).await,
+        Section::whole => whole(store, request).await,
+        Section::remote => remote(store, request).await,
+        Section::sweep | Section::mirror => Err(unsupported(&request.op)),
     }
 }
 
 fn unsupported(op: &Op) -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        format!("this store does not answer the call {}", op.verb()),
+        format!("this store does not serve the call {}", op.verb()),
     )
 }
 
-/// Makes a typed call: refuses what breaks a limit before anything is sent, makes it in as many parts as the store needs,
-/// and adds up what they come to.
-pub(crate) async fn ask<S: Backend + ?Sized, R: Request>(
+/// Sends a typed call: rejects it if it exceeds a limit, sends it in as many parts as the store needs, and combines the
+/// replies.
+pub(crate) async fn send<S: Backend + ?Sized, R: Request>(
     store: &S,
     group: Option<&Group>,
     request: R,
     call: Call,
 ) -> Result<R::Reply> {
     let (group, op) = (group.cloned(), request.op());
-    let reply = make(store, Ask { group, op, call }).await?;
+    let reply = make(store, StoreRequest { group, op, call }).await?;
     let mixed_up = || {
         Error::new(
             ErrorKind::Internal,
-            format!("the answer to {} is that of another call", R::VERB),
+            format!("the reply to {} belongs to another call", R::VERB),
         )
     };
     R::reply(reply).ok_or_else(mixed_up)

@@ -1,5 +1,5 @@
-//! The one door to local time and chance. Everything else in Tenure asks a [`Clock`], so that tests and simulation can
-//! drive the same code.
+//! The clock seam: all local time and randomness come from a [`Clock`], so that tests and the simulation drive the same
+//! code.
 
 use std::fmt;
 use std::future::Future;
@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// A local instant for measuring trust: it only ever grows, and it counts the time a machine was suspended.
+/// A local instant for measuring trust. It never decreases, and it counts the time a machine is suspended.
 ///
-/// It cannot be compared with [`crate::StoreTime`]; that is the point.
+/// It cannot be compared with [`crate::StoreTime`], on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Mono(Duration);
 
@@ -22,13 +22,13 @@ impl Mono {
         Self(since)
     }
 
-    /// Time since the origin.
+    /// The time since the origin.
     #[must_use]
     pub const fn since_origin(self) -> Duration {
         self.0
     }
 
-    /// How long after `earlier` this is; zero when it is before it.
+    /// The time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
@@ -45,23 +45,23 @@ impl std::ops::Add<Duration> for Mono {
 /// A sleep in progress.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Local time, sleeping and chance.
+/// Local time, sleep and randomness.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// Local trust time: boot time, and ahead of it by every step forward of the wall clock ([`TrustTime`]). It counts
-    /// suspend, never falls and never stands still, and a wall clock that is stepped only makes a client stop earlier.
+    /// Local trust time: boot time plus every forward step of the wall clock ([`TrustTime`]). It counts suspend and
+    /// never stalls or decreases, so a step of the wall clock only makes a client stop earlier.
     fn mono(&self) -> Mono;
 
     /// The wall clock in microseconds since the epoch. May step in either direction.
     fn wall_micros(&self) -> u64;
 
-    /// Completes after `duration`. Never early; a pause of the process makes it late once, not often.
+    /// Completes after `duration`. Never early; a pause of the process delays it once.
     fn sleep(&self, duration: Duration) -> Sleep;
 
     /// 64 random bits.
     fn entropy(&self) -> u64;
 }
 
-/// Spreads a duration by ±`percent` %, so that many processes do not wake together.
+/// Varies a duration by ±`percent` %, so that processes do not wake together.
 #[must_use]
 pub fn jitter(clock: &dyn Clock, duration: Duration, percent: u32) -> Duration {
     let span = f64::from(percent) / 100.0;
@@ -70,7 +70,7 @@ pub fn jitter(clock: &dyn Clock, duration: Duration, percent: u32) -> Duration {
     duration.mul_f64(1.0 - span + 2.0 * span * unit)
 }
 
-/// Runs a future with a bound. `None` when the bound passed first; the future is dropped then.
+/// Runs a future with a time-out; `None` if the time-out passes first, which drops the future.
 pub async fn within<T>(clock: &dyn Clock, bound: Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -79,25 +79,26 @@ pub async fn within<T>(clock: &dyn Clock, bound: Duration, work: impl Future<Out
     }
 }
 
-/// Trust time from two clocks: boot time, which counts suspend, and the wall clock, which also counts the pauses of a
-/// virtual machine that its guest is told of by a step.
+/// Trust time from two clocks: boot time, which counts suspend, and the wall clock, which also shows the pauses of a
+/// virtual machine whose guest learns of them by a clock step.
 ///
-/// It runs with boot time, and runs ahead by every lead that the wall clock gains. A lead is kept when the wall clock
-/// falls back. (The highest of both is not enough: after a step forward and back again it would stand still for as long
-/// as the step was, and a holder would trust itself for that much longer.)
+/// It advances with boot time, plus every lead that the wall clock gains. A lead is kept if the wall clock falls back.
+/// (The maximum of both clocks is not enough: after a step forward and back it would stall for the length of the step,
+/// and a holder would trust itself for that much longer.)
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TrustTime {
     origin: Duration,
     ahead: Duration,
-    /// Real time minus boot time, in nanoseconds, when the lead was last looked at.
+    /// Real time minus boot time at the last reading, in nanoseconds.
     offset: i128,
 }
 
 impl TrustTime {
-    /// A lead below this is noise: the two clocks are not read in one instant. Smaller steps and slewing add up to it.
+    /// A smaller lead is noise, because the two clocks are not read at the same instant. Small steps and slewing
+    /// accumulate.
     const NOISE: Duration = Duration::from_millis(10);
 
-    /// Trust time that begins when the clocks show this.
+    /// Trust time that begins at these clock readings.
     #[must_use]
     pub fn new(boot: Duration, real: Duration) -> Self {
         Self {
@@ -107,7 +108,7 @@ impl TrustTime {
         }
     }
 
-    /// Trust time since it began, when the clocks show this. Boot time must not have fallen since the last reading.
+    /// The trust time since it began, at these clock readings. Boot time must not be below that of the last reading.
     pub fn read(&mut self, boot: Duration, real: Duration) -> Duration {
         let offset = offset(boot, real);
         let lead = u64::try_from(offset - self.offset).map_or(Duration::ZERO, Duration::from_nanos);
@@ -115,7 +116,7 @@ impl TrustTime {
             self.ahead = self.ahead.saturating_add(lead);
             self.offset = offset;
         }
-        // A wall clock that falls back loses nothing of what it has added.
+        // A wall clock that falls back keeps the lead it has added.
         self.offset = self.offset.min(offset);
         boot.saturating_sub(self.origin).saturating_add(self.ahead)
     }
@@ -126,7 +127,7 @@ fn offset(boot: Duration, real: Duration) -> i128 {
     nanos(real) - nanos(boot)
 }
 
-/// The machine's clock.
+/// The system clock.
 #[derive(Debug)]
 pub struct SystemClock {
     trust: Mutex<TrustTime>,
@@ -134,14 +135,14 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock whose origin is now.
+    /// A clock with its origin now.
     #[must_use]
     pub fn new() -> Self {
         let (boot, real) = (
             read(rustix::time::ClockId::Boottime),
             read(rustix::time::ClockId::Realtime),
         );
-        // The address of a fresh allocation and the process id keep clocks made in one nanosecond apart.
+        // A fresh allocation's address and the process id distinguish clocks created in the same nanosecond.
         let unique = Arc::new(0u8);
         let seed = (Arc::as_ptr(&unique) as usize as u64).rotate_left(32) ^ u64::from(std::process::id());
         let nanos = u64::try_from(real.as_nanos() & u128::from(u64::MAX)).unwrap_or(0);
@@ -151,7 +152,7 @@ impl SystemClock {
         }
     }
 
-    /// One to share.
+    /// A shared system clock.
     #[must_use]
     pub fn shared() -> Arc<dyn Clock> {
         Arc::new(Self::new())
@@ -172,7 +173,7 @@ fn read(id: rustix::time::ClockId) -> Duration {
     )
 }
 
-/// The operating system's own randomness, so that two containers that start in one instant still differ.
+/// Random bits from the operating system, which differ for two containers that start at the same instant.
 fn os_entropy() -> u64 {
     std::fs::File::open("/dev/urandom")
         .and_then(|mut source| {
@@ -197,7 +198,7 @@ fn next_random(state: &AtomicU64) -> u64 {
 
 impl Clock for SystemClock {
     fn mono(&self) -> Mono {
-        // The clocks are read under the lock, so that readings come in the order in which they count.
+        // Both clocks are read under the lock, so that readings are in order.
         let mut trust = self.trust.lock().unwrap_or_else(PoisonError::into_inner);
         let (boot, real) = (
             read(rustix::time::ClockId::Boottime),
@@ -220,7 +221,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when told to. For tests, the conformance suite and simulation.
+/// A clock that moves only by [`advance`](Self::advance). For tests, the conformance suite and the simulation.
 #[derive(Debug)]
 pub struct ManualClock {
     state: Arc<Mutex<Manual>>,
@@ -235,7 +236,7 @@ struct Manual {
 }
 
 impl ManualClock {
-    /// A clock that shows `wall_micros`, with chance drawn from `seed`.
+    /// A clock that starts at `wall_micros`, with randomness from `seed`.
     #[must_use]
     pub fn new(wall_micros: u64, seed: u64) -> Self {
         let state = Manual {
@@ -249,7 +250,7 @@ impl ManualClock {
         }
     }
 
-    /// Moves both clocks forward and wakes whoever is due.
+    /// Advances both clocks and wakes the sleepers that are due.
     pub fn advance(&self, by: Duration) {
         let due: Vec<Waker> = {
             let mut state = lock(&self.state);
@@ -268,12 +269,12 @@ impl ManualClock {
         due.into_iter().for_each(Waker::wake);
     }
 
-    /// Steps the wall clock alone, as an operator or NTP does.
+    /// Steps only the wall clock, as NTP or an operator does.
     pub fn set_wall_micros(&self, micros: u64) {
         lock(&self.state).wall_micros = micros;
     }
 
-    /// When the earliest sleeper wants to wake, if anyone sleeps.
+    /// The time until the earliest sleeper wakes, if there is one.
     #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
         let state = lock(&self.state);
@@ -317,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trust_time_never_falls_and_two_clocks_draw_apart() {
+    fn trust_time_never_decreases_and_clocks_differ_in_entropy() {
         let (one, two) = (SystemClock::new(), SystemClock::new());
         let first = one.mono();
         assert!(one.mono() >= first);
@@ -325,29 +326,29 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_stepped_either_way_never_stops_trust_time() {
+    fn wall_clock_steps_never_stall_trust_time() {
         let s = Duration::from_secs;
         let mut trust = TrustTime::new(s(100), s(1_000));
         assert_eq!(trust.read(s(101), s(1_001)), s(1));
-        // Forward by 60 s, and back by as much.
+        // Forward by 60 s and back.
         assert_eq!(trust.read(s(102), s(1_062)), s(62));
         assert_eq!(trust.read(s(103), s(1_003)), s(63));
         assert_eq!(trust.read(s(110), s(1_010)), s(70));
-        // Back below where it began, and forward again.
+        // Back below its start and forward again.
         assert_eq!(trust.read(s(111), s(11)), s(71));
         assert_eq!(trust.read(s(112), s(1_012)), s(1_072));
     }
 
     #[test]
-    fn reading_often_does_not_make_trust_time_run() {
+    fn frequent_readings_do_not_speed_up_trust_time() {
         let (ms, us) = (Duration::from_millis, Duration::from_micros);
         let mut trust = TrustTime::new(ms(0), ms(0));
-        // The wall clock is read a little later each second time.
+        // Each reading of the wall clock is slightly later.
         for at in 1..10_000 {
             trust.read(us(at), us(at + at % 2 * 500));
         }
         assert_eq!(trust.read(ms(10), ms(10)), ms(10));
-        // A clock that is slewed adds up.
+        // Slewing accumulates.
         for at in 11..111 {
             trust.read(ms(at), ms(at + (at - 10) / 5));
         }
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_manual_sleeper_wakes_when_told() {
+    async fn manual_sleeper_wakes_on_advance() {
         let clock = Arc::new(ManualClock::new(0, 7));
         let sleeper = tokio::spawn(clock.sleep(Duration::from_secs(5)));
         while clock.next_wake().is_none() {
@@ -369,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_stays_within_its_share() {
+    fn jitter_stays_within_its_percentage() {
         let clock = ManualClock::new(0, 1);
         let base = Duration::from_secs(10);
         let drawn: Vec<_> = (0..1000).map(|_| jitter(&clock, base, 10)).collect();

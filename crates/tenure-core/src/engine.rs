@@ -60,7 +60,7 @@ use self::load::Load;
 use self::queue::Queue;
 use self::service::Service;
 use self::writer::Writer;
-use crate::call::{About, Ask, Op, Reply};
+use crate::call::{Op, Reply, Scope, StoreRequest};
 use crate::error::{Error, Outcome, Result};
 use crate::memory::GroupModel;
 use crate::store::{Health, StoreOptions};
@@ -140,11 +140,11 @@ impl Engine {
     ///
     /// # Errors
     /// Those of the call; `Unsupported` for a pass of a sweep.
-    pub fn call(&self, mut ask: Ask) -> impl Future<Output = Result<Reply>> + Send {
+    pub fn call(&self, mut ask: StoreRequest) -> impl Future<Output = Result<Reply>> + Send {
         let shared = &self.shared;
         // The request stays where it is, so that the future has it once.
         async move {
-            let Ask { group, op, call } = &mut ask;
+            let StoreRequest { group, op, call } = &mut ask;
             match op {
                 Op::Now(_) | Op::Probe(_) | Op::Groups(_) | Op::NewestEvents(_) | Op::FindGroups(_) => {
                     Box::pin(shared.about_whole(op)).await
@@ -153,7 +153,7 @@ impl Engine {
                     let settled = Box::pin(shared.settle(group.take(), ask.cause, *call)).await;
                     settled.map(Reply::Settle)
                 }
-                op => shared.about(About::of(group)?, op, *call).await,
+                op => shared.about(Scope::of(group)?, op, *call).await,
             }
         }
     }

@@ -1,61 +1,63 @@
-//! The outer layer of errors: few kinds, each telling what to do, and whether state may have changed.
+//! The public error: a kind that says what to do, and whether state may have changed.
 //!
-//! Each store keeps its own precise causes as the `source` of these. A kind is chosen by what the caller can do about
-//! it, not by where it arose.
+//! Each store keeps its precise causes as the `source`. The kind follows from what the caller can do, not from where
+//! the error arose.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
+use crate::id::TenureId;
 use crate::membership::EndReason;
 
-/// What most operations of Tenure answer.
+/// The result of most operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, by what can be done about it.
+/// The kind of an error, by what the caller can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The input breaks a rule. Nothing changed; the message names value, rule and fix. Retrying is useless.
+    /// The input breaks a rule. Nothing changed; the message has the value, the rule and the fix. Retrying does not
+    /// help.
     Invalid,
-    /// The tenure named in the call has ended, for this reason. Nothing else changed. Stop acting under it; join again
-    /// only after `Lapsed` or `Unknown`.
+    /// The tenure of the call has ended, for this reason. Nothing else changed. Stop acting under it; join again only
+    /// after `Lapsed` or `Unknown`.
     Ended(EndReason),
-    /// Somebody alive holds what was asked for. Nothing changed.
+    /// A living tenure holds the requested item. Nothing changed.
     Held,
-    /// The caller is not (or no longer) the holder of what it wanted to release. Nothing changed.
+    /// The caller does not hold the item it wanted to release. Nothing changed.
     NotOwner,
-    /// There is no such thing. Nothing changed.
+    /// The item does not exist. Nothing changed.
     NotFound,
-    /// The group is inside a grace period and does not give this out yet. Nothing changed; retry after
+    /// The group is within a grace period and does not grant this yet. Nothing changed; retry after
     /// [`Error::retry_after`].
     Unsettled,
-    /// The call reached the store after its not-after time. Nothing changed.
+    /// The call reached the store after its not-after. Nothing changed.
     TooLate,
-    /// The store cannot be reached or cannot serve. [`Error::outcome`] tells whether the call may have taken effect.
-    /// Retry later; it is nobody's death.
+    /// The store cannot be reached or cannot serve. [`Error::outcome`] says whether the call may have taken effect.
+    /// Retry later. It says nothing about whether a member is alive.
     Unavailable,
-    /// The store refuses our credentials or permissions. Nothing changed; an operator has to act.
+    /// The store rejects the credentials or permissions. Nothing changed; an operator must act.
     Denied,
-    /// The configuration cannot work. Nothing changed; an operator has to act.
+    /// The configuration cannot work. Nothing changed; an operator must act.
     Misconfigured,
-    /// This store cannot do that by its nature. Nothing changed.
+    /// This store does not support the operation. Nothing changed.
     Unsupported,
-    /// A bug, or data that nobody of us wrote. Please report it.
+    /// A bug, or data that Tenure did not write. Please report it.
     Internal,
 }
 
 /// Whether a failed call may have changed the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It certainly changed nothing.
+    /// Nothing changed.
     Unchanged,
-    /// The reply was lost: it may have been applied, or may still be, up to its not-after time. Read back.
+    /// The reply was lost: the call may have been applied, or may still be until its not-after. Read the state back.
     Unknown,
 }
 
-/// An error of Tenure: a kind to act on, a sentence for people, and the cause.
+/// An error: a kind, a message, and its cause.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -63,27 +65,29 @@ struct Inner {
     message: Cow<'static, str>,
     outcome: Outcome,
     retry_after: Option<Duration>,
+    holder: Option<TenureId>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
-    /// An error of a kind, with the sentence that tells people what to do. Its outcome is `Unchanged`.
+    /// An error of a kind, with a message that says what to do. Its outcome is `Unchanged`.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self(Box::new(Inner {
             kind,
             message: message.into(),
             outcome: Outcome::Unchanged,
             retry_after: None,
+            holder: None,
             source: None,
         }))
     }
 
-    /// Bad input.
+    /// Invalid input.
     pub fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Invalid, message)
     }
 
-    /// The tenure ended.
+    /// An ended tenure.
     #[must_use]
     pub fn ended(tenure: impl fmt::Display, reason: EndReason) -> Self {
         let message = match reason {
@@ -96,14 +100,14 @@ impl Error {
         Self::new(ErrorKind::Ended(reason), message)
     }
 
-    /// The store is out of reach or cannot serve; says whether the call may have taken effect.
+    /// The store cannot be reached or cannot serve; `outcome` says whether the call may have taken effect.
     pub fn unavailable(message: impl Into<Cow<'static, str>>, outcome: Outcome) -> Self {
         let mut error = Self::new(ErrorKind::Unavailable, message);
         error.0.outcome = outcome;
         error
     }
 
-    /// A call that arrived after its not-after time.
+    /// A call that arrived after its not-after.
     #[must_use]
     pub fn too_late() -> Self {
         Self::new(
@@ -119,14 +123,21 @@ impl Error {
         self
     }
 
-    /// Adds when to try again.
+    /// Adds the time to retry after.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.0.retry_after = Some(after);
         self
     }
 
-    /// What to do about it.
+    /// Adds the tenure that holds what was asked for.
+    #[must_use]
+    pub fn with_holder(mut self, holder: TenureId) -> Self {
+        self.0.holder = Some(holder);
+        self
+    }
+
+    /// The kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -138,25 +149,31 @@ impl Error {
         self.0.outcome
     }
 
-    /// When trying again makes sense, if that is known.
+    /// The time to retry after, if known.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// The sentence without its causes.
+    /// With `NotOwner` and `Held`: the tenure that holds what was asked for, when the store named it.
+    #[must_use]
+    pub fn holder(&self) -> Option<&TenureId> {
+        self.0.holder.as_ref()
+    }
+
+    /// The message without causes.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// Whether the store was out of reach.
+    /// Whether the kind is `Unavailable`.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         self.kind() == ErrorKind::Unavailable
     }
 
-    /// The sentence with all its causes, `a: b: c`.
+    /// The message with all causes, `a: b: c`.
     #[must_use]
     pub fn chain(&self) -> String {
         let mut text = self.to_string();

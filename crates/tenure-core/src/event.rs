@@ -1,4 +1,4 @@
-//! Events: what happened and why, written in the same step as the change.
+//! Events: the changes of a group and their reasons, written in the same step as the change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Limits, ask};
+use crate::call::{Limits, send};
 use crate::error::{Error, Result};
 use crate::id::{Alias, ConnectionId, Group, LeaseName, MemberId, SessionId, TenureId};
 use crate::lease::Token;
@@ -14,9 +14,9 @@ use crate::session::Epoch;
 use crate::store::{Backend, Call, check_limit};
 use crate::time::StoreTime;
 
-/// The number of an event in its group. Like a term it is above the one before and not below the store's time in µs, so it
-/// rises across loss of data and failovers, and none is given out twice. Numbers have holes: only a store can tell whether an
-/// event is missing ([`EventPage::missed`]).
+/// The number of an event in its group. Like a term, it is above its predecessor and not below the store's time in µs,
+/// so it rises across data loss and failovers and is never reused. Numbers have gaps: only the store can detect a
+/// missing event ([`EventPage::missed`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EventId(pub u64);
@@ -29,7 +29,7 @@ impl std::fmt::Display for EventId {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// What kind of thing happened.
+        /// The type of an event.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[non_exhaustive]
         pub enum EventKind {
@@ -52,52 +52,52 @@ macro_rules! kinds {
 kinds! {
     /// A tenure began.
     Joined = "joined",
-    /// A tenure ended by its member.
+    /// The member left.
     Left = "left",
-    /// A tenure ended because its end time passed.
+    /// The end time of a tenure passed.
     Lapsed = "lapsed",
-    /// A tenure ended because the member joined again.
+    /// The member joined again.
     Superseded = "superseded",
-    /// A tenure ended by an operator.
+    /// An operator ended a tenure.
     Expelled = "expelled",
-    /// Holdings of an ended tenure were removed: one event a batch, with counts.
+    /// The janitor removed holdings of an ended tenure: one event per batch, with counts.
     Evicted = "evicted",
-    /// A lease was given out.
+    /// A lease was granted.
     LeaseGranted = "lease_granted",
-    /// A lease was given up by its holder, or removed from an ended tenure by the janitor.
+    /// The holder released a lease, or the janitor removed it from an ended tenure.
     LeaseReleased = "lease_released",
-    /// A lease was given out that an ended tenure still had.
+    /// A lease was granted that an ended tenure still held.
     LeaseTakenOver = "lease_taken_over",
     /// A target was added, changed or removed.
     TargetChanged = "target_changed",
-    /// A session was made.
+    /// A session was created.
     SessionCreated = "session_created",
-    /// The last connection of a session went.
+    /// The last connection of a session ended.
     SessionDisconnected = "session_disconnected",
     /// A disconnected session has a connection again.
     SessionResumed = "session_resumed",
-    /// An orphan was deleted. Its session and epoch together are the key for side effects that must not happen twice.
+    /// An orphan was deleted. Its session id and epoch together are an idempotency key for side effects.
     SessionReaped = "session_reaped",
     /// A session was deleted on request.
     SessionDeleted = "session_deleted",
-    /// Sessions and their index had drifted apart, and were repaired.
+    /// Drift between sessions and their index was repaired.
     SessionsRepaired = "sessions_repaired",
-    /// An operator lets a provider of a roster take work again.
+    /// An operator activated a provider of a roster.
     ProviderActivated = "provider_activated",
-    /// An operator forbids a provider of a roster to take work.
+    /// An operator deactivated a provider of a roster.
     ProviderDeactivated = "provider_deactivated",
-    /// Removal of what the lapsed held is paused.
+    /// The brake paused the release of lapsed members' holdings.
     SweepBraked = "sweep_braked",
-    /// Removal goes on.
+    /// The release resumed.
     SweepUnbraked = "sweep_unbraked",
-    /// The store had a gap, or lost data: everyone gets one full ttl.
+    /// The store had a gap or lost data: every ttl restarts.
     GroupUnsettled = "group_unsettled",
     /// The grace after the last gap is over.
     GroupSettled = "group_settled",
 }
 
 impl EventKind {
-    /// What an operator decided about a provider.
+    /// The event of a provider's activation or deactivation.
     #[must_use]
     pub fn of_activation(is_active: bool) -> Self {
         match is_active {
@@ -106,10 +106,10 @@ impl EventKind {
         }
     }
 
-    /// From the name on the wire.
+    /// Parses the name on the wire.
     ///
     /// # Errors
-    /// `Invalid`, listing the kinds there are.
+    /// `Invalid`, with the valid types.
     pub fn parse(name: &str) -> Result<Self> {
         Self::ALL
             .iter()
@@ -119,7 +119,7 @@ impl EventKind {
                 let known: Vec<_> = Self::ALL.iter().map(|kind| kind.as_str()).collect();
                 let shown: String = name.chars().take(64).collect();
                 Error::invalid(format!(
-                    "{shown:?} is not a type of event; there are {}",
+                    "{shown:?} is not an event type; use one of {}",
                     known.join(", ")
                 ))
             })
@@ -131,31 +131,31 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Something that happened in a group.
+/// An event of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
-    /// Its number: it rises in its group, with holes.
+    /// Its number, which rises in its group, with gaps.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub id: EventId,
-    /// When, by the store's clock.
+    /// The store time of the change.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: StoreTime,
     /// `joined`, `left`, `lapsed`, `superseded`, `expelled`, `evicted`, `lease_granted`, `lease_released`,
     /// `lease_taken_over`, `target_changed`, `session_created`, `session_disconnected`, `session_resumed`,
     /// `session_reaped`, `session_deleted`, `sessions_repaired`, `provider_activated`, `provider_deactivated`,
-    /// `sweep_braked`, `sweep_unbraked`, `group_unsettled`, `group_settled`; more may come.
+    /// `sweep_braked`, `sweep_unbraked`, `group_unsettled`, `group_settled`; later versions may add types.
     #[serde(rename = "type")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub kind: EventKind,
-    /// Whose tenure.
+    /// The tenure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub tenure: Option<TenureId>,
-    /// Why, in one word or phrase.
+    /// The reason, in a word or phrase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Which lease, or which target.
+    /// The lease or target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub lease: Option<LeaseName>,
@@ -163,46 +163,48 @@ pub struct Event {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub token: Option<Token>,
-    /// With `lease_taken_over`: the ended tenure that still had it.
+    /// With `lease_taken_over`: the ended tenure that held the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub from: Option<TenureId>,
-    /// With `lease_released`: the member it is kept for. With `provider_activated` and `provider_deactivated`: the provider.
+    /// With `lease_released`: the successor it is reserved for. With `provider_activated` and `provider_deactivated`:
+    /// the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub to: Option<MemberId>,
-    /// Which session.
+    /// The session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub session: Option<SessionId>,
-    /// Which connection of it.
+    /// The connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub connection: Option<ConnectionId>,
-    /// The session's other name.
+    /// The session's alias.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub alias: Option<Alias>,
-    /// The session's last attach. With the session it is a key for side effects that must not happen twice.
+    /// The epoch of the session's last attach. With the session it is an idempotency key for side effects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub epoch: Option<Epoch>,
-    /// Which sweep pass did it.
+    /// The sweep pass that made the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pass: Option<String>,
-    /// How many, by what (a registry for `evicted`; a kind of drift for `sessions_repaired`; `lapsed`, `present` for the brake; `silent_ms` for a gap).
+    /// Counts, by registry for `evicted`, by kind of drift for `sessions_repaired`; `lapsed` and `present` for the
+    /// brake; `silent_ms` for a gap.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u64>,
-    /// How many connections of sessions were removed, beside the counts.
+    /// The number of removed session connections, in addition to the counts.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub connections: u64,
-    /// The keys removed, as `registry/key`, when the store keeps them.
+    /// The removed keys, as `registry/key`, if the store keeps them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
 }
 
 impl Event {
-    /// An event with nothing but its kind.
+    /// An event of a type, without details.
     #[must_use]
     pub fn new(id: EventId, at: StoreTime, kind: EventKind) -> Self {
         Self {
@@ -226,7 +228,7 @@ impl Event {
         }
     }
 
-    /// About how many bytes it takes in a log: its texts, and a fixed part for the rest.
+    /// The approximate size in a log, in bytes: the texts, and a constant for the rest.
     #[must_use]
     pub(crate) fn weight(&self) -> u64 {
         const FIXED: usize = 64;
@@ -247,23 +249,23 @@ impl Event {
         (FIXED + tenures.chain(names).chain(listed).sum::<usize>()) as u64
     }
 
-    /// The member it is about.
+    /// The member of its tenure.
     #[must_use]
     pub fn member(&self) -> Option<&MemberId> {
         self.tenure.as_ref().map(TenureId::member)
     }
 }
 
-/// Which events to read.
+/// A query for events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EventQuery {
-    /// Only events after this one; `None` reads from the oldest that is kept.
+    /// Only events after this one; `None` reads from the oldest kept event.
     pub after: Option<EventId>,
-    /// Only events before this one: the newest of them, for reading backwards. Not together with `after`.
+    /// Only the newest events before this one, for reading backwards. Not together with `after`.
     pub before: Option<EventId>,
-    /// At most this many, 1 to 1,000.
+    /// The maximum number of events, 1 to 1,000.
     pub limit: u32,
-    /// Only these kinds; all when empty.
+    /// Only these types; empty means all.
     pub kinds: Vec<EventKind>,
 }
 
@@ -274,7 +276,7 @@ impl Limits for EventQuery {
 }
 
 impl EventQuery {
-    /// Refuses what no store can answer.
+    /// Rejects an invalid query.
     ///
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000, and for `after` together with `before`.
@@ -294,19 +296,19 @@ impl EventQuery {
 pub struct EventPage {
     /// The events.
     pub events: Vec<Event>,
-    /// Where to read on: the last event looked at (also when its kind was not asked for). Backwards that is the oldest one,
-    /// or `before` itself when none is older.
+    /// The cursor: the last event read, even if its type was filtered out. When reading backwards, the oldest one, or
+    /// `before` itself if none is older.
     pub last: EventId,
-    /// Events after the asked one are gone: trimmed, or lost with the store's data. The reader has missed something. Never
-    /// set on a page that was read backwards.
+    /// Events after the requested one are missing: trimmed, or lost with the store's data. Never set when reading
+    /// backwards.
     pub missed: bool,
 }
 
-/// The most bytes of keys that one event lists, each with a separator.
+/// The maximum size of the keys listed in one event, in bytes, each with a separator.
 const MAX_LISTED: usize = 4096;
 
-/// Cuts the keys of a batch, as `registry/key` and in order, into the shares of its events: when they are listed, each
-/// share has at most 4 KiB of them. At least one share, also without keys.
+/// Splits the keys of a batch (`registry/key`, in order) among its events. If the keys are listed, each event has at
+/// most 4 KiB of them. Returns at least one share, also without keys.
 #[must_use]
 pub fn shares_of(keys: &[String], listed: bool) -> Vec<&[String]> {
     let (mut shares, mut begin, mut bytes) = (Vec::new(), 0, 0);
@@ -322,7 +324,7 @@ pub fn shares_of(keys: &[String], listed: bool) -> Vec<&[String]> {
     shares
 }
 
-/// How many of these keys, as `registry/key`, belong to each registry.
+/// The number of keys (`registry/key`) per registry.
 #[must_use]
 pub fn count_by_registry(keys: &[String]) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
@@ -338,31 +340,31 @@ pub fn count_by_registry(keys: &[String]) -> BTreeMap<String, u64> {
 /// [`EventLog::wait_for_events`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitForEvents {
-    /// After which event.
+    /// The last event already read.
     pub after: EventId,
-    /// For how long at most.
+    /// The maximum wait.
     pub patience: Duration,
 }
 
-/// What happened.
+/// The event log of a group.
 #[async_trait]
 pub trait EventLog: Backend {
-    /// Reads events after a point, or the newest before one, oldest first. A missing stretch is announced (`missed`), never
-    /// silent: also when the asked event is newer than all there are. O(limit).
+    /// Reads the events after a point, or the newest before one, oldest first. Sets `missed` if events are missing,
+    /// also if the requested event is newer than every event there is. O(limit).
     ///
     /// # Errors
     /// `Invalid` as in [`EventQuery::check`], `Unavailable`.
     async fn events(&self, group: &Group, query: &EventQuery) -> Result<EventPage> {
-        ask(self, Some(group), query.clone(), Call::default()).await
+        send(self, Some(group), query.clone(), Call::default()).await
     }
 
-    /// Waits until there may be an event after `after`, or until `patience` is over. Wake-ups may coalesce and may be
-    /// for nothing; events are never skipped, since the reader reads on from its own point.
+    /// Waits until there may be an event after `after`, at most `patience`. Wake-ups may coalesce or be spurious; no
+    /// event is skipped, because the reader continues from its own cursor.
     ///
     /// # Errors
     /// `Unavailable`.
     async fn wait_for_events(&self, group: &Group, after: EventId, patience: Duration) -> Result<()> {
-        ask(self, Some(group), WaitForEvents { after, patience }, Call::default()).await
+        send(self, Some(group), WaitForEvents { after, patience }, Call::default()).await
     }
 }
 

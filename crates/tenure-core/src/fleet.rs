@@ -1,26 +1,25 @@
-//! What a node of a fleet should do next: a decision, from what it sees.
+//! The planner of a fleet: what a node should do next, given its view.
 //!
-//! A fleet shares targets among its nodes, one node at a time each. Who works on a target is decided by its *lease*, in
-//! the store; what is decided here is only when to ask for it and when to give it up. So nodes may see different members,
-//! late, or wrongly, and the worst that comes of it is a target in a place where it would not rather be.
+//! A fleet places each target on one of its nodes. The *lease* in the store decides which node works on a target; this
+//! module only decides when to acquire it and when to release it. So nodes may see different, outdated or wrong
+//! members, and the worst result is a target on a less preferred node.
 //!
-//! - **Asking.** A target prefers nodes in an order that all agree on ([`crate::placement`]). When its lease can be had, the
-//!   first in that order asks at once, and the one in place *k* after *k* × [`Settings::rank_delay`]. So the first one
-//!   usually gets it without a crowd, and when that one does not come, for whatever reason, another does: every target is
-//!   asked for by somebody as long as there is anybody. The same order holds for a new target, a free lease, the lease of
-//!   a dead holder, and one whose reservation nobody came for.
-//! - **Handing off.** A node hands a lease to a node that is preferred over it only when the membership has been stable for
-//!   [`Settings::stability`] and it has held the lease for [`Settings::min_hold`]; a node that comes and goes costs one move
-//!   when it goes, and one back when it has stayed. A lease is never handed to a node that is dead or draining, and a node
-//!   that has nothing yet gets one lease first, to see whether it comes for it. Since all agree on the order, a lease
-//!   that is handed off only ever climbs in it: even nodes that see different members cannot pass it round in a circle.
-//!   (With bounded load the order depends on what is seen, and only [`Settings::min_hold`] bounds the moves of nodes that
-//!   see different things for ever.)
-//! - **Draining.** A draining node asks for nothing and hands over everything at once, without minding stability.
-//! - **Giving up.** The lease of a target that is paused or gone is released at once.
+//! - **Acquire.** Each target ranks the nodes in an order that all nodes agree on ([`crate::placement`]). When its
+//!   lease is available, the first node acquires it immediately, and the node at rank *k* after *k* ×
+//!   [`Settings::rank_delay`]. So usually the first node gets it without contention, and if that one fails, another
+//!   does: every target is acquired as long as any node lives. The same order applies to a new target, a free lease,
+//!   the lease of a dead holder, and one whose reservation has expired.
+//! - **Hand off.** A node hands a lease to a more preferred node only when the membership has been stable for
+//!   [`Settings::stability`] and it has held the lease for [`Settings::min_hold`]. A node that leaves and returns costs
+//!   one move when it leaves, and one back when it has stayed. A lease is never handed to a dead or draining node, and
+//!   a node without leases first gets one, to see whether it takes it. A handed-off lease only moves up in the common
+//!   order, so even nodes with different views cannot pass it around in a circle. (With bounded load the order depends
+//!   on the view, and only [`Settings::min_hold`] limits the moves between nodes whose views differ permanently.)
+//! - **Drain.** A draining node acquires nothing and hands over everything immediately, regardless of stability.
+//! - **Release.** The lease of a paused or removed target is released immediately.
 //!
-//! It refuses to know a store, a task, or the time: the caller brings what was seen, and takes away what to do. Planning
-//! is O(targets × nodes).
+//! The planner knows no store, task or clock: the caller passes a view and carries out the plan. Planning is O(targets
+//! × nodes).
 
 mod plan;
 #[cfg(test)]
@@ -36,24 +35,24 @@ use crate::id::{LeaseName, MemberId};
 use crate::placement::Node;
 use crate::target::TargetSpec;
 
-/// How a fleet behaves. All its nodes should have the same.
+/// The settings of a fleet, which should be the same on all its nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// How much later each next node in a target's order asks for it. Shorter covers for a preferred node that does not
-    /// come sooner; longer makes fewer nodes ask in vain.
+    /// The delay per rank before a node acquires a target. Shorter replaces a failed preferred node sooner; longer
+    /// means fewer futile calls.
     pub rank_delay: Duration,
-    /// The longest such delay, however many nodes there are.
+    /// The maximum rank delay, for any number of nodes.
     pub max_rank_delay: Duration,
-    /// How long the membership has to be the same before leases are handed to nodes that are preferred. Longer moves less
-    /// when nodes come and go; shorter levels the load sooner.
+    /// How long the membership must be unchanged before leases move to preferred nodes. Longer moves less when nodes
+    /// come and go; shorter balances the load sooner.
     pub stability: Duration,
-    /// How long a lease stays where it is before it is handed to a node that is preferred: at most one such move of a
-    /// target in this time.
+    /// The minimum time a lease stays on a node before it moves to a preferred one: at most one such move of a target
+    /// in this time.
     pub min_hold: Duration,
-    /// At most this many leases are handed to preferred nodes at a time. Draining is not bounded by it.
+    /// The maximum number of concurrent hand-offs to preferred nodes. Does not limit draining.
     pub max_handoffs: usize,
-    /// Whether no node is to have more than its share ([`crate::placement::level`]), at the price of some targets away
-    /// from their preferred nodes. For fleets with few targets per node.
+    /// Limits every node to its share ([`crate::placement::level`]), which places some targets away from their
+    /// preferred nodes. For fleets with few targets per node.
     pub bounded_load: bool,
 }
 
@@ -70,76 +69,76 @@ impl Default for Settings {
     }
 }
 
-/// Another node, or this one, as last seen.
+/// A node of the fleet, as last seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FleetNode {
     /// Its name and weight.
     pub node: Node,
     /// Whether its tenure is alive.
     pub alive: bool,
-    /// Whether it is on its way out: it takes nothing more.
+    /// Whether it is draining; it acquires nothing more.
     pub draining: bool,
 }
 
-/// A lease that is not ours, as last seen. Our clock tells when it can be had; the store decides.
+/// A lease that this node does not hold, as last seen. The local clock says when it is available; the store decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
-    /// Nobody holds it. It can be had from `since` on: when that was first seen, or (later than now) when the store said
-    /// to ask again.
+pub enum LeaseView {
+    /// It is free, and available from `since`: when it was first seen free, or the later time that the store said to
+    /// retry at.
     Free {
-        /// See above.
+        /// When it becomes available.
         since: Mono,
     },
-    /// It was handed off to a node that has not come for it yet.
+    /// It was handed off to a node that has not acquired it yet.
     Reserved {
-        /// That node.
+        /// The successor.
         to: MemberId,
-        /// When anybody may have it.
+        /// The end of the reservation.
         until: Mono,
     },
-    /// Somebody holds it.
+    /// Another node holds it.
     Held {
         /// The holder.
         by: MemberId,
-        /// When it can be had; `None` as long as the holder is alive.
+        /// When it becomes available; `None` while the holder is alive.
         open_at: Option<Mono>,
     },
 }
 
-/// What a node knows when it plans.
+/// The view that a node plans with.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
-    /// Now.
+    /// The local time.
     pub now: Mono,
-    /// This node. It counts as alive, whatever the list of nodes says or leaves out.
+    /// This node. It counts as alive, whatever the list of nodes says.
     pub me: &'a Node,
-    /// Whether this node is on its way out.
+    /// Whether this node is draining.
     pub draining: bool,
     /// The nodes of the fleet.
     pub nodes: &'a [FleetNode],
-    /// Since when they have been the same: names, weights, alive, draining.
+    /// Since when the nodes are unchanged: names, weights, alive, draining.
     pub stable_since: Mono,
-    /// What there is to work on.
+    /// The targets to work on.
     pub targets: &'a BTreeMap<LeaseName, TargetSpec>,
-    /// The leases of others, and free ones. Nothing is done about a target whose lease is neither here nor held.
-    pub leases: &'a BTreeMap<LeaseName, Seen>,
-    /// What this node holds, and since when.
+    /// Free leases and those of other nodes. A target whose lease is neither here nor held is ignored.
+    pub leases: &'a BTreeMap<LeaseName, LeaseView>,
+    /// The leases this node holds, and since when.
     pub held: &'a BTreeMap<LeaseName, Mono>,
 }
 
-/// Why a lease is given up without a successor.
+/// Why a lease is released without a successor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GiveUp {
     /// The target is paused.
     Paused,
-    /// The target is gone.
+    /// The target was removed.
     Removed,
-    /// This node is draining, and there is no other to take it.
+    /// This node is draining, and no other node can take it.
     Draining,
 }
 
 impl GiveUp {
-    /// In one word, for logs.
+    /// The name for logs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -150,18 +149,17 @@ impl GiveUp {
     }
 }
 
-/// What to do now. Doing it, and looking again with what came of it, is how a fleet converges; a plan that is carried out
-/// in part, or not at all, harms nobody.
+/// The next actions of a node. A fleet converges by repeatedly carrying out a plan and planning again; a plan that is
+/// carried out only in part is harmless.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// Ask for these leases.
+    /// Leases to acquire.
     pub acquire: Vec<LeaseName>,
-    /// End the work on these, then hand them off.
+    /// Leases to hand off after their work has ended.
     pub hand_off: Vec<(LeaseName, MemberId)>,
-    /// End the work on these, then release them.
+    /// Leases to release after their work has ended.
     pub release: Vec<(LeaseName, GiveUp)>,
-    /// When there may be something more to do, if nothing is heard until then. Not later than now: as soon as this is
-    /// done.
+    /// When to plan again without further events; a time that is not in the future means after this plan.
     pub look_again: Option<Mono>,
 }
 

@@ -1,8 +1,8 @@
-//! Names: groups, members, registries, keys, and the tenure id that makes one stretch of life unique.
+//! Names: groups, members, registries, keys, and the tenure id.
 //!
-//! A name is 1 to 200 characters of `A-Z a-z 0-9 . _ : -`. The alphabet leaves out `/`, `@`, `{` and `}`, which the
-//! stores use as separators, so a name can never be mistaken for a part of a key. `.` and `..` are no names: in the path
-//! of a URL they mean "here" and "up", however they are written.
+//! A name is 1 to 200 characters of `A-Z a-z 0-9 . _ : -`. The alphabet excludes `/`, `@`, `{` and `}`, which stores
+//! use as separators, so a name cannot be confused with a part of a key. `.` and `..` are invalid, because URL paths
+//! give them another meaning in every encoding.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -16,21 +16,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::error::Error;
 use crate::time::StoreTime;
 
-/// The longest name that is accepted, in bytes (and characters: the alphabet is ASCII).
+/// The maximum length of a name, in bytes and characters (the alphabet is ASCII).
 pub const MAX_NAME: usize = 200;
 
-/// Checks a name against the one rule for names.
+/// Checks a name.
 ///
 /// # Errors
-/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the value, the first offending character and the rule.
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), with the value, the first invalid character and the rule.
 pub fn check_name(what: &str, name: &str) -> Result<(), Error> {
     const RULE: &str = "use 1 to 200 characters of A-Z a-z 0-9 . _ : -";
-    // Batches check names by the ten thousand, and nearly all are good: byte by byte first, by character to complain.
+    // Batches check names by the ten thousand, and nearly all are valid: bytes first, characters only for the error.
     let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b':' | b'-');
     if (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(good) {
         return match name {
             "." | ".." => Err(Error::invalid(format!(
-                "the {what} {name:?} means another place in the path of a URL; {RULE}, but neither . nor .."
+                "the {what} {name:?} has a special meaning in a URL path; {RULE}, but neither . nor .."
             ))),
             _ => Ok(()),
         };
@@ -55,7 +55,7 @@ pub fn check_name(what: &str, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The smallest character that a name may have.
+/// The smallest valid first character.
 static FIRST: LazyLock<Arc<str>> = LazyLock::new(|| "-".into());
 
 macro_rules! name {
@@ -66,7 +66,7 @@ macro_rules! name {
 
         impl Ord for $type {
             fn cmp(&self, other: &Self) -> Ordering {
-                // Copies of a name are neighbours in large sets; their text need not be read.
+                // Equal names in large sets often share their text, so a pointer comparison avoids reading it.
                 match Arc::ptr_eq(&self.0, &other.0) {
                     true => Ordering::Equal,
                     false => self.0.cmp(&other.0),
@@ -81,10 +81,10 @@ macro_rules! name {
         }
 
         impl $type {
-            /// Takes a name, refusing what is not one.
+            /// Checks and takes a name.
             ///
             /// # Errors
-            /// `Invalid`, naming the first offending character.
+            /// `Invalid`, with the first invalid character.
             pub fn new(name: impl AsRef<str>) -> Result<Self, Error> {
                 let name = name.as_ref();
                 check_name($what, name)?;
@@ -97,7 +97,7 @@ macro_rules! name {
                 &self.0
             }
 
-            /// The first of all names in order: where a range of everything begins.
+            /// The smallest name, for the start of an open range.
             #[allow(dead_code, reason = "not every kind of name is the last part of a key")]
             pub(crate) fn first() -> Self {
                 Self(Arc::clone(&FIRST))
@@ -151,11 +151,11 @@ macro_rules! name {
 }
 
 name!(
-    /// A group: the unit of atomicity. Its members and all they hold change together.
+    /// A group: the unit of atomicity for its members and their holdings.
     Group, "group"
 );
 name!(
-    /// A named participant of a group. The name outlives its tenures; a restart keeps it.
+    /// A named participant of a group. The name outlives its tenures and survives restarts.
     MemberId, "member"
 );
 name!(
@@ -167,7 +167,7 @@ name!(
     Key, "key"
 );
 name!(
-    /// A lease, named after the target that it is about.
+    /// A lease, named after its target.
     LeaseName, "lease"
 );
 name!(
@@ -179,24 +179,24 @@ name!(
     ConnectionId, "connection"
 );
 name!(
-    /// Another name of a session, unique in its group: a broadcaster, a user.
+    /// An alternative name of a session, unique in its group: a broadcaster, a user.
     Alias, "alias"
 );
 name!(
-    /// A roster: providers, who of them is online, and what they are engaged in.
+    /// A roster: providers, their availability and their engagements.
     RosterName, "roster"
 );
 name!(
-    /// A provider: a person or worker who takes work. As a member of the roster's group it goes by the same name.
+    /// A provider: a person or worker who takes work. Its member in the roster's group has the same name.
     ProviderId, "provider"
 );
 name!(
-    /// An engagement: one piece of work of one provider.
+    /// An engagement: one work item of one provider.
     EngagementId, "engagement"
 );
 
 impl ProviderId {
-    /// The provider as a member: whose tenure it is to be online.
+    /// The provider's member, whose tenure is its time online.
     #[must_use]
     pub fn member(&self) -> MemberId {
         MemberId(Arc::clone(&self.0))
@@ -210,8 +210,8 @@ impl From<&MemberId> for ProviderId {
 }
 
 impl MemberId {
-    /// The host part of a generated id (`hostname-<start ns>-<8 hex>`), or the whole name when it is not a generated
-    /// one. Used where a label per start of a process would grow without bound.
+    /// The host part of a generated id (`hostname-<start ns>-<8 hex>`), or the whole name otherwise. For metric labels,
+    /// which must not grow with every process start.
     #[must_use]
     pub fn host(&self) -> &str {
         let mut parts = self.0.rsplitn(3, '-');
@@ -233,18 +233,18 @@ impl MemberId {
 
 /// A strictly rising integer per group that makes a tenure unique.
 ///
-/// The next term is `max(previous + 1, store time in µs)`, so it also tells when the tenure began, and it rises across
-/// restarts and loss of data. It stays below 2^53, so that it survives every JSON parser and Lua's doubles.
+/// The next term is `max(previous + 1, store time in µs)`. So it contains the start of the tenure, and it rises across
+/// restarts and data loss. It stays below 2^53, so JSON parsers and Lua doubles represent it exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Term(u64);
 
 impl Term {
     /// The largest term: 2^53 − 1.
     pub const MAX: u64 = (1 << 53) - 1;
-    /// The term whose tenure comes first of all that a member can have.
+    /// The smallest term.
     pub(crate) const FIRST: Self = Self(1);
 
-    /// Takes a term from its number.
+    /// Checks and takes a term.
     ///
     /// # Errors
     /// `Invalid` when it is 0 or above [`Term::MAX`].
@@ -270,7 +270,7 @@ impl fmt::Display for Term {
 
 /// One continuous stretch of a member being alive: `member@term`. Opaque to users.
 ///
-/// The order is that of the text, so the tenures of a member are neighbours, and every store lists tenures in one order.
+/// Ids sort as text, so the tenures of a member are adjacent, and every store lists tenures in the same order.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct TenureId {
     member: MemberId,
@@ -278,25 +278,25 @@ pub struct TenureId {
 }
 
 impl TenureId {
-    /// Puts a tenure id together.
+    /// Builds a tenure id.
     #[must_use]
     pub fn new(member: MemberId, term: Term) -> Self {
         Self { member, term }
     }
 
-    /// Who it is about.
+    /// The member.
     #[must_use]
     pub fn member(&self) -> &MemberId {
         &self.member
     }
 
-    /// Which stretch of that member's life.
+    /// The term.
     #[must_use]
     pub fn term(&self) -> Term {
         self.term
     }
 
-    /// When it began: the term is made from the store's clock.
+    /// The start of the tenure, from its term.
     #[must_use]
     pub fn began_at(&self) -> StoreTime {
         StoreTime::from_micros(self.term.get())
@@ -311,7 +311,7 @@ impl Ord for TenureId {
         let (one, two) = (self.member.0.as_bytes(), other.member.0.as_bytes());
         let common = one.len().min(two.len());
         one[..common].cmp(&two[..common]).then_with(|| {
-            // No name has an `@`, so the longer one is decided by the character that stands against it.
+            // Names contain no `@`, so it decides the order of a name and a longer one with the same prefix.
             match (two.get(common), one.get(common)) {
                 (Some(next), _) => b'@'.cmp(next),
                 (_, Some(next)) => next.cmp(&b'@'),
@@ -355,7 +355,7 @@ impl FromStr for TenureId {
         let bad = || {
             let shown: String = text.chars().take(2 * MAX_NAME).collect();
             Error::invalid(format!(
-                "{shown:?} is not a tenure id; it is the `tenure` of a join, like member@1234567890"
+                "{shown:?} is not a tenure id; use the `tenure` of a join, like member@1234567890"
             ))
         };
         let (member, term) = text.split_once('@').ok_or_else(bad)?;
@@ -397,7 +397,7 @@ impl<'de> Deserialize<'de> for TenureId {
     }
 }
 
-/// Reads a checked name straight from the text of the input, without a `String` in between. Batches live on it.
+/// Deserializes a checked name from the input text without an intermediate `String`; batches depend on it for speed.
 fn parsed<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -421,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bad_name_is_refused_with_the_character_and_the_rule() {
+    fn invalid_name_error_has_the_character_and_the_rule() {
         for (name, must_say) in [
             ("", "empty"),
             ("a b", "' ' at position 2"),
@@ -445,10 +445,10 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_no_url_can_carry_is_refused() {
+    fn dot_and_dot_dot_are_invalid_names() {
         for name in [".", ".."] {
             let error = LeaseName::new(name).expect_err(name).to_string();
-            assert!(error.contains("path of a URL") && error.contains("A-Z"), "{error}");
+            assert!(error.contains("URL path") && error.contains("A-Z"), "{error}");
             assert!(format!("{name}@5").parse::<TenureId>().is_err(), "{name}");
         }
         for name in ["...", ".a", "a.", "..a", "-", ":"] {
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenure_id_reads_back_what_it_writes() {
+    fn tenure_id_round_trips_as_text() {
         let tenure: TenureId = "pod-7:a.b_c@1763676800000000".parse().unwrap();
         assert_eq!(tenure.to_string(), "pod-7:a.b_c@1763676800000000");
         for bad in [
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn tenure_ids_sort_as_their_texts() {
+    fn tenure_ids_sort_as_text() {
         let members = ["a", "a-", "a.b", "a0", "a:", "aZ", "a_", "aa", "ab", "b", "-", "Z"];
         let terms = [
             1,
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_of_a_generated_id_leaves_start_and_nonce_out() {
+    fn host_of_a_generated_id_omits_start_and_nonce() {
         assert_eq!(
             MemberId::new("web-3-1763676800000000000-0a1b2c3d").unwrap().host(),
             "web-3"

@@ -1,9 +1,9 @@
-//! Leases: who holds a target, and with which fencing token.
+//! Leases: the exclusive holder of each target, and its fencing token.
 //!
-//! A lease is a holding like any other: it lives as long as its holder's tenure and is kept alive by the holder's
-//! beats, however many leases it holds. What sets it apart is that two holders at once are never acceptable. So a lease
-//! is granted only when nobody else can still be working under it (see [`AcquireOutcome`]), every grant carries a token
-//! that is higher than all before, and a group that may have forgotten a grant gives out nothing until its grace is over.
+//! A lease is a holding: it lives as long as its holder's tenure, and one beat renews all leases of the holder. Unlike
+//! other holdings, it must never have two holders. So the store grants a lease only when no other process can still
+//! work under it (see [`AcquireOutcome`]), every grant has a token above all earlier ones, and a group that may have
+//! forgotten a grant issues none until its grace is over.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Limits, ask};
+use crate::call::{Limits, send};
 use crate::error::{Error, Result};
 use crate::id::{Group, LeaseName, MemberId, TenureId, Term};
 use crate::membership::Revision;
@@ -19,19 +19,19 @@ use crate::settling::GapCause;
 use crate::store::{Backend, Call, Page, PageRequest};
 use crate::time::StoreTime;
 
-/// The most leases in one call.
+/// The maximum number of leases in one call.
 pub const MAX_LEASES: usize = 10_000;
-/// How long a lease that was handed off waits for its successor before anybody may take it.
+/// How long a handed-off lease is reserved for its successor.
 pub const RESERVATION: Duration = Duration::from_secs(5);
 
-/// A fencing token: a strictly rising integer per group, below 2^53. A sink that remembers the highest token it has seen
-/// can refuse a holder that lost its lease without knowing.
+/// A fencing token: a strictly rising integer per group, below 2^53. A sink that remembers the highest token it has
+/// seen can reject a former holder that does not know it lost the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64")]
 pub struct Token(u64);
 
 impl Token {
-    /// Takes a token from its number.
+    /// Checks and takes a token.
     ///
     /// # Errors
     /// `Invalid` when it is 0 or above 2^53 − 1.
@@ -62,47 +62,47 @@ impl fmt::Display for Token {
     }
 }
 
-/// What asking for a lease came to.
+/// The result of an acquire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AcquireOutcome {
-    /// It is ours from now on.
+    /// The caller holds the lease from now on.
     Granted {
-        /// Higher than every token before it.
+        /// Higher than every earlier token.
         token: Token,
-        /// The ended tenure it was taken over from, when the janitor had not come yet.
+        /// The ended tenure that held it until this call, if the janitor had not released it.
         from: Option<TenureId>,
     },
-    /// It was ours already, with this token.
+    /// The caller already held the lease, with this token.
     Kept {
         /// The token of the grant.
         token: Token,
     },
-    /// Somebody else holds it. Also when that tenure was superseded or expelled: its process may still run, so the lease
-    /// is given out only after that tenure's last deadline.
+    /// Another tenure holds it. This includes a superseded or expelled tenure until its last deadline, because its
+    /// process may still run.
     Held {
         /// The holder.
         by: TenureId,
-        /// When it can be had at the earliest, if the holder is not heard of again.
+        /// The earliest time it can become free, if the holder sends no further beat.
         free_in: Duration,
     },
-    /// It was handed off to this member, who has not come for it yet.
+    /// It is reserved for this member, which has not acquired it yet.
     Reserved {
         /// The successor.
         to: MemberId,
-        /// When anybody may have it.
+        /// The remaining time of the reservation.
         free_in: Duration,
     },
-    /// It is free, but the group is inside a grace period and may have forgotten a holder.
+    /// It is free, but the group is within a grace period and may have forgotten a holder.
     Unsettled {
-        /// When to ask again.
+        /// When to retry.
         retry_in: Duration,
-        /// Why the grace began.
+        /// The cause of the grace period.
         cause: GapCause,
     },
 }
 
 impl AcquireOutcome {
-    /// The token, when the lease is ours.
+    /// The token, if the caller holds the lease.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
         match self {
@@ -112,85 +112,83 @@ impl AcquireOutcome {
     }
 }
 
-/// The answers to a request for leases.
+/// The reply to an acquire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acquired {
-    /// One each, in the order asked.
+    /// One outcome per lease, in request order.
     pub outcomes: Vec<AcquireOutcome>,
-    /// How long the asking tenure lasts without another beat.
+    /// The time until the caller's tenure lapses without another beat.
     pub expires_in: Duration,
-    /// What the tenure holds now goes by this number.
+    /// The revision of the tenure's holdings.
     pub revision: Revision,
-    /// What it held before this call went by this number. Lower than what the client was told last: the store lost the end
-    /// of its data.
+    /// The revision before this call. If it is lower than the one the client received last, the store lost its tail.
     pub before: Revision,
-    /// The store's time.
+    /// The store time of the reply.
     pub as_of: StoreTime,
 }
 
-/// What giving a lease up came to.
+/// The result of releasing a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReleaseOutcome {
-    /// It is free. Also when nobody held it.
+    /// It is free; also if it was not held.
     Released,
-    /// It is free, and kept for the successor for [`RESERVATION`].
+    /// It is reserved for the successor for [`RESERVATION`].
     Reserved,
-    /// Another tenure holds it, or this one does under another token. Nothing changed.
+    /// Another tenure holds it, or this one holds it with another token. Nothing changed.
     NotHolder {
-        /// Who does.
+        /// The holder.
         by: TenureId,
     },
 }
 
-/// The answers to a request to give leases up.
+/// The reply to a release.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GivenUp {
-    /// One each, in the order asked.
+pub struct ReleasedLeases {
+    /// One outcome per lease, in request order.
     pub outcomes: Vec<ReleaseOutcome>,
-    /// What the tenure holds now goes by this number.
+    /// The revision of the tenure's holdings.
     pub revision: Revision,
-    /// What it held before this call went by this number. Lower than what the client was told last: the store lost the end
-    /// of its data.
+    /// The revision before this call. If it is lower than the one the client received last, the store lost its tail.
     pub before: Revision,
-    /// The store's time.
+    /// The store time of the reply.
     pub as_of: StoreTime,
 }
 
-/// A lease as the store sees it now.
+/// A lease and its current state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Lease {
-    /// Its name: the target it is about.
+    /// The name, which is that of its target.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub lease: LeaseName,
     /// The member that holds it.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub holder: MemberId,
-    /// The tenure it is held under.
+    /// The tenure that holds it.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
     /// The fencing token of the grant.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub token: Token,
-    /// Whether that tenure is alive now. Never waits for a janitor.
+    /// Whether that tenure is alive now; does not depend on the janitor.
     pub alive: bool,
-    /// When another member can have it, if the holder is not heard of again; zero when at once.
+    /// The time until another member can acquire it, if the holder sends no further beat; zero if immediately.
     #[serde(rename = "expires_in_ms", with = "crate::millis::down")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub expires_in: Duration,
 }
 
-/// A page of what one tenure holds.
+/// A page of the leases of one tenure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldLeases {
     /// The leases, by name.
     pub page: Page<Lease>,
-    /// The number of what the tenure holds. When it is the same on every page, nothing changed in between. Zero for a
-    /// tenure that is not current.
+    /// The revision of the tenure's holdings; zero for a tenure that is not current. If it is equal on every page,
+    /// nothing changed in between.
     pub revision: Revision,
 }
 
-/// Refuses too many leases.
+/// Rejects too many leases.
 ///
 /// # Errors
 /// `Invalid`, with the number.
@@ -208,10 +206,10 @@ pub fn check_leases(count: usize) -> Result<()> {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Acquire {
-    /// Under which tenure.
+    /// The acquiring tenure.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// At most 10,000. With none, the tenure alone is checked.
+    /// At most 10,000. An empty list only checks the tenure.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub leases: Vec<LeaseName>,
 }
@@ -241,20 +239,20 @@ impl Limits for Acquire {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReleaseLeases {
-    /// The tenure that gives them up.
+    /// The releasing tenure.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// At most 10,000, each with the token it was granted with.
+    /// At most 10,000, each with the token of its grant.
     #[serde(with = "to_release")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<LeaseToRelease>))]
     pub leases: Vec<(LeaseName, Token)>,
-    /// Hand them off: keep them for this member for five seconds, if that is another one that is alive.
+    /// Hands the leases off: reserves them for this member for five seconds, if it is another living one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub to: Option<MemberId>,
 }
 
-/// One lease of many to give up, in JSON.
+/// A lease to release, in JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -262,7 +260,7 @@ struct LeaseToRelease {
     /// The lease.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     lease: LeaseName,
-    /// The token it was granted with.
+    /// The token of its grant.
     #[cfg_attr(feature = "openapi", schema(value_type = u64, minimum = 1, maximum = 9_007_199_254_740_991_i64))]
     token: Token,
 }
@@ -295,7 +293,7 @@ impl Limits for ReleaseLeases {
         Some(Self { leases, ..self.clone() })
     }
     fn add(all: Self::Reply, next: Self::Reply) -> Self::Reply {
-        GivenUp {
+        ReleasedLeases {
             outcomes: [all.outcomes, next.outcomes].concat(),
             before: all.before,
             ..next
@@ -306,45 +304,45 @@ impl Limits for ReleaseLeases {
 /// [`LeaseStore::lease_of`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseOf {
-    /// Which.
+    /// The lease.
     pub lease: LeaseName,
 }
 
 /// [`LeaseStore::leases`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leases {
-    /// Of one holder alone.
+    /// Only the leases of this holder.
     pub holder: Option<MemberId>,
-    /// Which page.
+    /// The page.
     pub page: PageRequest,
 }
 
 /// [`LeaseStore::held_leases`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeasesOf {
-    /// Whose.
+    /// The tenure.
     pub tenure: TenureId,
-    /// Which page.
+    /// The page.
     pub page: PageRequest,
 }
 
-/// Who holds what, exclusively.
+/// The leases of a group.
 #[async_trait]
 pub trait LeaseStore: Backend {
-    /// Asks for leases under a living tenure, each answered by itself, in the order asked. Never waits for a sweep: a
-    /// holder that is met past its end is ended by this call. At most [`MAX_LEASES`]; applied in atomic parts of about
-    /// 200. Asking again for what is ours answers `Kept`, so a lost reply costs nothing. O(leases).
+    /// Acquires leases for a living tenure. Each lease has its own outcome, in request order. Never waits for a sweep:
+    /// this call ends a holder past its end time. At most [`MAX_LEASES`]; applied in atomic parts of about 200. A retry
+    /// returns `Kept`, so a lost reply is harmless. O(leases).
     ///
     /// # Errors
-    /// `Ended` when the tenure is not alive: nothing changed in that part (parts before it may have been applied, and
-    /// belong to the janitor now). `TooLate`, `Unavailable`, `Invalid` for too many leases.
+    /// `Ended` if the tenure is not alive: nothing changed in that part (earlier parts may have been applied; the
+    /// janitor releases them). `TooLate`, `Unavailable`, `Invalid` for too many leases.
     async fn acquire(&self, group: &Group, tenure: &TenureId, leases: &[LeaseName], call: Call) -> Result<Acquired> {
         let (tenure, leases) = (tenure.clone(), leases.to_vec());
-        ask(self, Some(group), Acquire { tenure, leases }, call).await
+        send(self, Some(group), Acquire { tenure, leases }, call).await
     }
 
-    /// Gives leases up, each by its exact tenure and token, and keeps them for `to` when that is another living member.
-    /// Applied in atomic parts of about 200. O(leases).
+    /// Releases leases, each by its exact tenure and token, and reserves them for `to` if that is another living
+    /// member. Applied in atomic parts of about 200. O(leases).
     ///
     /// # Errors
     /// As [`LeaseStore::acquire`].
@@ -355,38 +353,38 @@ pub trait LeaseStore: Backend {
         leases: &[(LeaseName, Token)],
         to: Option<&MemberId>,
         call: Call,
-    ) -> Result<GivenUp> {
+    ) -> Result<ReleasedLeases> {
         let (tenure, leases, to) = (tenure.clone(), leases.to_vec(), to.cloned());
-        ask(self, Some(group), ReleaseLeases { tenure, leases, to }, call).await
+        send(self, Some(group), ReleaseLeases { tenure, leases, to }, call).await
     }
 
-    /// Looks a lease up, together with whether its holder is alive now. `None` when it is free. O(1).
+    /// Reads a lease and whether its holder is alive now; `None` if it is free. O(1).
     ///
     /// # Errors
     /// `Unavailable`.
     async fn lease_of(&self, group: &Group, lease: &LeaseName) -> Result<Option<Lease>> {
         let lease = lease.clone();
-        ask(self, Some(group), LeaseOf { lease }, Call::default()).await
+        send(self, Some(group), LeaseOf { lease }, Call::default()).await
     }
 
-    /// Lists leases, of one holder (its current tenure and ended ones not yet released) or all. A lease held throughout
-    /// is listed at least once. O(page).
+    /// Lists the leases of one holder (its current tenure and ended ones that are not released yet), or all. A lease
+    /// that is held throughout appears at least once. O(page).
     ///
     /// # Errors
     /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
     async fn leases(&self, group: &Group, holder: Option<&MemberId>, page: &PageRequest) -> Result<Page<Lease>> {
         let (holder, page) = (holder.cloned(), page.clone());
-        ask(self, Some(group), Leases { holder, page }, Call::default()).await
+        send(self, Some(group), Leases { holder, page }, Call::default()).await
     }
 
-    /// Lists what exactly this tenure holds, for a holder that is in doubt. A lease held throughout is listed at least
-    /// once. O(page).
+    /// Lists exactly the leases of this tenure, for a holder whose state is uncertain. A lease that is held throughout
+    /// appears at least once. O(page).
     ///
     /// # Errors
     /// As [`LeaseStore::leases`].
     async fn held_leases(&self, group: &Group, tenure: &TenureId, page: &PageRequest) -> Result<HeldLeases> {
         let (tenure, page) = (tenure.clone(), page.clone());
-        ask(self, Some(group), LeasesOf { tenure, page }, Call::default()).await
+        send(self, Some(group), LeasesOf { tenure, page }, Call::default()).await
     }
 }
 

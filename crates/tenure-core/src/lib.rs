@@ -1,13 +1,14 @@
-//! The words, decisions and contracts of Tenure.
+//! The types, decisions and traits of Tenure.
 //!
-//! This crate holds what every other part agrees on: the names of things ([`id`]), the two kinds of time ([`clock`],
-//! [`time`]) and the estimate of one by the other ([`remote_clock`]), the decisions that need no I/O ([`settling`],
-//! [`brake`], [`timing`], [`verdict`]), one trait per noun that a store implements ([`membership`], [`registry`], [`lease`],
-//! [`target`], [`session`], [`sweep`], [`event`], summed up in [`store`]), the durable truth about rosters ([`ledger`]), the
-//! errors ([`error`]), and a reference store in memory ([`memory`]). With the feature `conformance` it also holds the suites that every store and every ledger must pass.
+//! This crate holds what all other crates share: the names ([`id`]), the two kinds of time ([`clock`], [`time`]) and
+//! the estimate of one from the other ([`remote_clock`]), the decisions that need no I/O ([`settling`], [`brake`],
+//! [`timing`], [`verdict`]), one store trait per noun ([`membership`], [`registry`], [`lease`], [`target`],
+//! [`session`], [`sweep`], [`event`], combined in [`store`]), the durable truth about rosters ([`ledger`]), the errors
+//! ([`error`]), and an in-memory reference store ([`memory`]). With the feature `conformance`, it also has the suites
+//! that every store and ledger must pass.
 //!
-//! It refuses to know any database, any wire format of others, and any ambient clock: time and chance come through
-//! [`clock::Clock`], and a store's decisions are made on the store's own time.
+//! It depends on no database, no external wire format and no ambient clock: time and chance come through
+//! [`clock::Clock`], and a store decides on its own time.
 
 pub mod brake;
 pub mod call;

@@ -1,4 +1,4 @@
-//! Members and their tenures: join, beat, end, look up.
+//! Members and their tenures: join, beat, end, read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,27 +6,27 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Limits, ask};
+use crate::call::{Limits, send};
 use crate::error::{Error, Result};
 use crate::id::{Group, MemberId, TenureId, Term};
 use crate::store::{Backend, Call, Page, PageRequest};
 use crate::time::StoreTime;
 use crate::timing::check_ttl;
 
-/// The most labels a member may carry.
+/// The maximum number of labels of a member.
 pub const MAX_LABELS: usize = 16;
-/// The longest label name or value, in bytes.
+/// The maximum length of a label name or value, in bytes.
 pub const MAX_LABEL_BYTES: usize = 256;
-/// The most beats in one call.
+/// The maximum number of beats in one call.
 pub const MAX_BEATS: usize = 10_000;
 
-/// Free text about a member: zone, version, address.
+/// Free-form metadata of a member: zone, version, address.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
 pub struct Labels(BTreeMap<String, String>);
 
 impl Labels {
-    /// Takes labels within the limits: at most 16, names and values of at most 256 bytes, no empty name.
+    /// Checks and takes labels: at most 16, names and values of at most 256 bytes, no empty name.
     ///
     /// # Errors
     /// `Invalid`, naming the label and the limit.
@@ -56,7 +56,7 @@ impl Labels {
         &self.0
     }
 
-    /// Whether there are none.
+    /// Whether there are no labels.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -76,19 +76,19 @@ impl From<Labels> for BTreeMap<String, String> {
     }
 }
 
-/// Why a tenure ended.
+/// The reason a tenure ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndReason {
-    /// The member said so.
+    /// The member left.
     Left,
     /// Its end time passed without a beat.
     Lapsed,
     /// The same member joined again.
     Superseded,
-    /// An operator said so.
+    /// An operator expelled the member.
     Expelled,
-    /// The store has no record of it: the data is gone, or the record was forgotten (after 2 × max ttl).
+    /// The store has no record: its data is gone, or the record expired (after 2 × max ttl).
     Unknown,
 }
 
@@ -105,7 +105,7 @@ impl EndReason {
         }
     }
 
-    /// From the name on the wire.
+    /// Parses the name on the wire.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         [
@@ -119,7 +119,7 @@ impl EndReason {
         .find(|r| r.as_str() == name)
     }
 
-    /// Whether the client may join again by itself. After `Superseded` or `Expelled` it stops and says so.
+    /// Whether the client may rejoin automatically. After `Superseded` or `Expelled` it stops and reports that.
     #[must_use]
     pub fn may_rejoin(self) -> bool {
         matches!(self, Self::Lapsed | Self::Unknown)
@@ -129,11 +129,11 @@ impl EndReason {
 /// A request to begin a tenure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Join {
-    /// Who.
+    /// The member.
     pub member: MemberId,
-    /// How long the store waits for a beat. From 1 s to the store's `max_ttl`.
+    /// The time to live without a beat, from 1 s to the store's `max_ttl`.
     pub ttl: Duration,
-    /// About the member.
+    /// The member's labels.
     pub labels: Labels,
 }
 
@@ -143,36 +143,37 @@ impl Limits for Join {
     }
 }
 
-/// A tenure that began.
+/// The reply to a join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joined {
-    /// Its id, to be carried by every act of the member.
+    /// The id, which every later call of the member carries.
     pub tenure: TenureId,
-    /// Its ttl.
+    /// The ttl.
     pub ttl: Duration,
-    /// How long it lasts without a beat.
+    /// The time until it lapses without a beat.
     pub expires_in: Duration,
-    /// The tenure of the same member that it ended, if one was alive.
+    /// The tenure of the same member that this join ended, if it was alive.
     pub superseded: Option<TenureId>,
-    /// The store's time of the join.
+    /// The store time of the join.
     pub as_of: StoreTime,
 }
 
-/// The number of what a tenure holds: it rises with everything that the tenure itself claims, acquires or gives up (a
-/// lease). Zero until then.
+/// The revision of a tenure's holdings. It rises with every claim, acquire, attach or lease release of the tenure
+/// itself, and starts at zero.
 ///
-/// The store tells it in the reply to each of those acts, and again with every beat. A client that was told a higher one
-/// than the store knows has noticed that the store lost the end of its data (failover to a replica that lagged); one that
-/// was told a lower one has missed a reply. Either way it reads back what it holds.
+/// The store returns it with each of those calls and with every beat. A client whose revision is higher than the
+/// store's has found a lost tail (failover to a lagging replica); one whose revision is lower has missed a reply. In
+/// both cases the client reads its holdings again. was told a lower one has missed a reply. Either way it reads back
+/// what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "u64")]
 pub struct Revision(pub u64);
 
 impl Revision {
-    /// Nothing was held yet.
+    /// No holding yet.
     pub const NONE: Self = Self(0);
 
-    /// Whether it is zero.
+    /// Whether the revision is zero.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.0 == 0
@@ -181,8 +182,8 @@ impl Revision {
 
 impl TryFrom<u64> for Revision {
     type Error = Error;
-    /// Like all numbers from the group's sequence it is below 2^53, so that every JSON parser and Lua's doubles keep it
-    /// whole.
+    /// Like all numbers of the group's sequence, a revision is below 2^53, so JSON parsers and Lua doubles represent it
+    /// exactly.
     fn try_from(revision: u64) -> Result<Self> {
         if revision > Term::MAX {
             return Err(Error::invalid(format!("the revision {revision} is outside 0..=2^53-1")));
@@ -196,10 +197,10 @@ impl TryFrom<u64> for Revision {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Beat {
-    /// Whose.
+    /// The tenure.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// A new ttl, from now on.
+    /// The new ttl, if it changes.
     #[serde(
         rename = "ttl_ms",
         with = "crate::millis::down",
@@ -208,14 +209,14 @@ pub struct Beat {
     )]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub ttl: Option<Duration>,
-    /// The highest revision that the client was told. One that the store does not know marks a gap: its tail was lost.
+    /// The highest revision the client received. One that the store does not know marks a gap: the store lost its tail.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_i64))]
     pub revision: Revision,
 }
 
 impl Beat {
-    /// A beat that changes no ttl and knows of no holdings.
+    /// A beat without a ttl change or a revision.
     #[must_use]
     pub fn of(tenure: TenureId) -> Self {
         Self {
@@ -226,41 +227,41 @@ impl Beat {
     }
 }
 
-/// What a heartbeat came to.
+/// The reply to a beat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BeatReply {
-    /// The tenure goes on and lasts this long without another beat.
+    /// The tenure is alive.
     Renewed {
-        /// From the store's time of the reply.
+        /// The time until it lapses without another beat, from the store time of the reply.
         expires_in: Duration,
-        /// The number of what the tenure holds, as the store knows it.
+        /// The revision of the tenure's holdings in the store.
         revision: Revision,
     },
-    /// The tenure has ended, for this reason (never `Unknown`), and stays ended.
+    /// The tenure has ended, permanently. The reason is never `Unknown`.
     Ended(EndReason),
     /// The store has no record of the tenure.
     Unknown,
 }
 
-/// The answers to a batch of beats, in the order asked.
+/// The replies to a batch of beats.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Beaten {
-    /// One each.
+pub struct BeatReplies {
+    /// One reply per beat, in request order.
     pub replies: Vec<BeatReply>,
-    /// The store's time of the batch.
+    /// The store time of the batch.
     pub as_of: StoreTime,
 }
 
-/// How a tenure is ended on purpose.
+/// The origin of a deliberate end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndBy {
-    /// By its member.
+    /// The member leaves.
     Leave,
-    /// By an operator.
+    /// An operator expels it.
     Expel,
 }
 
-/// How much a member holds, by kind.
+/// The number of a member's holdings, by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Holdings {
@@ -275,50 +276,50 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// All of them.
+    /// The sum over all kinds.
     #[must_use]
     pub fn total(self) -> u64 {
         self.claims + self.leases + self.connections
     }
 }
 
-/// A member as the store sees it now.
+/// A member and its current state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Member {
-    /// Who.
+    /// The member.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub member: MemberId,
-    /// Its current tenure.
+    /// The current tenure.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
     /// Whether that tenure is alive now, by its end time and the store's clock.
     pub alive: bool,
-    /// Its ttl.
+    /// The ttl.
     #[serde(rename = "ttl_ms", with = "crate::millis::down")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub ttl: Duration,
-    /// How long it lasts without a beat; zero when it is not alive.
+    /// The time until the tenure lapses without a beat; zero if it is not alive.
     #[serde(rename = "expires_in_ms", with = "crate::millis::down")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub expires_in: Duration,
-    /// When the tenure began.
+    /// The start of the tenure.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub joined_at: StoreTime,
-    /// When it last beat (or joined), as far as the store knows.
+    /// The last beat or join known to the store.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub last_beat_at: StoreTime,
-    /// About it.
+    /// The member's labels.
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, String>))]
     pub labels: Labels,
-    /// What it holds, counted.
+    /// The number of its holdings.
     pub holdings: Holdings,
 }
 
-/// Refuses a batch of beats that breaks a limit, before anything is sent.
+/// Rejects an invalid batch of beats before it is sent.
 ///
 /// # Errors
-/// `Invalid`, with the number.
+/// `Invalid`, with the value and the limit.
 pub fn check_beats(beats: &[Beat], max_ttl: Duration) -> Result<()> {
     if beats.len() > MAX_BEATS {
         return Err(Error::invalid(format!(
@@ -337,7 +338,7 @@ pub fn check_beats(beats: &[Beat], max_ttl: Duration) -> Result<()> {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Beats {
-    /// At most 10,000. A malformed tenure id refuses the whole batch, naming its index; so does a ttl outside the limits.
+    /// At most 10,000. A malformed tenure id or a ttl outside the limits rejects the whole batch, with its index.
     pub beats: Vec<Beat>,
 }
 
@@ -353,7 +354,7 @@ impl Limits for Beats {
         Some(Self { beats })
     }
     fn add(all: Self::Reply, next: Self::Reply) -> Self::Reply {
-        Beaten {
+        BeatReplies {
             replies: [all.replies, next.replies].concat(),
             ..next
         }
@@ -363,80 +364,80 @@ impl Limits for Beats {
 /// [`MembershipStore::end`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {
-    /// Which.
+    /// The tenure.
     pub tenure: TenureId,
-    /// By whom.
+    /// The origin of the end.
     pub by: EndBy,
 }
 
 /// [`MembershipStore::member`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberOf {
-    /// Who.
+    /// The member.
     pub member: MemberId,
 }
 
 /// [`MembershipStore::members`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Members {
-    /// Which page.
+    /// The page.
     pub page: PageRequest,
 }
 
-/// Who is alive.
+/// The members of a group and their tenures.
 ///
-/// Every mutating method first looks for a gap, writes the tick, and ends durably any tenure it meets past its end
-/// time. On an error with [`Outcome::Unchanged`](crate::error::Outcome) nothing else happened; with `Unknown` the
-/// call may have been applied, or may be until its not-after time.
+/// Every mutating method first checks for a gap, writes the tick, and durably ends each tenure it finds past its end
+/// time. After an error with [`Outcome::Unchanged`](crate::error::Outcome), nothing else happened; after `Unknown`, the
+/// call may have been applied, or may still be until its not-after.
 #[async_trait]
 pub trait MembershipStore: Backend {
-    /// Begins a tenure with a term above every earlier one, superseding the member's current one. What the old tenure
-    /// held is not carried over; it goes to the janitor. O(log members).
+    /// Begins a tenure with a term above every earlier one and supersedes the member's current tenure. Holdings of the
+    /// old tenure are not transferred; the janitor releases them. O(log members).
     ///
     /// # Errors
-    /// `Invalid` for a ttl outside the limits, `TooLate`, `Unavailable`. Joining again after an unknown outcome is safe:
-    /// it supersedes the first.
+    /// `Invalid` for a ttl outside the limits, `TooLate`, `Unavailable`. A retry after an unknown outcome is safe: it
+    /// supersedes the first join.
     async fn join(&self, group: &Group, join: &Join, call: Call) -> Result<Joined> {
-        ask(self, Some(group), join.clone(), call).await
+        send(self, Some(group), join.clone(), call).await
     }
 
-    /// Extends tenures, each answered by itself; one bad beat fails no other. Never creates and never revives. At most
-    /// [`MAX_BEATS`]; executed in atomic parts. O(beats).
+    /// Extends tenures. Each beat has its own reply, and a failed one does not affect the others. Never creates or
+    /// revives a tenure. At most [`MAX_BEATS`]; applied in atomic parts. O(beats).
     ///
     /// # Errors
-    /// `Invalid` for more than [`MAX_BEATS`] beats or a bad ttl (before anything is sent), `Unavailable`. A beat needs no
-    /// not-after: a late one extends only a tenure that is alive.
-    async fn beat(&self, group: &Group, beats: &[Beat]) -> Result<Beaten> {
+    /// `Invalid` for more than [`MAX_BEATS`] beats or a bad ttl (before anything is sent), `Unavailable`. A beat needs
+    /// no not-after: a late one extends only a living tenure.
+    async fn beat(&self, group: &Group, beats: &[Beat]) -> Result<BeatReplies> {
         let beats = beats.to_vec();
-        ask(self, Some(group), Beats { beats }, Call::default()).await
+        send(self, Some(group), Beats { beats }, Call::default()).await
     }
 
-    /// Ends a tenure. Idempotent: answers the reason on record, which is the first one, or `Unknown`. Never touches a
-    /// successor of the same name. O(log members).
+    /// Ends a tenure. Idempotent: returns the first recorded reason, or `Unknown`. Never affects a later tenure of the
+    /// same member. O(log members).
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`.
     async fn end(&self, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Result<EndReason> {
         let tenure = tenure.clone();
-        ask(self, Some(group), End { tenure, by }, call).await
+        send(self, Some(group), End { tenure, by }, call).await
     }
 
-    /// Looks a member up by its name. `None` when it has no current tenure. O(1).
+    /// Reads a member by name; `None` if it has no current tenure. O(1).
     ///
     /// # Errors
     /// `Unavailable`.
     async fn member(&self, group: &Group, member: &MemberId) -> Result<Option<Member>> {
         let member = member.clone();
-        ask(self, Some(group), MemberOf { member }, Call::default()).await
+        send(self, Some(group), MemberOf { member }, Call::default()).await
     }
 
-    /// Lists the current members, page by page. A member present throughout is listed at least once. O(page).
+    /// Lists the current members, page by page. A member that is present throughout appears at least once. O(page).
     ///
     /// # Errors
     /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
     async fn members(&self, group: &Group, page: &PageRequest) -> Result<Page<Member>> {
         let page = page.clone();
-        ask(self, Some(group), Members { page }, Call::default()).await
+        send(self, Some(group), Members { page }, Call::default()).await
     }
 }
 

@@ -1,8 +1,8 @@
-//! The reference store: everything in memory, every step in plain sight.
+//! The reference store, in memory.
 //!
-//! It is the model that the other stores are compared with, one reply and one event at a time, and what simulation and
-//! examples run on. [`GroupModel`] is pure: each step takes `now` and answers at once. [`MemoryStore`] puts a lock and a
-//! clock around it. It keeps nothing across restarts, so `memory:` is for trying things out.
+//! It is the model that the other stores are compared with, one reply and one event at a time, and the store of the
+//! simulation and the examples. [`GroupModel`] is pure: each step takes `now` and returns its result. [`MemoryStore`]
+//! adds a lock and a clock. It keeps nothing across restarts, so `memory:` is for trials.
 
 mod at_once;
 mod brake;

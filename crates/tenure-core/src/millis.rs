@@ -1,6 +1,6 @@
-//! Durations in whole milliseconds: how they travel, in fields named `…_ms`.
+//! Durations in whole milliseconds, for fields named `…_ms`.
 //!
-//! [`down()`] and [`up()`] are functions. The modules of the same names are their serde forms, for a `Duration` and an
+//! [`down()`] and [`up()`] are functions. The modules of the same names are their serde forms for `Duration` and
 //! `Option<Duration>`.
 
 use std::time::Duration;
@@ -8,25 +8,25 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// In whole milliseconds, rounded down: a client may stop early, never late.
+/// Whole milliseconds, rounded down: a client may stop early, never late.
 #[must_use]
 pub fn down(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// In whole milliseconds, rounded up: a caller that retries after it is not too early.
+/// Whole milliseconds, rounded up: a caller does not retry too early.
 #[must_use]
 pub fn up(duration: Duration) -> u64 {
     down(duration.saturating_add(Duration::from_nanos(999_999)))
 }
 
-/// A duration that may be left out, or that may not.
+/// A duration, or an optional one.
 pub trait Span: Sized {
-    /// Its number of milliseconds.
+    /// The type of its milliseconds.
     type Millis: Serialize + DeserializeOwned;
-    /// As a number.
+    /// Converts to milliseconds.
     fn count(&self, round: fn(Duration) -> u64) -> Self::Millis;
-    /// From a number.
+    /// Converts from milliseconds.
     fn of(millis: Self::Millis) -> Self;
 }
 
@@ -58,7 +58,7 @@ macro_rules! serde_module {
 
             use super::Span;
 
-            /// Writes the number.
+            /// Serializes the milliseconds.
             ///
             /// # Errors
             /// Those of the serializer.
@@ -66,7 +66,7 @@ macro_rules! serde_module {
                 span.count(super::$name).serialize(serializer)
             }
 
-            /// Reads the number.
+            /// Deserializes the milliseconds.
             ///
             /// # Errors
             /// Those of the deserializer.
@@ -78,11 +78,11 @@ macro_rules! serde_module {
 }
 
 serde_module!(
-    /// For serde: how long something lasts.
+    /// Serde form for a remaining time.
     down
 );
 serde_module!(
-    /// For serde: how long to wait.
+    /// Serde form for a wait.
     up
 );
 

@@ -1,11 +1,11 @@
-//! Placement: which node a fleet would rather have at a target. Only a preference; the lease is the authority.
+//! Placement: the preferred node of each target. It is only a preference; the lease is the authority.
 //!
-//! Weighted rendezvous hashing (Thaler and Ravishankar, 1998): every node gets a score for a target, and the highest
-//! score wins. Nodes need not agree on anything but names and weights, a node that leaves moves only its own targets, and
-//! one that joins takes only what it wins. Anybody can compute it, in any language:
+//! Weighted rendezvous hashing (Thaler and Ravishankar, 1998): every node has a score for a target, and the highest
+//! score wins. Nodes need to agree only on names and weights. A node that leaves moves only its own targets, and one
+//! that joins takes only those it wins. The computation in any language:
 //!
-//! 1. `h` = 64-bit FNV-1a over the bytes of the node's name, one byte `0x00`, the bytes of the target's name. Names never
-//!    hold that byte, so no two pairs share an input.
+//! 1. `h` = 64-bit FNV-1a over the bytes of the node's name, one byte `0x00`, the bytes of the target's name. Names
+//!    never contain that byte, so no two pairs have the same input.
 //! 2. `h` = the finaliser of `SplitMix64` over `h` (Stafford's variant 13 of the 64-bit finaliser of `MurmurHash3`).
 //! 3. `u` = the 53 high bits of `h`, divided by 2^53: in `[0, 1)`, exact in a double.
 //! 4. `score = -weight / ln(u)`; for `u = 0` that is 0. (The logarithmic method of weighted rendezvous hashing: of nodes
@@ -13,14 +13,14 @@
 //!    targets to or from that node.)
 //! 5. Equal scores: the smaller name wins, byte by byte.
 //!
-//! `golden.txt` beside this file pins hashes, scores and ranks. Hashes are exact; `ln` may differ in its last bit from one
-//! platform to the next, so two nodes may disagree about a rank once in some 10^15 pairs. The lease settles it.
+//! `golden.txt` beside this file pins hashes, scores and ranks. Hashes are exact. `ln` may differ in its last bit
+//! between platforms, so two nodes may disagree on a rank about once in 10^15 pairs; the lease decides.
 //!
 //! # Why the finaliser
 //!
-//! The last byte of an input goes through one multiplication of FNV-1a only, and the high bits of numbers that differ
-//! only there are close together. Names that count up are just that. The busiest node against the mean, over all targets
-//! of a row (1.00 is perfect; chance alone gives about the figure of the last column):
+//! The last input byte passes through only one multiplication of FNV-1a, so the high bits of inputs that differ only
+//! there are close together. Numbered names are such inputs. The load of the busiest node divided by the mean (1.00 is
+//! perfect; the last column shows a random placement):
 //!
 //! | nodes × targets | plain FNV-1a | with the finaliser | by chance |
 //! |---|---|---|---|
@@ -43,21 +43,21 @@ use std::cmp::Ordering;
 
 use crate::id::MemberId;
 
-/// The heaviest node.
+/// The maximum weight of a node.
 pub const MAX_WEIGHT: u32 = 1_000;
 
-/// A node that targets can be placed on.
+/// A node for targets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// The member.
     pub name: MemberId,
-    /// Its share of the targets, against the other nodes': 1 to [`MAX_WEIGHT`]. What lies outside is read as the nearest
-    /// bound; a node that is to get nothing is drained, not weightless.
+    /// Its share of the targets relative to the other nodes, 1 to [`MAX_WEIGHT`]. A value outside is clamped; to give a
+    /// node no targets, drain it.
     pub weight: u32,
 }
 
 impl Node {
-    /// A node with the weight of most: 1.
+    /// A node with the default weight 1.
     #[must_use]
     pub fn new(name: MemberId) -> Self {
         Self { name, weight: 1 }
@@ -80,20 +80,20 @@ pub fn score(node: &str, target: &str, weight: u32) -> f64 {
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// 64-bit FNV-1a (Fowler, Noll, Vo), going on from a state.
+/// 64-bit FNV-1a (Fowler, Noll, Vo), continued from a state.
 fn fnv(state: u64, bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(state, |state, byte| (state ^ u64::from(*byte)).wrapping_mul(FNV_PRIME))
 }
 
-/// What all hashes of a node begin with.
+/// The common prefix state of all hashes of a node.
 fn seed(node: &str) -> u64 {
     fnv(fnv(FNV_OFFSET, node.as_bytes()), &[0])
 }
 
-/// The finaliser of `SplitMix64`. The clock draws chance with the same constants; here they are a contract with every
-/// other program that computes placements, so they stand here again.
+/// The finaliser of `SplitMix64`. The clock draws randomness with the same constants. Here they are a contract with
+/// other programs that compute placements, so they are repeated.
 fn finalise(mut h: u64) -> u64 {
     h = (h ^ (h >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     h = (h ^ (h >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -106,7 +106,7 @@ fn score_of(hash: u64, weight: u32) -> f64 {
     -f64::from(weight.clamp(1, MAX_WEIGHT)) / unit.ln()
 }
 
-/// Nodes, ready to rank targets.
+/// A set of nodes that can rank targets.
 #[derive(Debug, Clone, Default)]
 pub struct Placement {
     nodes: Vec<Ready>,
@@ -119,7 +119,7 @@ struct Ready {
 }
 
 impl Placement {
-    /// Takes the nodes that targets may be placed on. Of nodes with one name the first counts. O(nodes × log nodes).
+    /// Takes the nodes for targets. Of several nodes with the same name, the first counts. O(nodes × log nodes).
     #[must_use]
     pub fn new(nodes: impl IntoIterator<Item = Node>) -> Self {
         let mut nodes: Vec<Ready> = nodes
@@ -139,10 +139,10 @@ impl Placement {
         self.nodes.iter().map(|ready| &ready.node)
     }
 
-    /// The node that a target would rather be on; `None` without nodes. O(nodes).
+    /// The preferred node of a target; `None` without nodes. O(nodes).
     #[must_use]
     pub fn preferred(&self, target: &str) -> Option<&MemberId> {
-        // The last of equals wins `max_by`, and the smaller name has to: so from the back.
+        // `max_by` returns the last of equal elements; reversed, that is the smaller name.
         let best = self
             .scored(target)
             .rev()
@@ -158,7 +158,7 @@ impl Placement {
         order.into_iter().map(|at| &self.nodes[at].node.name).collect()
     }
 
-    /// How many nodes the target would rather be on than on this one; `None` when it is not among them. O(nodes).
+    /// The number of nodes that precede this one for the target; `None` if it is not among the nodes. O(nodes).
     #[must_use]
     pub fn position(&self, target: &str, node: &MemberId) -> Option<usize> {
         let at = self.index(node)?;
@@ -184,8 +184,8 @@ impl Placement {
         (0..self.nodes.len()).map(move |at| (at, self.score_at(at, target)))
     }
 
-    /// Indexes of the nodes, best first. The sort is stable and the nodes are in the order of their names, so the smaller
-    /// name comes first among equals.
+    /// Indexes of the nodes, best first. The sort is stable and the nodes are sorted by name, so the smaller name comes
+    /// first among equal scores.
     fn order(&self, target: &str) -> Vec<usize> {
         let mut scored: Vec<_> = self.scored(target).collect();
         scored.sort_by(|(_, a), (_, b)| b.total_cmp(a));

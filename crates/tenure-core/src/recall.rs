@@ -1,9 +1,9 @@
-//! Whether a store is whole or may have forgotten, and until when it grants no lease because of that.
+//! Whether a store is whole or may have forgotten grants, and how long it grants no lease because of that.
 //!
-//! A store that may have forgotten who holds a lease grants none until the trust of every holder that it can have forgotten
-//! is over: the longest ttl that was allowed or served. [`Recall`] is that rule for all stores; a store keeps it where it keeps
-//! its data, so that a restart neither shortens the wait nor begins it again. Valkey's form of it is in Lua, and the
-//! conformance suite holds it to this one.
+//! A store that may have forgotten the holder of a lease grants none until every such holder's trust is over: the
+//! longest ttl ever allowed or served. [`Recall`] is this rule for all stores. A store persists it with its data, so
+//! that a restart neither shortens nor restarts the wait. Valkey implements it in Lua; the conformance suite holds that
+//! to this one.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use crate::settling::GapCause;
 use crate::sweep::Unsettled;
 use crate::time::StoreTime;
 
-/// What made a store doubt that it is whole.
+/// Why a store doubts that it is whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Doubt {
     /// It was empty.
     New,
-    /// The record of what it must contain is missing.
+    /// The record of its required content is missing.
     Unmarked,
-    /// That record is about another file.
+    /// The record describes another file.
     Replaced,
-    /// It lacks commits that were recorded.
+    /// Recorded commits are missing.
     Older,
-    /// Its log lacks commits that were recorded.
+    /// Recorded commits are missing from its log.
     CutShort,
-    /// A member named a number that it never gave out.
+    /// A member presented a number that the store never issued.
     Proven,
 }
 
@@ -40,7 +40,7 @@ impl Doubt {
         Self::Proven,
     ];
 
-    /// The name under which a store keeps it.
+    /// The persisted name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -53,13 +53,13 @@ impl Doubt {
         }
     }
 
-    /// From the name under which a store keeps it.
+    /// Parses the persisted name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|doubt| doubt.as_str() == name)
     }
 
-    /// The cause that its groups show. Only known losses count as data loss: something was there that may have been held.
+    /// The cause that its groups show. Only a known loss is a data loss, because leases may have been held.
     #[must_use]
     pub fn cause(self) -> GapCause {
         match self {
@@ -77,30 +77,30 @@ impl fmt::Display for Doubt {
             Self::Replaced => "the file is not the one that was served last, so it may be an older copy",
             Self::Older => "the file is older than what was served last",
             Self::CutShort => "the log of the file was lost or cut short: its last commits are missing",
-            Self::Proven => "a member named a number that this file never gave out: it is an older copy",
+            Self::Proven => "a member presented a number that this file never issued: it is an older copy",
         })
     }
 }
 
-/// Whether a store that lacks something may have had it.
+/// Whether a store is whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Recall {
-    /// It is whole: what it does not have, it never had.
+    /// It is whole: whatever it lacks never existed.
     #[default]
     Whole,
-    /// It may have forgotten everything. Its wait begins with the first step.
+    /// It may have forgotten everything. The wait begins with its first step.
     Unborn,
     /// It may have forgotten something, and grants no lease before this time.
     Doubtful {
-        /// Why.
+        /// The reason.
         doubt: Doubt,
-        /// When the wait ends.
+        /// The end of the wait.
         until: StoreTime,
     },
 }
 
 impl Recall {
-    /// From what a store has kept, unless that wait is over.
+    /// Restores the persisted state, unless its wait is over.
     #[must_use]
     pub fn restored(kept: Option<(Doubt, StoreTime)>, now: StoreTime) -> Self {
         match kept {
@@ -109,7 +109,7 @@ impl Recall {
         }
     }
 
-    /// What a store has to keep: nothing while it is whole.
+    /// The state to persist; `None` if the store is whole.
     #[must_use]
     pub fn kept(self) -> Option<(Doubt, StoreTime)> {
         match self {
@@ -118,15 +118,15 @@ impl Recall {
         }
     }
 
-    /// Begins a wait, or extends the one that runs. `longest` is how long a lease that is forgotten may still be trusted: the
-    /// longest ttl that was ever allowed or served.
+    /// Begins or extends a wait. `longest` is how long a forgotten lease may still be trusted: the longest ttl ever
+    /// allowed or served.
     pub fn doubt(&mut self, doubt: Doubt, now: StoreTime, longest: Duration) {
         let before = self.kept().map_or(StoreTime::ZERO, |(_, until)| until);
         let until = before.max(now + longest);
         *self = Self::Doubtful { doubt, until };
     }
 
-    /// Why and until when no lease may be granted, if that is later than now. The first call fixes the birth of the store.
+    /// The cause and end of the current wait, if any. The first call sets the birth time of the store.
     pub fn wait(&mut self, now: StoreTime, longest: Duration) -> Option<Unsettled> {
         if *self == Self::Unborn {
             self.doubt(Doubt::New, now, longest);
@@ -136,7 +136,7 @@ impl Recall {
         (now < until).then_some(Unsettled { cause, until })
     }
 
-    /// An operator's word that nothing was held ends the wait for groups to come, if it is for this cause.
+    /// Ends the wait for later groups, on an operator's statement that nothing was held, if the cause matches.
     pub fn settle(&mut self, named: Option<GapCause>) {
         let cause = match *self {
             Self::Whole => return,
@@ -149,16 +149,17 @@ impl Recall {
     }
 }
 
-/// Whether a store that can lose its newest writes believes a beat that names a number which it never gave out. Any caller
-/// that may beat can send such a number, so one is believed in two max ttls: it lengthens every life once, and keeps no
-/// member alive for ever. `believed_at` is when one was believed last.
+/// Whether a store that can lose its newest writes believes a beat with a number it never issued. Any caller that may
+/// beat can send one, so the store believes one per two max ttls: that extends every ttl once and keeps no member alive
+/// forever. `believed_at` is the time of the last one.
 #[must_use]
 pub fn believes_a_lost_tail(believed_at: Option<StoreTime>, now: StoreTime, max_ttl: Duration) -> bool {
     believed_at.is_none_or(|at| now < at || now.since(at) >= max_ttl * 2)
 }
 
-/// Whether a store that cannot fail over believes such a beat: a file in service does not lose its tail, so only a start can
-/// have brought an older copy. One is believed, within one max ttl of the start. `started_at` is `None` after that one.
+/// Whether a store that cannot fail over believes such a beat. Its file does not lose its tail in service, so only a
+/// start can have opened an older copy. The store believes one, within one max ttl of the start; `started_at` is `None`
+/// after it.
 #[must_use]
 pub fn believes_an_older_copy(started_at: Option<StoreTime>, now: StoreTime, max_ttl: Duration) -> bool {
     started_at.is_some_and(|at| now < at + max_ttl)
@@ -182,7 +183,7 @@ mod tests {
     fn unborn_store_waits_from_its_first_step() {
         let mut recall = Recall::Unborn;
         assert_eq!(until(&mut recall, 100), Some(at(220)));
-        assert_eq!(until(&mut recall, 150), Some(at(220)), "it was born once");
+        assert_eq!(until(&mut recall, 150), Some(at(220)), "the birth time is set once");
         assert_eq!(until(&mut recall, 220), None);
         assert_eq!(Recall::Whole.wait(at(100), s(120)), None);
     }
@@ -237,7 +238,7 @@ mod tests {
         assert!(believes_a_lost_tail(Some(at(100)), at(340), s(120)));
         assert!(
             believes_a_lost_tail(Some(at(100)), at(99), s(120)),
-            "its time is of a clock that fell back"
+            "its time predates a step back of the clock"
         );
     }
 

@@ -1,29 +1,29 @@
-//! Refusals of ours: no member is marked dead because a daemon had to refuse beats of its group, or could not accept
-//! connections.
+//! Refusals: no member is marked dead because a daemon rejected beats of its group or could not accept connections.
 //!
-//! *E* = max(deadline, resumed_at + ttl, refused_until + ttl). A store notes a refusal only in a step that finds no member past
-//! its end, so that it never revives: a member that is dead when a refusal begins stays dead. It never makes a group unsettled.
-//! And it is bounded, so that no flood keeps a dead tenure alive for ever: `refused_until` is at most one max ttl after the
-//! refusal began, and the next refusal counts only when every tenure whose life depends on this one has ended or was renewed.
+//! *E* = max(deadline, resumed_at + ttl, refused_until + ttl). A store records a refusal only in a step that finds no
+//! member past its end, so a refusal never revives: a member that is dead when a refusal begins stays dead. A refusal
+//! never makes a group unsettled. It is bounded, so that a flood cannot keep a dead tenure alive: `refused_until` is at
+//! most one max ttl after the refusal began, and the next refusal counts only when every tenure that this one extended
+//! has ended or was renewed.
 
 use std::time::Duration;
 
 use crate::time::StoreTime;
 
-/// When beats of a group were refused last.
+/// The last time that beats of a group were refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Refusal {
-    /// Since when; zero for never.
+    /// The start; zero for never.
     pub began: StoreTime,
-    /// Until when, as far as it counts.
+    /// The end, as far as it counts.
     pub until: StoreTime,
 }
 
 impl Refusal {
-    /// The same with beats refused now.
+    /// The refusal after beats were refused at `now`.
     #[must_use]
     pub fn noted(self, now: StoreTime, max_ttl: Duration) -> Self {
-        // What is later than now was noted by a clock that has fallen back since; that is a gap, after which every ttl starts again.
+        // A later time than now precedes a step back of the clock. That is a gap, which restarts every ttl anyway.
         if self.until > now || now > self.until + max_ttl {
             return Self { began: now, until: now };
         }
@@ -31,7 +31,7 @@ impl Refusal {
         Self { until, ..self }
     }
 
-    /// The instant at which every ttl started again last: when the store resumed, or when a beat was refused.
+    /// The time at which every ttl last restarted: the last resume of the store or the last counted refusal.
     #[must_use]
     pub fn or_resumed(self, resumed_at: StoreTime, now: StoreTime) -> StoreTime {
         if self.until > now {
@@ -53,14 +53,14 @@ mod tests {
         StoreTime::from_micros(seconds * 1_000_000)
     }
 
-    /// The end of a tenure that beat at 1,000 s and not since.
+    /// The end of a tenure whose last beat was at 1,000 s.
     fn end(refusal: Refusal, now: StoreTime) -> StoreTime {
         let ttl = Duration::from_secs(30);
         end_of(at(1_030), ttl, refusal.or_resumed(at(900), now), now)
     }
 
     #[test]
-    fn a_refusal_restarts_every_ttl() {
+    fn refusal_restarts_every_ttl() {
         let none = Refusal::default();
         assert_eq!(end(none, at(1_010)), at(1_030));
         let refused = none.noted(at(1_010), MAX_TTL);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lasting_refusal_counts_for_one_max_ttl() {
+    fn long_refusal_counts_for_one_max_ttl() {
         let mut refused = Refusal::default();
         for second in 1_010..=1_250 {
             refused = refused.noted(at(second), MAX_TTL);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_refusal_counts_one_max_ttl_after_the_last() {
+    fn next_refusal_counts_after_one_max_ttl() {
         let refused = Refusal::default().noted(at(1_010), MAX_TTL);
         let (early, late) = (refused.noted(at(1_130), MAX_TTL), refused.noted(at(1_131), MAX_TTL));
         assert_eq!((early.began, early.until), (at(1_010), at(1_130)));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_from_a_fallen_clock_does_not_count() {
+    fn refusal_before_a_clock_step_back_does_not_count() {
         let refused = Refusal::default().noted(at(1_010), MAX_TTL);
         assert_eq!(refused.or_resumed(at(500), at(600)), at(500));
         assert_eq!(

@@ -1,42 +1,42 @@
-//! Registries: which member owns which key.
+//! Registries: the owner of each key.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Limits, ask};
+use crate::call::{Limits, send};
 use crate::error::{Error, Result};
 use crate::id::{Group, Key, MemberId, RegistryName, TenureId};
 use crate::membership::Revision;
 use crate::store::{Backend, Call, Page, PageRequest};
 
-/// The most keys in one call.
+/// The maximum number of keys in one call.
 pub const MAX_KEYS: usize = 10_000;
 
 /// Whether a claim takes a key from a living owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClaimMode {
-    /// The device is with me now: takes the key from whoever owns it.
+    /// Takes the key from any owner: the device is now connected here.
     #[default]
     Take,
-    /// Succeeds only where the key is free, owned by the dead, or by an earlier tenure of the same member.
+    /// Succeeds only if the key is free or owned by a dead tenure or an earlier tenure of the same member.
     IfAbsent,
 }
 
-/// What a claim came to.
+/// The result of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimOutcome {
     /// The key was free.
     New,
-    /// The same tenure owned it already.
+    /// The same tenure already owned the key.
     Kept,
-    /// It was taken over from this tenure.
+    /// The key moved from another tenure.
     Moved {
-        /// The owner before.
+        /// The previous owner.
         from: TenureId,
     },
-    /// `IfAbsent`, and this living tenure owns it. Nothing changed.
+    /// With `IfAbsent`: a living tenure owns the key. Nothing changed.
     Held {
         /// The owner.
         by: TenureId,
@@ -56,19 +56,18 @@ impl ClaimOutcome {
     }
 }
 
-/// The answers to a request for keys.
+/// The reply to a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Claimed {
-    /// One each, in the order asked.
+    /// One outcome per key, in request order.
     pub outcomes: Vec<ClaimOutcome>,
-    /// What the tenure holds now goes by this number.
+    /// The revision of the tenure's holdings.
     pub revision: Revision,
-    /// What it held before this call went by this number. Lower than what the client was told last: the store lost the end
-    /// of its data.
+    /// The revision before this call. If it is lower than the one the client received last, the store lost its tail.
     pub before: Revision,
 }
 
-/// Who owns a key.
+/// The owner of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Claim {
@@ -78,14 +77,14 @@ pub struct Claim {
     /// The member.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub owner: MemberId,
-    /// The tenure it is held under.
+    /// The tenure that holds it.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// Whether that tenure is alive now. Never waits for a janitor.
+    /// Whether that tenure is alive now; does not depend on the janitor.
     pub alive: bool,
 }
 
-/// Refuses too many keys.
+/// Rejects too many keys.
 ///
 /// # Errors
 /// `Invalid`, with the number.
@@ -102,13 +101,13 @@ pub fn check_keys(keys: &[Key]) -> Result<()> {
 /// [`RegistryStore::claim`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimKeys {
-    /// Where.
+    /// The registry.
     pub registry: RegistryName,
-    /// Under which tenure.
+    /// The claiming tenure.
     pub tenure: TenureId,
-    /// Each is answered by itself.
+    /// The keys; each has its own outcome.
     pub keys: Vec<Key>,
-    /// Whether to take a key from a living owner.
+    /// Whether to take keys from living owners.
     pub mode: ClaimMode,
 }
 
@@ -119,7 +118,7 @@ impl Limits for ClaimKeys {
     fn items(&self) -> usize {
         self.keys.len()
     }
-    fn answer_to_nothing(&self) -> Option<Self::Reply> {
+    fn empty_reply(&self) -> Option<Self::Reply> {
         self.keys.is_empty().then(Claimed::default)
     }
     fn split_off(&mut self, at: usize) -> Option<Self> {
@@ -138,43 +137,43 @@ impl Limits for ClaimKeys {
 /// [`RegistryStore::release_claim`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseClaim {
-    /// Where.
+    /// The registry.
     pub registry: RegistryName,
-    /// Which.
+    /// The key.
     pub key: Key,
-    /// Whose.
+    /// The owning tenure.
     pub tenure: TenureId,
 }
 
 /// [`RegistryStore::claim_of`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimOf {
-    /// Where.
+    /// The registry.
     pub registry: RegistryName,
-    /// Which.
+    /// The key.
     pub key: Key,
 }
 
 /// [`RegistryStore::claims`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claims {
-    /// Where.
+    /// The registry.
     pub registry: RegistryName,
-    /// Of one owner alone.
+    /// Only the claims of this owner.
     pub owner: Option<MemberId>,
-    /// Which page.
+    /// The page.
     pub page: PageRequest,
 }
 
-/// Who owns what.
+/// The claims of a group.
 #[async_trait]
 pub trait RegistryStore: Backend {
-    /// Claims keys under a living tenure, each answered by itself, in the order asked. At most [`MAX_KEYS`]; applied in
-    /// atomic parts of about 200. O(keys).
+    /// Claims keys for a living tenure. Each key has its own outcome, in request order. At most [`MAX_KEYS`]; applied
+    /// in atomic parts of about 200. O(keys).
     ///
     /// # Errors
-    /// `Ended` when the tenure is not alive: nothing changed in that part (parts before it may have been applied, and
-    /// belong to the janitor now). `TooLate`, `Unavailable`, `Invalid` for too many keys.
+    /// `Ended` if the tenure is not alive: nothing changed in that part (earlier parts may have been applied; the
+    /// janitor releases them). `TooLate`, `Unavailable`, `Invalid` for too many keys.
     async fn claim(
         &self,
         group: &Group,
@@ -191,13 +190,13 @@ pub trait RegistryStore: Backend {
             keys,
             mode,
         };
-        ask(self, Some(group), request, call).await
+        send(self, Some(group), request, call).await
     }
 
-    /// Gives a key up. Compare-and-delete on the exact tenure. Releasing what nobody owns is fine. O(1).
+    /// Releases a key by compare-and-delete on the exact tenure. Releasing a free key succeeds. O(1).
     ///
     /// # Errors
-    /// `NotOwner` when another tenure owns it, `Ended` when the tenure is not alive, `TooLate`, `Unavailable`.
+    /// `NotOwner` if another tenure owns the key, `Ended` if the tenure is not alive, `TooLate`, `Unavailable`.
     async fn release_claim(
         &self,
         group: &Group,
@@ -207,20 +206,20 @@ pub trait RegistryStore: Backend {
         call: Call,
     ) -> Result<()> {
         let (registry, key, tenure) = (registry.clone(), key.clone(), tenure.clone());
-        ask(self, Some(group), ReleaseClaim { registry, key, tenure }, call).await
+        send(self, Some(group), ReleaseClaim { registry, key, tenure }, call).await
     }
 
-    /// Looks a key up, together with whether its owner is alive now. O(1).
+    /// Reads a claim and whether its owner is alive now. O(1).
     ///
     /// # Errors
     /// `Unavailable`.
     async fn claim_of(&self, group: &Group, registry: &RegistryName, key: &Key) -> Result<Option<Claim>> {
         let (registry, key) = (registry.clone(), key.clone());
-        ask(self, Some(group), ClaimOf { registry, key }, Call::default()).await
+        send(self, Some(group), ClaimOf { registry, key }, Call::default()).await
     }
 
-    /// Lists claims, of one owner (its current tenure and ended ones not yet released) or all. A claim present
-    /// throughout is listed at least once. O(page).
+    /// Lists the claims of one owner (its current tenure and ended ones that are not released yet), or all. A claim
+    /// that is present throughout appears at least once. O(page).
     ///
     /// # Errors
     /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
@@ -232,7 +231,7 @@ pub trait RegistryStore: Backend {
         page: &PageRequest,
     ) -> Result<Page<Claim>> {
         let (registry, owner, page) = (registry.clone(), owner.cloned(), page.clone());
-        ask(self, Some(group), Claims { registry, owner, page }, Call::default()).await
+        send(self, Some(group), Claims { registry, owner, page }, Call::default()).await
     }
 }
 

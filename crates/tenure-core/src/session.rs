@@ -1,10 +1,10 @@
-//! Sessions: what a connection belongs to, and what stays for a while when the last connection is gone.
+//! Sessions: the state behind a client's connections, which outlives the last connection for a grace period.
 //!
-//! A connection is a holding of the front-end instance that serves it, so the janitor releases the connections of a dead
-//! instance like everything else it held. A session with connections is *active*. When its last connection goes it is
-//! *disconnected* and has its grace period to be resumed in; after that it is an *orphan*, which nothing resumes and the
-//! reaper deletes. The grace is fixed at the moment of disconnecting, and after a gap of the store everyone gets one full
-//! grace anew, for the same reason that every tenure gets one full ttl.
+//! A connection is a holding of the front-end instance that serves it, so the janitor releases the connections of a
+//! dead instance like its other holdings. A session with connections is *active*. When its last connection ends, it is
+//! *disconnected* and can be resumed for its grace period. After that it is an *orphan*: it cannot be resumed, and the
+//! reaper deletes it. The grace is fixed at the disconnect. After a gap of the store, every disconnected session gets
+//! its full grace again, as every tenure gets its full ttl.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,39 +14,39 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::call::{Limits, ask};
+use crate::call::{Limits, send};
 use crate::error::{Error, Result};
 use crate::id::{Alias, ConnectionId, Group, SessionId, TenureId, Term};
 use crate::membership::Revision;
 use crate::store::{Backend, Call, Page, PageRequest, check_limit};
 use crate::time::StoreTime;
 
-/// The most attaches or detaches in one call.
+/// The maximum number of attaches or detaches in one call.
 pub const MAX_ATTACH: usize = 10_000;
-/// The most connections of one session.
+/// The maximum number of connections of one session.
 pub const MAX_CONNECTIONS: usize = 200;
-/// The most fields of a session's data.
+/// The maximum number of data fields of a session.
 pub const MAX_FIELDS: usize = 64;
-/// The longest name of a field, in bytes.
+/// The maximum length of a field name, in bytes.
 pub const MAX_FIELD: usize = 200;
-/// The longest value of a field, in bytes of JSON.
+/// The maximum length of a field value, in bytes of JSON.
 pub const MAX_VALUE: usize = 4_096;
-/// How long a disconnected session can be resumed, when nobody says otherwise.
+/// The default grace of a disconnected session.
 pub const DEFAULT_GRACE: Duration = Duration::from_secs(60);
 /// The shortest grace.
 pub const MIN_GRACE: Duration = Duration::from_secs(1);
 /// The longest grace.
 pub const MAX_GRACE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Which attach of a session it was: a strictly rising integer per group, made like a fencing token, so a session that is
-/// made anew under its old name never sees an old number again. Together with the session's id it names one stretch of
-/// its life, for side effects that must not happen twice.
+/// The number of a session's attach: a strictly rising integer per group, issued like a fencing token, so that a
+/// session created again under an old name never reuses a number. Session id and epoch together identify one stretch of
+/// its life, for side effects that must happen only once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64")]
 pub struct Epoch(u64);
 
 impl Epoch {
-    /// Takes an epoch from its number.
+    /// Checks and takes an epoch.
     ///
     /// # Errors
     /// `Invalid` when it is 0 or above 2^53 − 1.
@@ -77,17 +77,17 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// What users keep with a session, field by field. As a change to one that is there: each field given replaces the old
-/// one, and `null` removes it (RFC 7396, at the top level only).
+/// The user data of a session, by field. As a patch, each given field replaces the old one and `null` removes it (RFC
+/// 7396, top level only).
 pub type Data = BTreeMap<String, Value>;
 
-/// What is configured about sessions. All processes that share a store must agree on it.
+/// The settings of sessions. All processes that share a store must use the same values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionSettings {
-    /// The grace of sessions that have none of their own.
+    /// The default grace.
     pub grace: Duration,
-    /// A connection that was attached longer ago than this, and not again since, is dropped by the next reconcile: the last
-    /// resort against a front-end that lives on and forgets to detach. `None`: never.
+    /// The maximum age of a connection since its last attach. The next reconcile drops an older one: the last resort
+    /// against a living front end that forgets to detach. `None`: no limit.
     pub max_age: Option<Duration>,
 }
 
@@ -100,15 +100,15 @@ impl Default for SessionSettings {
     }
 }
 
-/// How a session is.
+/// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
     /// It has a connection of a living tenure.
     Active,
-    /// It has none, and can be resumed.
+    /// It has no connection and can be resumed.
     Disconnected,
-    /// Its grace is over; the reaper is about to delete it.
+    /// Its grace is over; the reaper will delete it.
     Orphan,
 }
 
@@ -126,52 +126,52 @@ impl SessionState {
         }
     }
 
-    /// From the name on the wire.
+    /// Parses the name on the wire.
     ///
     /// # Errors
-    /// `Invalid`, listing the states there are.
+    /// `Invalid`, with the valid states.
     pub fn parse(name: &str) -> Result<Self> {
         let known = Self::ALL.into_iter().find(|state| state.as_str() == name);
         known.ok_or_else(|| {
             let shown: String = name.chars().take(64).collect();
             Error::invalid(format!(
-                "{shown:?} is not a state of a session; there are active, disconnected and orphan"
+                "{shown:?} is not a session state; use active, disconnected or orphan"
             ))
         })
     }
 }
 
-/// A session as the store sees it now.
+/// A session and its current state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Session {
     /// Its id.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub session: SessionId,
-    /// `active`, `disconnected` or `orphan`. Never waits for a janitor: connections of the dead do not make it active.
+    /// `active`, `disconnected` or `orphan`. Does not depend on the janitor: connections of dead tenures do not count.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub state: SessionState,
-    /// How many connections it has under living tenures.
+    /// The number of connections under living tenures.
     pub connections: u64,
-    /// Its other name, unique in the group.
+    /// Its alias, unique in the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub alias: Option<Alias>,
-    /// What users keep with it, field by field.
+    /// The user data, by field.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub data: Data,
-    /// Which attach was its last: a number that rises for ever. With the session's id it is a key for side effects that
-    /// must not happen twice.
+    /// The number of its last attach, which always rises. With the session id it is an idempotency key for side
+    /// effects.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub epoch: Epoch,
-    /// When it was made.
+    /// When it was created.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub created_at: StoreTime,
     /// When its data last changed.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub updated_at: StoreTime,
-    /// Its own grace, when it has one.
+    /// Its own grace, if it has one.
     #[serde(
         rename = "grace_ms",
         with = "crate::millis::down",
@@ -180,12 +180,12 @@ pub struct Session {
     )]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub grace: Option<Duration>,
-    /// When its last connection went. Absent while it has any; also while they are all of the dead and the janitor has not
-    /// come yet.
+    /// When its last connection ended. Absent while it has connections, also if all of them belong to dead tenures and
+    /// the janitor has not released them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub disconnected_at: Option<StoreTime>,
-    /// How long it can still be resumed; zero for an orphan. Absent as long as `disconnected_at` is.
+    /// The remaining time to resume it; zero for an orphan. Absent whenever `disconnected_at` is.
     #[serde(
         rename = "reap_in_ms",
         with = "crate::millis::down",
@@ -196,27 +196,26 @@ pub struct Session {
     pub reap_in: Option<Duration>,
 }
 
-/// One connection to attach, and what to do about its session.
+/// A connection to attach, and the changes to its session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Attach {
-    /// The session; made when there is none.
+    /// The session, created if it does not exist.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub session: SessionId,
-    /// The connection. One that is attached elsewhere moves here.
+    /// The connection. If it is attached to another session, it moves.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub connection: ConnectionId,
-    /// The session's other name from now on; left as it is when not given.
+    /// The new alias; unchanged if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub alias: Option<Alias>,
-    /// A change to its data.
+    /// The data changes.
     #[serde(default, skip_serializing_if = "Data::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub data: Data,
-    /// Its own grace from now on, at least 1,000; left as it is when not given. One that is no whole number of milliseconds
-    /// travels as the next longer one that is.
+    /// The new grace of the session, at least 1,000; unchanged if absent. A fraction of a millisecond is rounded up.
     #[serde(
         rename = "grace_ms",
         with = "crate::millis::up",
@@ -225,13 +224,13 @@ pub struct Attach {
     )]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub grace: Option<Duration>,
-    /// Do not make it: there has to be a session to come back to, and not only an orphan.
+    /// Fail unless the session exists and is not an orphan.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resume_only: bool,
 }
 
 impl Attach {
-    /// A plain one.
+    /// An attach without changes to the session.
     #[must_use]
     pub fn new(session: SessionId, connection: ConnectionId) -> Self {
         Self {
@@ -245,19 +244,19 @@ impl Attach {
     }
 }
 
-/// What an attach did to the session.
+/// The effect of an attach on the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
-    /// It is new.
+    /// It was created.
     Created,
-    /// It had connections, and has this one now as well (or had it already).
+    /// It was active.
     Attached,
     /// It was disconnected, and is active again.
     Resumed,
 }
 
-/// Which limit was met.
+/// A limit of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -276,43 +275,42 @@ impl fmt::Display for Limit {
     }
 }
 
-/// What asking to attach a connection came to.
+/// The result of an attach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AttachOutcome {
-    /// It is attached.
+    /// The connection is attached.
     Attached {
-        /// What became of the session.
+        /// The effect on the session.
         how: How,
-        /// The session now; its epoch is that of this attach.
+        /// The session now, with the epoch of this attach.
         session: Box<Session>,
     },
     /// The alias belongs to another session. Nothing changed.
     AliasTaken {
-        /// Which.
+        /// That session.
         by: SessionId,
     },
-    /// There is nothing to resume. Nothing changed, but that an orphan was reaped.
+    /// There is no session to resume. Nothing changed, except that an orphan was reaped.
     Gone,
-    /// The session cannot take more. Nothing changed.
+    /// The session is at its limit. Nothing changed.
     Full {
-        /// More than this.
+        /// The limit.
         of: Limit,
     },
 }
 
-/// The answers to a request to attach.
+/// The reply to an attach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
-    /// One each, in the order asked.
+    /// One outcome per attach, in request order.
     pub outcomes: Vec<AttachOutcome>,
-    /// What the tenure holds now goes by this number.
+    /// The revision of the tenure's holdings.
     pub revision: Revision,
-    /// What it held before this call went by this number. Lower than what the client was told last: the store lost the end
-    /// of its data.
+    /// The revision before this call. If it is lower than the one the client received last, the store lost its tail.
     pub before: Revision,
 }
 
-/// One connection to detach.
+/// A connection to detach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -323,71 +321,72 @@ pub struct Detach {
     /// The connection.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub connection: ConnectionId,
-    /// Only if it was not attached again since this epoch.
+    /// Detach only if it was not attached again after this epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub epoch: Option<Epoch>,
 }
 
-/// What asking to detach a connection came to.
+/// The result of a detach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DetachOutcome {
-    /// It is gone.
+    /// The connection is detached.
     Detached {
-        /// It was the last: the grace has begun, and is this long.
+        /// The grace that has begun, if it was the last connection.
         reap_in: Option<Duration>,
     },
-    /// There is no such connection. Nothing changed.
+    /// The connection does not exist. Nothing changed.
     NotAttached,
-    /// It was attached again since. Nothing changed.
+    /// It was attached again after the given epoch. Nothing changed.
     Stale {
-        /// Then.
+        /// The epoch of the later attach.
         epoch: Epoch,
     },
-    /// It is held under another tenure. Nothing changed.
+    /// Another tenure holds it. Nothing changed.
     NotHolder {
-        /// Which.
+        /// The holder.
         by: TenureId,
     },
 }
 
-/// What changing a session's data came to.
+/// The result of a data change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PatchOutcome {
-    /// It is changed.
+    /// The data is changed.
     Patched(Box<Session>),
-    /// There is no such session, or only an orphan.
+    /// There is no such session, or it is an orphan.
     NotFound,
-    /// It cannot take more. Nothing changed.
+    /// The session is at its limit. Nothing changed.
     Full {
-        /// More than this.
+        /// The limit.
         of: Limit,
     },
 }
 
-/// What deleting a session came to.
+/// The result of deleting a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeleteOutcome {
-    /// It is gone, with its data and alias.
+    /// It is deleted, with its data and alias.
     Deleted {
-        /// Its last attach.
+        /// The epoch of its last attach.
         epoch: Epoch,
     },
-    /// It has connections, those of the dead that the janitor has not released yet included. Nothing changed.
+    /// It has connections, including those of dead tenures that are not released yet. Nothing changed.
     Active {
-        /// How many.
+        /// The number of connections.
         connections: u64,
     },
     /// There is no such session.
     NotFound,
 }
 
-/// How many sessions there are. By index: sessions whose connections are all of the dead count as active until the janitor
-/// comes, and within a grace after a gap those that would be over count as orphans until the reaper has looked.
+/// The number of sessions by state, counted by index. Sessions whose connections all belong to dead tenures count as
+/// active until the janitor releases them. In the grace after a gap, sessions past their original grace count as
+/// orphans until the reaper checks them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionStats {
-    /// With connections.
+    /// Sessions with connections.
     pub active: u64,
     /// Disconnected and resumable.
     pub disconnected: u64,
@@ -399,32 +398,32 @@ pub struct SessionStats {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Orphan {
-    /// Which.
+    /// The session.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub session: SessionId,
-    /// Its last attach.
+    /// The epoch of its last attach.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub epoch: Epoch,
-    /// When its last connection went.
+    /// When its last connection ended.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub disconnected_at: StoreTime,
-    /// For how long its grace has been over.
+    /// The time since its grace ended.
     #[serde(rename = "overdue_ms", with = "crate::millis::down")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub overdue: Duration,
 }
 
-/// Orphans, those first whose grace ended first.
+/// Orphans, by the end of their grace.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Orphans {
-    /// They.
+    /// The orphans.
     pub orphans: Vec<Orphan>,
-    /// Entries of the index that belong to no disconnected session; `reconcile` of a sweep repairs them.
+    /// Index entries without a disconnected session; the `reconcile` of a sweep repairs them.
     pub skipped: u64,
 }
 
-/// Refuses what breaks a limit, before anything is sent.
+/// Rejects an invalid list of attaches before it is sent.
 ///
 /// # Errors
 /// `Invalid`, with the value and the rule.
@@ -436,7 +435,7 @@ pub fn check_attaches(attaches: &[Attach]) -> Result<()> {
     })
 }
 
-/// Refuses too many.
+/// Rejects too many items.
 ///
 /// # Errors
 /// `Invalid`, with the number.
@@ -449,10 +448,10 @@ pub fn check_count(count: usize, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses data that is too large. How many fields a session has after a change, only the store can tell.
+/// Rejects data that is too large. Only the store knows the number of fields after a change.
 ///
 /// # Errors
-/// `Invalid`, naming the field and the rule.
+/// `Invalid`, with the field and the rule.
 pub fn check_data(data: &Data) -> Result<()> {
     if data.len() > MAX_FIELDS {
         return Err(Error::invalid(format!(
@@ -464,7 +463,7 @@ pub fn check_data(data: &Data) -> Result<()> {
         let shown: String = name.chars().take(64).collect();
         if name.is_empty() || name.len() > MAX_FIELD || name.chars().any(char::is_control) {
             return Err(Error::invalid(format!(
-                "{shown:?} cannot name a field of session data; use 1 to {MAX_FIELD} bytes without control characters"
+                "invalid field name {shown:?} in session data; use 1 to {MAX_FIELD} bytes without control characters"
             )));
         }
         let length = value.to_string().len();
@@ -477,14 +476,14 @@ pub fn check_data(data: &Data) -> Result<()> {
     Ok(())
 }
 
-/// Takes a grace within the limits.
+/// Checks and takes a grace.
 ///
 /// # Errors
 /// `Invalid` below [`MIN_GRACE`] or above [`MAX_GRACE`].
 pub fn check_grace(grace: Duration) -> Result<Duration> {
     if !(MIN_GRACE..=MAX_GRACE).contains(&grace) {
         return Err(Error::invalid(format!(
-            "the grace of {} ms is outside 1000 ms to 30 days; a session needs at least a second to be resumed in",
+            "the grace of {} ms is out of range: use 1000 ms to 30 days",
             grace.as_millis()
         )));
     }
@@ -496,10 +495,10 @@ pub fn check_grace(grace: Duration) -> Result<Duration> {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Attaches {
-    /// Under which tenure.
+    /// The attaching tenure.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// At most 10,000. With none, the tenure alone is checked.
+    /// At most 10,000. An empty list only checks the tenure.
     #[serde(rename = "sessions")]
     pub attaches: Vec<Attach>,
 }
@@ -532,7 +531,7 @@ impl Limits for Attaches {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Detaches {
-    /// The tenure that they are held under.
+    /// The tenure that holds the connections.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
     /// At most 10,000.
@@ -562,11 +561,11 @@ impl Limits for Detaches {
 /// [`SessionStore::patch_session`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PatchSession {
-    /// Which.
+    /// The session.
     pub session: SessionId,
-    /// Only while this one is alive.
+    /// Only while this tenure is alive.
     pub tenure: Option<TenureId>,
-    /// What changes.
+    /// The data changes.
     pub data: Data,
 }
 
@@ -579,39 +578,39 @@ impl Limits for PatchSession {
 /// [`SessionStore::delete_session`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeleteSession {
-    /// Which.
+    /// The session.
     pub session: SessionId,
 }
 
 /// [`SessionStore::session`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionOf {
-    /// Which.
+    /// The session.
     pub session: SessionId,
 }
 
 /// [`SessionStore::session_by_alias`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionByAlias {
-    /// Which.
+    /// The alias.
     pub alias: Alias,
 }
 
 /// [`SessionStore::sessions`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sessions {
-    /// Of one state alone.
+    /// Only sessions in this state.
     pub state: Option<SessionState>,
-    /// Which page.
+    /// The page.
     pub page: PageRequest,
 }
 
 /// [`SessionStore::orphans`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListOrphans {
-    /// For at least how long their grace has been over.
+    /// The minimum time since the end of their grace.
     pub overdue: Duration,
-    /// At most this many.
+    /// The maximum number of orphans.
     pub limit: u32,
 }
 
@@ -625,23 +624,23 @@ impl Limits for ListOrphans {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CountSessions;
 
-/// Sessions, their connections, and what is kept with them.
+/// The sessions of a group, with their connections and data.
 #[async_trait]
 pub trait SessionStore: Backend {
-    /// Attaches connections under a living tenure, each answered by itself, in the order asked: makes the session, adds to
-    /// it, or resumes it. Meeting an orphan (of this name, or one that has the alias) reaps it first, so nothing depends
-    /// on when the reaper comes. At most [`MAX_ATTACH`]; applied in atomic parts of about 200. Asking again for what is
-    /// attached already only gives a newer epoch, so a lost reply costs nothing. O(attaches · their data).
+    /// Attaches connections for a living tenure: creates the session, joins it, or resumes it. Each attach has its own
+    /// outcome, in request order. An orphan of this name or with the alias is reaped first, so the result does not
+    /// depend on the reaper. At most [`MAX_ATTACH`]; applied in atomic parts of about 200. A retry only raises the
+    /// epoch, so a lost reply is harmless. O(attaches · their data).
     ///
     /// # Errors
-    /// `Ended` when the tenure is not alive: nothing changed in that part (parts before it may have been applied, and
-    /// belong to the janitor now). `TooLate`, `Unavailable`, `Invalid` for what breaks a limit.
+    /// `Ended` if the tenure is not alive: nothing changed in that part (earlier parts may have been applied; the
+    /// janitor releases them). `TooLate`, `Unavailable`, `Invalid` for an exceeded limit.
     async fn attach(&self, group: &Group, tenure: &TenureId, attaches: &[Attach], call: Call) -> Result<Attached> {
         let (tenure, attaches) = (tenure.clone(), attaches.to_vec());
-        ask(self, Some(group), Attaches { tenure, attaches }, call).await
+        send(self, Some(group), Attaches { tenure, attaches }, call).await
     }
 
-    /// Detaches connections, each by its exact tenure; the last one of a session starts its grace. At most
+    /// Detaches connections, each by its exact tenure. The last connection of a session starts its grace. At most
     /// [`MAX_ATTACH`]; applied in atomic parts of about 200. O(detaches).
     ///
     /// # Errors
@@ -654,14 +653,14 @@ pub trait SessionStore: Backend {
         call: Call,
     ) -> Result<Vec<DetachOutcome>> {
         let (tenure, detaches) = (tenure.clone(), detaches.to_vec());
-        ask(self, Some(group), Detaches { tenure, detaches }, call).await
+        send(self, Some(group), Detaches { tenure, detaches }, call).await
     }
 
-    /// Changes the data of a session, under a living tenure when one is given. O(fields).
+    /// Changes the data of a session, optionally only under a living tenure. O(fields).
     ///
     /// # Errors
-    /// `Ended` when a tenure is given that is not alive, `Invalid` for what breaks a limit, `TooLate`, `Unavailable`.
-    /// Doing it again is safe.
+    /// `Ended` if the given tenure is not alive, `Invalid` for an exceeded limit, `TooLate`, `Unavailable`. A retry is
+    /// safe.
     async fn patch_session(
         &self,
         group: &Group,
@@ -671,54 +670,55 @@ pub trait SessionStore: Backend {
         call: Call,
     ) -> Result<PatchOutcome> {
         let (session, tenure, data) = (session.clone(), tenure.cloned(), data.clone());
-        ask(self, Some(group), PatchSession { session, tenure, data }, call).await
+        send(self, Some(group), PatchSession { session, tenure, data }, call).await
     }
 
-    /// Deletes a session that has no connections. O(fields).
+    /// Deletes a session without connections. O(fields).
     ///
     /// # Errors
-    /// `TooLate`, `Unavailable`. Doing it again is safe.
+    /// `TooLate`, `Unavailable`. A retry is safe.
     async fn delete_session(&self, group: &Group, session: &SessionId, call: Call) -> Result<DeleteOutcome> {
         let session = session.clone();
-        ask(self, Some(group), DeleteSession { session }, call).await
+        send(self, Some(group), DeleteSession { session }, call).await
     }
 
-    /// Looks a session up. O(its connections and fields).
+    /// Reads a session. O(its connections and fields).
     ///
     /// # Errors
     /// `Unavailable`.
     async fn session(&self, group: &Group, session: &SessionId) -> Result<Option<Session>> {
         let session = session.clone();
-        ask(self, Some(group), SessionOf { session }, Call::default()).await
+        send(self, Some(group), SessionOf { session }, Call::default()).await
     }
 
-    /// Looks a session up by its alias. O(its connections and fields).
+    /// Reads a session by its alias. O(its connections and fields).
     ///
     /// # Errors
     /// `Unavailable`.
     async fn session_by_alias(&self, group: &Group, alias: &Alias) -> Result<Option<Session>> {
         let alias = alias.clone();
-        ask(self, Some(group), SessionByAlias { alias }, Call::default()).await
+        send(self, Some(group), SessionByAlias { alias }, Call::default()).await
     }
 
-    /// Lists sessions, of one state or all. Disconnected ones and orphans come by when their grace ends, from an index of
-    /// the disconnected alone; a session whose connections are all of the dead is in neither list until the janitor has
-    /// come. One that is of that state throughout is listed at least once. O(page + connections and fields of it).
+    /// Lists sessions, of one state or all. Disconnected sessions and orphans are listed by the end of their grace,
+    /// from the index of disconnected sessions. A session whose connections all belong to dead tenures is in neither
+    /// list until the janitor releases them. A session that is in the state throughout appears at least once. O(page +
+    /// connections and fields of it).
     ///
     /// # Errors
     /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
     async fn sessions(&self, group: &Group, state: Option<SessionState>, page: &PageRequest) -> Result<Page<Session>> {
         let page = page.clone();
-        ask(self, Some(group), Sessions { state, page }, Call::default()).await
+        send(self, Some(group), Sessions { state, page }, Call::default()).await
     }
 
-    /// Lists orphans whose grace has been over for at least `overdue`, at most `limit` (1 to 1,000), by index: its cost
-    /// depends on how many there are to list, not on how many sessions there are. O(log disconnected + limit).
+    /// Lists at most `limit` (1 to 1,000) orphans whose grace ended at least `overdue` ago, by index: the cost depends
+    /// on the number of listed orphans only. O(log disconnected + limit).
     ///
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000, `Unavailable`.
     async fn orphans(&self, group: &Group, overdue: Duration, limit: u32) -> Result<Orphans> {
-        ask(self, Some(group), ListOrphans { overdue, limit }, Call::default()).await
+        send(self, Some(group), ListOrphans { overdue, limit }, Call::default()).await
     }
 
     /// Counts sessions. O(log disconnected).
@@ -726,7 +726,7 @@ pub trait SessionStore: Backend {
     /// # Errors
     /// `Unavailable`.
     async fn session_stats(&self, group: &Group) -> Result<SessionStats> {
-        ask(self, Some(group), CountSessions, Call::default()).await
+        send(self, Some(group), CountSessions, Call::default()).await
     }
 }
 

@@ -1,9 +1,9 @@
-//! Gaps: telling our outage from their death.
+//! Gaps: distinguishing an outage of the store from the death of a member.
 //!
-//! Every mutating step of a store first compares its clock with the `tick` it wrote last. If the store did not serve
-//! for longer than [`gap`], or its clock fell back, then nobody could have beaten in that time, and everyone gets one
-//! full ttl from the moment it serves again (`resumed_at`). The stores of other languages of this rule (Lua, SQL) are
-//! held to these functions by the conformance suite.
+//! Every mutating step of a store first compares its clock with its last `tick`. If the store did not serve for longer
+//! than [`gap`], or its clock fell back, no member could beat in that time. So every ttl restarts when the store serves
+//! again (`resumed_at`). The conformance suite holds the implementations in other languages (Lua, SQL) to these
+//! functions.
 
 use std::time::Duration;
 
@@ -11,32 +11,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::{StoreTime, micros};
 
-/// The longest silence that is never a gap, however long the tenures are.
+/// The longest silence that is never a gap, for any ttl.
 pub const MAX_GAP: Duration = Duration::from_secs(2);
 
-/// How long a group may go without a mutating step before that counts as a gap: `min(2 s, 5/12 of the smallest ttl)`.
+/// The longest time without a mutating step that is not a gap: `min(2 s, 5/12 of the smallest ttl)`.
 ///
-/// 5/12 is what remains of a ttl after the beat interval (1/3), the request timeout (1/6) and the margin (1/12): a
-/// pause that goes unnoticed can cost nobody a beat.
+/// 5/12 is the rest of a ttl after the beat interval (1/3), the request timeout (1/6) and the margin (1/12), so an
+/// unnoticed pause costs no member a beat.
 #[must_use]
 pub fn gap(smallest_ttl: Option<Duration>) -> Duration {
-    // Whole microseconds, the resolution of store time: the decision is the same, and every store can say the number.
+    // Whole microseconds, the resolution of store time, so that every store computes the same value.
     smallest_ttl.map_or(MAX_GAP, |ttl| Duration::from_micros(micros(ttl * 5 / 12)).min(MAX_GAP))
 }
 
-/// Why a group is not settled.
+/// The cause of an unsettled group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GapCause {
-    /// The store did not serve: it was stopped, paused, cut off, or nobody ticked.
+    /// The store did not serve: it was stopped, paused or unreachable, or had no ticker.
     Silent,
     /// The store's clock fell back.
     ClockBack,
-    /// The group's data is gone: the store was flushed, or restarted empty.
+    /// The group's data is gone: the store was flushed or restarted empty.
     DataLoss,
-    /// The end of the data is gone: a beat named a term that the store never gave out (failover to a lagging replica).
+    /// The tail of the data is gone: a beat had a term that the store never issued (failover to a lagging replica).
     TailLoss,
-    /// The store is new or was emptied. The beat of a member from before turns it into [`DataLoss`](Self::DataLoss).
+    /// The store is new or was emptied. A beat of an earlier member turns it into [`DataLoss`](Self::DataLoss).
     New,
 }
 
@@ -56,13 +56,13 @@ impl GapCause {
         }
     }
 
-    /// From the name on the wire.
+    /// Parses the name on the wire.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|cause| cause.as_str() == name)
     }
 
-    /// Why no lease is granted for this long, for people, and what they can do about it.
+    /// The message that no lease is granted for this long, with the cause and what to do.
     #[must_use]
     pub fn why_no_lease(self, wait: Duration) -> String {
         let why = match self {
@@ -80,15 +80,15 @@ impl GapCause {
         format!("{why}: leases are granted in {seconds} s{hint}")
     }
 
-    /// Whether an operator's word that nothing was held ends a grace of this cause: one that is only new always, and any
-    /// other when it is named, for then something was there that may have been held.
+    /// Whether an operator's statement that nothing was held ends a grace with this cause: always for `New`, and for
+    /// any other cause only if it is named, because leases may have been held.
     #[must_use]
     pub fn is_ended_by(self, named: Option<Self>) -> bool {
         self == named.unwrap_or(Self::New)
     }
 }
 
-/// Compares the last tick with now.
+/// Compares the last tick with the clock; `Some` for a gap.
 #[must_use]
 pub fn observe(tick: StoreTime, now: StoreTime, gap: Duration) -> Option<GapCause> {
     if now < tick {
@@ -100,10 +100,10 @@ pub fn observe(tick: StoreTime, now: StoreTime, gap: Duration) -> Option<GapCaus
     }
 }
 
-/// The end of a tenure, *E* = `max(deadline, resumed_at + ttl)`: it lapses when the store's clock reaches it.
+/// The end time *E* of a tenure, `max(deadline, resumed_at + ttl)`: it lapses when the store's clock reaches it.
 ///
-/// A deadline further away than its own ttl was made by a clock that has since fallen back; it is read as
-/// `resumed_at + ttl`. So no pass over all members is needed after a step back.
+/// A deadline further away than its ttl predates a step back of the clock and is read as `resumed_at + ttl`. So a step
+/// back needs no pass over all members.
 #[must_use]
 pub fn end_of(deadline: StoreTime, ttl: Duration, resumed_at: StoreTime, now: StoreTime) -> StoreTime {
     let grace = resumed_at + ttl;
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_costs_nobody_a_beat() {
+    fn unnoticed_pause_costs_no_beat() {
         for ttl_ms in [1000, 1500, 4800, 30_000, 120_000] {
             let ttl = Duration::from_millis(ttl_ms);
             let timing = crate::timing::Timing::for_ttl(ttl);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_and_a_clock_that_falls_back_are_gaps() {
+    fn silence_and_a_clock_step_back_are_gaps() {
         assert_eq!(observe(at(10), at(12), s(2)), None);
         assert_eq!(
             observe(at(10), at(12) + Duration::from_micros(1), s(2)),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_new_is_settled_without_naming_its_cause() {
+    fn settle_without_a_cause_ends_only_new() {
         for cause in GapCause::ALL {
             assert_eq!(GapCause::parse(cause.as_str()), Some(cause));
             assert_eq!(cause.is_ended_by(None), cause == GapCause::New);
@@ -162,10 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn everyone_gets_one_full_ttl_after_a_gap() {
+    fn every_ttl_restarts_after_a_gap() {
         assert_eq!(end_of(at(40), s(30), at(0), at(20)), at(40));
         assert_eq!(end_of(at(40), s(30), at(100), at(100)), at(130));
-        // The clock fell from about 970 back to 5: the old deadline of 1000 is not believed.
+        // The clock fell from about 970 to 5, so the old deadline of 1000 is ignored.
         assert_eq!(end_of(at(1000), s(30), at(5), at(5)), at(35));
     }
 }

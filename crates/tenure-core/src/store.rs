@@ -1,6 +1,6 @@
-//! What a store is: the sum of one trait per noun, with paging, call limits and options.
+//! The `Store` trait: the sum of one trait per noun, with paging, call options and store options.
 
-pub mod around;
+pub mod middleware;
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::brake::BrakeSettings;
-use crate::call::{Ask, Limits, Op, Reply, ask};
+use crate::call::{Limits, Op, Reply, StoreRequest, send};
 use crate::error::{Error, Result};
 use crate::event::{EventId, EventLog};
 use crate::id::Group;
@@ -22,33 +22,33 @@ use crate::target::TargetStore;
 use crate::time::StoreTime;
 use crate::timing::DEFAULT_MAX_TTL;
 
-/// The limits of one mutating call.
+/// The options of one mutating call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Call {
-    /// The store time after which the call must not take effect, checked in the atomic step itself. A store that talks
-    /// over a network adds its own (from its request timeout) and uses the earlier one.
+    /// The store time after which the call must not take effect; the atomic step itself checks it. A networked store
+    /// adds its own from its request timeout and uses the earlier one.
     pub not_after: Option<StoreTime>,
 }
 
 impl Call {
-    /// A call with a not-after time.
+    /// A call with a not-after.
     #[must_use]
     pub fn not_after(at: StoreTime) -> Self {
         Self { not_after: Some(at) }
     }
 }
 
-/// The most items of a page.
+/// The maximum page size.
 pub const MAX_PAGE: u32 = 1_000;
-/// The items of a page when not said otherwise.
+/// The default page size.
 pub const DEFAULT_PAGE: u32 = 100;
 
-/// Which page to read.
+/// The page to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRequest {
-    /// The `next` of the page before; opaque.
+    /// The `next` of the previous page; opaque.
     pub after: Option<String>,
-    /// At most this many items, 1 to 1,000.
+    /// The maximum number of items, 1 to 1,000.
     pub limit: u32,
 }
 
@@ -62,7 +62,7 @@ impl Default for PageRequest {
 }
 
 impl PageRequest {
-    /// Takes a page request within the limits.
+    /// A page request within the limits.
     ///
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000.
@@ -71,7 +71,7 @@ impl PageRequest {
         page.check().map(|()| page)
     }
 
-    /// Refuses a limit outside 1..=1000.
+    /// Rejects a limit outside 1..=1000.
     ///
     /// # Errors
     /// `Invalid`, with the number.
@@ -80,32 +80,34 @@ impl PageRequest {
     }
 }
 
-/// Refuses a page size outside 1..=1000.
+/// Rejects a page size outside 1..=1000.
 ///
 /// # Errors
 /// `Invalid`, with the number.
 pub fn check_limit(limit: u32) -> Result<u32> {
     if limit == 0 || limit > MAX_PAGE {
-        return Err(Error::invalid(format!("the limit {limit} is outside 1 to {MAX_PAGE}")));
+        return Err(Error::invalid(format!(
+            "limit {limit} is out of range: use 1 to {MAX_PAGE}"
+        )));
     }
     Ok(limit)
 }
 
-/// Refuses a cursor that is not from the page before.
+/// The error for a cursor that is not from the previous page.
 #[must_use]
 pub fn bad_cursor(cursor: &str) -> Error {
     let shown: String = cursor.chars().take(64).collect();
     Error::invalid(format!(
-        "{shown:?} is not a place in this listing; pass the `next` of the page before, unchanged"
+        "invalid cursor {shown:?}; pass the `next` of the previous page unchanged"
     ))
 }
 
 /// A page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
-    /// The items, never more than the limit.
+    /// The items, at most the limit.
     pub items: Vec<T>,
-    /// Where to read on; `None` at the end. A page may be empty and still have a next one.
+    /// The cursor of the next page; `None` at the end. A page may be empty and still have a next one.
     pub next: Option<String>,
 }
 
@@ -118,23 +120,23 @@ impl<T> Default for Page<T> {
     }
 }
 
-/// What every store is configured with. All processes that share a store must agree on these.
+/// The configuration of a store. All processes that share the store must use the same values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoreOptions {
-    /// Joins above this ttl are refused, and no lease is granted for this long after data was lost. Longer allows slower
-    /// members, and costs a longer wait after a loss.
+    /// Joins above this ttl are rejected, and no lease is granted for this long after a data loss. A longer value
+    /// allows slower members and lengthens that wait.
     pub max_ttl: Duration,
     /// The brake.
     pub brake: BrakeSettings,
-    /// How many events a group keeps.
+    /// The number of events kept per group.
     pub events_max: u64,
-    /// About how many bytes the events of a group may take; the oldest go first.
+    /// The approximate size of a group's events, in bytes; the oldest are dropped first.
     pub events_bytes: u64,
-    /// Whether `evicted` events list the keys removed. `why KEY` needs them; they cost room in the event log.
+    /// Whether `evicted` events list the removed keys. `why KEY` needs them; they take space in the event log.
     pub event_keys: bool,
     /// Sessions.
     pub sessions: SessionSettings,
-    /// For how long a group has to be empty before it is forgotten; at least twice `max_ttl`.
+    /// How long a group must be empty before it is forgotten; at least twice `max_ttl`.
     pub forget_after: Duration,
 }
 
@@ -152,41 +154,41 @@ impl Default for StoreOptions {
     }
 }
 
-/// How sure we are that the store answers, without asking it.
+/// Whether the store answers, from its recent calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Health {
-    /// The last calls were answered.
+    /// The last calls succeeded.
     Up,
-    /// It does not answer.
+    /// The store does not answer.
     Down {
-        /// What was seen last.
+        /// The last error.
         reason: String,
     },
 }
 
-/// How a finding of the doctor is to be read.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// As it should be.
+    /// As expected.
     Ok,
-    /// Works, but can hurt.
+    /// Works, with a risk.
     Warning,
     /// Does not work.
     Error,
 }
 
-/// Something the doctor looked at.
+/// A finding of the doctor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Finding {
-    /// What was looked at, in a word or two.
+    /// The checked item, in a word or two.
     pub check: String,
     /// `ok`, `warning` or `error`.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub severity: Severity,
-    /// What was found, and what to do about it.
+    /// The result, and what to do.
     pub detail: String,
 }
 
@@ -213,80 +215,82 @@ impl Finding {
     }
 }
 
-/// The group that a store ticks to see whether it takes writes, and with a `.` and a number after it one for each node. They
-/// have no members.
+/// The group that a store ticks to check that it accepts writes; a `.` and a number after it name one for each node.
+/// These groups have no members.
 pub const PROBE_GROUP: &str = "tenure.readyz";
 
-/// Whether a group is there only for [`Store::probe`]. Listings leave it out.
+/// Whether a group exists only for [`Store::probe`]. Listings omit it.
 #[must_use]
 pub fn is_probe(group: &Group) -> bool {
     let rest = group.as_str().strip_prefix(PROBE_GROUP);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// What a store said when it was asked whether it takes writes.
+/// The reply to a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probed {
-    /// When that was.
+    /// The store time of the reply.
     pub as_of: StoreTime,
-    /// The nodes that take no writes, each with the reason. Groups on the other nodes are served.
+    /// The nodes that accept no writes, each with the reason. Groups on the other nodes are served.
     pub away: Vec<String>,
 }
 
-/// What a store implements: one method that answers every call, and what it says of itself without one.
+/// The trait a store implements: one method serves every call; the others describe the store.
 ///
-/// Whatever implements it is a [`Store`], with the typed methods of all nouns.
+/// Every `Backend` is a [`Store`] with the typed methods of all nouns.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
-    /// Answers a call that is within its limits and has at most [`part`](Self::part) items. A store that decides itself
-    /// implements [`Serve`](crate::call::Serve) for each call and answers with [`serve_all`](crate::call::serve_all).
+    /// Serves a call that is within its limits and has at most [`part`](Self::part) items. A store that decides itself
+    /// implements [`Serve`](crate::call::Serve) for each call and dispatches with
+    /// [`serve_all`](crate::call::serve_all).
     ///
     /// # Errors
-    /// Those of the call. After one with [`Outcome::Unchanged`](crate::error::Outcome) nothing happened.
-    async fn call(&self, ask: Ask) -> Result<Reply>;
+    /// Those of the call. [`Outcome::Unchanged`](crate::error::Outcome) means nothing happened.
+    async fn call(&self, request: StoreRequest) -> Result<Reply>;
 
-    /// Joins above this ttl are refused before they are sent.
+    /// The maximum ttl; longer joins are rejected before they are sent.
     fn max_ttl(&self) -> Duration;
 
-    /// How many items of a call one step takes.
+    /// The maximum number of items per step of a call.
     fn part(&self, _op: &Op) -> usize {
         BATCH as usize
     }
 
-    /// Whether it is a daemon elsewhere, which sweeps, and has rosters of its own and a ledger with them.
-    fn is_elsewhere(&self) -> bool {
+    /// Whether the store is a remote daemon, which sweeps and has its own rosters and ledger.
+    fn is_remote(&self) -> bool {
         false
     }
 
-    /// Where it is, for people: a URL without secrets.
+    /// The URL of the store without secrets, for display.
     fn place(&self) -> String;
 
-    /// Whether it answered lately. No I/O.
+    /// Whether recent calls succeeded. No I/O.
     fn health(&self) -> Health;
 
-    /// The time within which one step is answered, if need be by an error that says what is known of its outcome. A step is
-    /// an `end`, a look at one member, or a call with at most [`BATCH`] beats, claims or leases.
-    /// `None` for a store without such a time-out; its callers have one ([`Timeout`](crate::timeout::Timeout)). No I/O.
+    /// The time-out of one step. A step that exceeds it returns an error with its known outcome. A step is an `end`, a
+    /// read of one member, or a call with at most [`BATCH`] beats, claims or leases. `None` for a store without a
+    /// time-out; its callers set one ([`Timeout`](crate::timeout::Timeout)). No I/O.
     fn answers_within(&self) -> Option<Duration> {
         None
     }
 
-    /// Which of the store's nodes has a group, by a name that tells them apart; `None` for a store of one node, and while
-    /// none is known. No I/O.
+    /// The name of the store's node that has a group; `None` for a store of one node, or if the node is not known. No
+    /// I/O.
     fn node_of(&self, _group: &Group) -> Option<String> {
         None
     }
 
-    /// Waits until the store can never serve again, and says why: its disk cannot be trusted any more. A process that exists
-    /// for it should end then, so that the next one looks at the disk afresh. Most stores have no such end.
+    /// Waits until the store can never serve again because its disk cannot be trusted, and returns the reason. A
+    /// process dedicated to the store should then exit, so that the next one reads the disk afresh. Most stores wait
+    /// forever.
     async fn until_broken(&self) -> Error {
         std::future::pending().await
     }
 
-    /// Looks at what could hurt: version, settings, permissions. Never fails; what cannot be looked at is a finding.
+    /// Checks version, settings and permissions. Never fails: a check that cannot run is a finding.
     async fn examine(&self) -> Vec<Finding>;
 
-    /// Lets go of connections, files and threads. Calls after it fail with `Unavailable`.
+    /// Closes connections, files and threads. Later calls fail with `Unavailable`.
     async fn close(&self);
 }
 
@@ -297,7 +301,7 @@ pub struct Now;
 /// [`Store::probe`] as a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
-    /// For how long the nodes are waited for.
+    /// How long to wait for the nodes.
     pub patience: Duration,
 }
 
@@ -308,11 +312,11 @@ pub struct ListGroups;
 /// [`Store::newest_events`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewestEvents {
-    /// Of which groups.
+    /// The groups.
     pub groups: Vec<Group>,
 }
 
-/// It is not cut: the groups lie on many nodes, and the store cuts by node.
+/// Never split: the groups are on many nodes, and the store splits by node.
 impl Limits for NewestEvents {
     fn items(&self) -> usize {
         self.groups.len()
@@ -323,59 +327,59 @@ impl Limits for NewestEvents {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FindGroups;
 
-/// Everything a store does. Connect to one by URL with the `tenure` crate.
+/// Every operation of a store. Connect to one by URL with the `tenure` crate.
 #[async_trait]
 pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + SessionStore + EventLog + Sweep {
-    /// The mirror of rosters; `None` for a store that is a daemon elsewhere.
+    /// The mirror of rosters; `None` for a remote daemon.
     fn mirror(&self) -> Option<&dyn RosterMirror>;
 
-    /// The store's clock now, by asking it. The cheapest round trip there is.
+    /// Reads the store's clock. The cheapest round trip.
     ///
     /// # Errors
     /// `Unavailable`.
     async fn now(&self) -> Result<StoreTime> {
-        ask(self, None, Now, Call::default()).await
+        send(self, None, Now, Call::default()).await
     }
 
-    /// Whether it takes writes now, found out by writing what concerns no group. A store of several nodes asks each of them
-    /// and waits at most `patience` for it; it fails only when none of them takes writes.
+    /// Checks that the store accepts writes, by a write that affects no group. A store of several nodes checks each of
+    /// them for at most `patience`; the call fails only if none accepts writes.
     ///
     /// # Errors
-    /// `Unavailable`, `Denied`, and whatever else a write fails with.
+    /// `Unavailable`, `Denied`, and any other error of a write.
     async fn probe(&self, patience: Duration) -> Result<Probed> {
-        ask(self, None, Probe { patience }, Call::default()).await
+        send(self, None, Probe { patience }, Call::default()).await
     }
 
-    /// The groups it has. May list one that is empty by now. O(groups).
+    /// The groups of the store. May include one that is empty by now. O(groups).
     ///
     /// # Errors
     /// `Unavailable`.
     async fn groups(&self) -> Result<Vec<Group>> {
-        ask(self, None, ListGroups, Call::default()).await
+        send(self, None, ListGroups, Call::default()).await
     }
 
-    /// The number of the newest event of each of these groups, to learn which of them has changed. Groups that could not be
-    /// asked are left out. Empty for a store that one process alone writes to: that process knows. O(groups asked for).
+    /// The number of the newest event of each group, to find those that changed. Omits groups that cannot be reached.
+    /// Empty for a store with a single writer process, which already knows. O(requested groups).
     ///
     /// # Errors
-    /// `Unavailable` when none of them could be asked.
+    /// `Unavailable` if no group can be reached.
     async fn newest_events(&self, groups: &[Group]) -> Result<Vec<(Group, EventId)>> {
         let groups = groups.to_vec();
-        ask(self, None, NewestEvents { groups }, Call::default()).await
+        send(self, None, NewestEvents { groups }, Call::default()).await
     }
 
-    /// Searches a part of what is stored for groups that [`groups`](Store::groups) has lost, and puts them back. `true`
-    /// when there is more to search: call again, after a pause. A store whose list cannot be lost finds nothing.
+    /// Searches a part of the stored data for groups missing from [`groups`](Store::groups), and adds them again.
+    /// `true` means that more remains: call again after a pause. A store whose list cannot be lost finds nothing.
     ///
     /// # Errors
-    /// `Unavailable`, after which the search starts again; `Denied` where the store's user may not search.
+    /// `Unavailable`, after which the search restarts; `Denied` if the store's user may not search.
     async fn find_groups(&self) -> Result<bool> {
-        ask(self, None, FindGroups, Call::default()).await
+        send(self, None, FindGroups, Call::default()).await
     }
 }
 
 impl<S: Backend> Store for S {
     fn mirror(&self) -> Option<&dyn RosterMirror> {
-        (!self.is_elsewhere()).then_some(self)
+        (!self.is_remote()).then_some(self)
     }
 }

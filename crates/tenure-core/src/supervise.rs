@@ -1,14 +1,14 @@
-//! The supervisor's decisions: when a program may run, when it has to stop, and when others may find it.
+//! The supervisor's decisions: when its program may run, when it must stop, and when the catalog may list it.
 //!
-//! [`Supervisor`] is a pure machine: evidence about leadership, news of the child and of the catalog, signals and
-//! instants go in as [`Event`]s, and [`Action`]s come out. It does no I/O and asks no clock; [`Supervisor::wake`] says
-//! when it wants to be asked again. What it keeps, whatever happens in whichever order:
+//! [`Supervisor`] is a pure state machine. [`Event`]s go in (evidence about leadership, changes of the child and the
+//! catalog, signals, ticks), and [`Action`]s come out. It does no I/O and reads no clock; [`Supervisor::wake`] says
+//! when it needs a tick. It guarantees, for events in any order:
 //!
-//! * A child is started only on positive evidence, and only when nothing of the last one is left.
-//! * It is told to end in the very step that brings evidence against it, and nothing of it is left when a deadline of
-//!   the evidence passes. What is *unclear* never starts a child; whether it stops one is a setting.
-//! * The service is wanted in the catalog only while its child runs, is ready, and is not being stopped.
-//! * Every way out wants it out of the catalog first, and the way out has an end: the stop budget.
+//! * A child starts only on positive evidence, and only after the last one and its descendants are gone.
+//! * The child is terminated in the step that receives evidence against it, and is gone before a deadline of the
+//!   evidence. *Uncertain* evidence never starts a child; a setting decides whether it stops one.
+//! * The service is registered only while its child runs, is ready, and is not being stopped.
+//! * Every shutdown first deregisters the service, and is bounded by the stop budget.
 
 mod machine;
 #[cfg(test)]
@@ -26,19 +26,19 @@ use crate::lease::Token;
 pub use machine::Supervisor;
 pub use settings::{OnUncertain, Restart, Settings};
 
-/// What is known about whether this node is the primary.
+/// The evidence of whether this node is the primary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Evidence {
-    /// Positive evidence that it is.
+    /// The node is the primary.
     Primary(Primacy),
-    /// Positive evidence that it is not: somebody else is, or this node gave it up.
+    /// The node is not the primary: another one is, or this one stepped down.
     Replica,
-    /// Anything unclear, with the reason for people. Never starts a child.
+    /// Unclear, with the reason. Never starts a child.
     Uncertain(String),
 }
 
 impl Evidence {
-    /// Primary until the source says something else: a source without deadlines and tokens.
+    /// Primary until further evidence: for a source without deadlines and tokens.
     #[must_use]
     pub const fn primary() -> Self {
         Self::Primary(Primacy {
@@ -48,7 +48,7 @@ impl Evidence {
         })
     }
 
-    /// The fencing token that comes with it.
+    /// The fencing token, if there is one.
     #[must_use]
     pub const fn token(&self) -> Option<Token> {
         match self {
@@ -58,20 +58,20 @@ impl Evidence {
     }
 }
 
-/// What comes with being the primary.
+/// The terms of being the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Primacy {
-    /// From here on somebody else may be the primary, unless the source has said a later instant by then. Nothing of the
-    /// child is left then. `None`: the source has no deadlines.
+    /// From this instant on, another node may be the primary, unless the source extends it. The child is gone by then.
+    /// `None`: the source has no deadlines.
     pub until: Option<Mono>,
-    /// The term of the tenure under which this node leads, for the child.
+    /// The term of the leading tenure, for the child.
     pub term: Option<Term>,
-    /// The fencing token of the lease, for the child. Another token is another reign: a child that was started under the
-    /// old one is stopped.
+    /// The fencing token of the lease, for the child. Another token means that leadership was lost in between: a child
+    /// with the old one is stopped.
     pub token: Option<Token>,
 }
 
-/// One start of the child, counted from 1. News of another run than the present one is ignored.
+/// A start of the child, counted from 1. Events of an earlier run are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Run(pub u64);
 
@@ -81,70 +81,70 @@ impl fmt::Display for Run {
     }
 }
 
-/// What has happened.
+/// An input of the supervisor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A source of leadership has spoken.
+    /// New evidence about leadership.
     Evidence(Evidence),
     /// The child is ready to serve.
     Ready(Run),
-    /// The child itself has ended with this exit code (128 + n for a signal), or could not be started. What it started
+    /// The child itself has ended with this exit code (128 + n for a signal), or could not be started. Its descendants
     /// may still run.
     Ended(Run, u8),
-    /// The child and everything that it started are gone.
+    /// The child and its descendants are gone.
     Gone(Run),
-    /// The catalog has confirmed that the service is not in it, after the latest [`Action::Deregister`].
+    /// The catalog has confirmed that the service is not listed, after the latest [`Action::Deregister`].
     Absent,
-    /// When the latest [`Action::Deregister`] was given, the service was in no catalog: no client was sent to it, and there
-    /// is nothing to drain.
+    /// The service was not listed at the latest [`Action::Deregister`], so no client uses it and there is nothing to
+    /// drain.
     Unlisted,
-    /// Somebody asked the supervisor to end. From 128 on the code stands for a signal, and the child's own exit code takes
-    /// its place where there is one; below, it stands whatever the child says. The second time means: fast.
+    /// A request to shut down. A code from 128 on stands for a signal and is replaced by the child's own exit code, if
+    /// any; a lower one is final. The second request skips all waits.
     Stop(u8),
-    /// Nothing, but time has passed.
+    /// Time has passed.
     Tick,
 }
 
-/// What is to be done, in the order given.
+/// An output of the supervisor. Actions are carried out in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Start the child, and tell when it is ready.
+    /// Start the child, and report when it is ready.
     Start(Run),
-    /// The service shall be in the catalog.
+    /// Register the service in the catalog.
     Register,
-    /// The service shall not be in the catalog, whatever was wanted before.
+    /// Deregister the service, whatever was requested before.
     Deregister,
-    /// Ask the child and everything that it started to end.
+    /// Send TERM to the child and its descendants.
     Term(Run),
-    /// Kill the child and everything that it started, and tell when all of it is gone. May come again.
+    /// Send KILL to the child and its descendants, and report when all are gone. May be repeated.
     Kill(Run),
-    /// End with this exit code. Nothing comes after it.
+    /// Exit with this code. The last action.
     Exit(u8),
 }
 
-/// Where the supervisor stands, for people.
+/// The state of the supervisor, for display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// No child: not the primary, or not known to be.
+    /// No child: the node is not known to be the primary.
     Waiting,
-    /// No child, though primary: the last one failed, and its successor waits a while.
+    /// No child on the primary: the last one failed, and the restart pause is not over.
     BackingOff,
     /// The child is not ready yet.
     Starting,
     /// The child is ready.
     Running,
-    /// The child is on its way out of the catalog; it is not yet told to end.
+    /// The child is being drained after deregistration; TERM was not sent.
     Draining,
-    /// The child is told to end.
+    /// TERM was sent to the child.
     Stopping,
-    /// There is no child any more, and the catalog is about to confirm that the service is gone.
+    /// The child is gone, and the catalog has not confirmed the deregistration.
     Leaving,
-    /// Over.
+    /// The supervisor has ended.
     Over,
 }
 
 impl Stage {
-    /// The word for it on the wire and in logs.
+    /// The name on the wire and in logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

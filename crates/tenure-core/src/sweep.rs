@@ -1,10 +1,9 @@
-//! The contract of the janitor and the reaper: end what lapsed, release what the ended held, delete orphans; exactly once,
-//! whoever sweeps.
+//! The contract of the janitor and the reaper: end lapsed members, release the holdings of ended tenures, and delete
+//! orphans, exactly once with any number of sweepers.
 //!
-//! A pass has three steps. Step 1 ends members whose end time has passed. Step 2 releases holdings of ended tenures,
-//! once step 1 has drained and [`BURST`] after the end, so that the brake sees a burst whole. Step 3 deletes the sessions
-//! whose grace is over. Any number of sweepers may run; each holding is released, and each orphan deleted, by exactly one
-//! of them and reported in one event.
+//! A pass has three steps. Step 1 ends members past their end time. Step 2 releases the holdings of ended tenures, once
+//! step 1 has drained and [`BURST`] after the end, so that the brake sees a burst whole. Step 3 deletes the sessions
+//! whose grace is over. Exactly one sweeper releases each holding and deletes each orphan, and one event reports it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::brake::Brake;
-use crate::call::{Limits, ask};
+use crate::call::{Limits, send};
 use crate::error::Result;
 use crate::event::EventId;
 use crate::id::{Group, SessionId, TenureId};
@@ -23,64 +22,64 @@ use crate::settling::GapCause;
 use crate::store::{Backend, Call, check_limit};
 use crate::time::StoreTime;
 
-/// How long after its end a tenure's holdings are left alone, so that the brake sees a burst whole.
+/// The minimum time between the end of a tenure and the release of its holdings, so that the brake sees a burst whole.
 pub const BURST: Duration = Duration::from_millis(250);
-/// How many members or holdings one atomic step touches at most.
+/// The maximum number of members or holdings per atomic step.
 pub const BATCH: u32 = 200;
 
-/// How many holdings of one tenure a release looks at: all it may when nobody else waits, and never less than a quarter,
-/// so that a huge tenure blocks nobody and a few small ones do not make each other wait.
+/// The number of holdings of one tenure that a release step checks: `limit` if no other tenure waits, and at least a
+/// quarter of it, so that neither a huge tenure nor many small ones delay the others.
 #[must_use]
 pub fn turn_of(limit: u32, waiting: usize) -> u32 {
     let waiting = u32::try_from(waiting).unwrap_or(u32::MAX).clamp(1, 4);
     (limit / waiting).max(1)
 }
 
-/// A group that is inside a grace period.
+/// A group within a grace period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Unsettled {
-    /// Why: `new`, `silent`, `clock_back`, `data_loss` or `tail_loss`.
+    /// The cause: `new`, `silent`, `clock_back`, `data_loss` or `tail_loss`.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub cause: GapCause,
-    /// Until when everyone has had one full ttl.
+    /// The end of the grace; by then every member has had one full ttl.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub until: StoreTime,
 }
 
-/// The state of a group, for the sweeper, for status pages and for the event reader.
+/// The state of a group, for sweepers, status pages and event readers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GroupStatus {
-    /// The store's time of this reading.
+    /// The store time of this reading.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub as_of: StoreTime,
     /// Members with a current tenure.
     pub members: u64,
-    /// The longest silence of the store that is no gap; tick at least three times as often.
+    /// The longest silence of the store that is not a gap. A sweeper ticks at least three times as often.
     #[serde(rename = "gap_ms", with = "crate::millis::down")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub gap: Duration,
     /// When the store last resumed serving this group after a gap.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub resumed_at: StoreTime,
-    /// Set while inside a grace period.
+    /// Set during a grace period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<Unsettled>,
     /// Set while the brake is engaged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brake: Option<Brake>,
-    /// The earliest time at which a member may have lapsed. The true end may be later.
+    /// The earliest time at which a member may have lapsed. The true time may be later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub next_due: Option<StoreTime>,
-    /// The earliest time at which holdings may be released (what the brake holds back does not count).
+    /// The earliest time at which holdings may be released, without those the brake holds back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub next_release: Option<StoreTime>,
-    /// Ended tenures whose holdings are not all released.
+    /// Ended tenures with unreleased holdings.
     pub releasing: u64,
-    /// Leases that somebody holds; those of ended tenures, too, until they are released or taken over.
+    /// Held leases, including those of ended tenures until they are released or taken over.
     #[serde(default)]
     pub leases: u64,
     /// Sessions.
@@ -89,76 +88,76 @@ pub struct GroupStatus {
     /// Sessions without a connection, orphans included.
     #[serde(default)]
     pub disconnected: u64,
-    /// The earliest time at which a session may have become an orphan (what the brake holds back does not count). The true
+    /// The earliest time at which a session may have become an orphan, without those the brake holds back. The true
     /// time may be later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub next_reap: Option<StoreTime>,
-    /// Providers whose tenure has ended and whom the ledger has not followed yet.
+    /// Ended tenures of providers that the ledger has not applied yet.
     #[serde(default)]
     pub pending_offline: u64,
-    /// The earliest time at which the ledger may follow one of them (what the brake holds back does not count).
+    /// The earliest time at which the ledger may apply one of them, without those the brake holds back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub next_offline: Option<StoreTime>,
     /// The newest event.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub last_event: EventId,
-    /// Since when every tick has found it empty. Never of a group with a roster.
+    /// The time since which every tick has found the group empty. Never set for a group with a roster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub empty_since: Option<StoreTime>,
 }
 
 impl GroupStatus {
-    /// Whether it has members or anything else that a sweep works on.
+    /// Whether the group has members or anything else to sweep.
     #[must_use]
     pub fn is_occupied(&self) -> bool {
         self.members + self.releasing + self.leases + self.sessions + self.pending_offline > 0
     }
 }
 
-/// Step 1 of a pass: what it did.
+/// The result of step 1.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EndedBatch {
-    /// The store's time of the step. A brake that engaged in it is engaged since then.
+    /// The store time of the step. A brake that engaged in this step has the same `since`.
     pub as_of: StoreTime,
     /// The tenures that lapsed.
     pub ended: Vec<TenureId>,
-    /// Whether more may be due: call again.
+    /// Whether more may be due; call again.
     pub more: bool,
 }
 
-/// Step 2 of a pass: what to do.
+/// The parameters of steps 2 and 3.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseRequest {
-    /// Names the pass in the events, so that a lost reply cannot lose the count. Unique per call.
+    /// The id of the pass in the events, so that the counts of a lost reply can be found. Unique per call.
     pub pass: String,
-    /// At most this many holdings.
+    /// The maximum number of holdings.
     pub limit: u32,
-    /// Lift the brake first. Never overrides a grace period: only ended tenures are released.
+    /// Lift the brake first. Does not override a grace period: only ended tenures are released.
     pub force: bool,
 }
 
-/// Holdings removed from one ended tenure.
+/// The holdings removed from one ended tenure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Eviction {
-    /// Whose.
+    /// The tenure.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// How many entries, by registry.
+    /// The number of claims, by registry.
     pub claims: BTreeMap<String, u64>,
-    /// How many leases.
+    /// The number of leases.
     #[serde(default)]
     pub leases: u64,
-    /// How many connections of sessions.
+    /// The number of session connections.
     #[serde(default)]
     pub connections: u64,
 }
 
 impl Eviction {
-    /// Nothing yet, of this tenure.
+    /// An empty eviction of this tenure.
     #[must_use]
     pub fn none(tenure: TenureId) -> Self {
         Self {
@@ -170,110 +169,110 @@ impl Eviction {
     }
 }
 
-/// Step 2 of a pass: what it did.
+/// The result of step 2.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReleasedBatch {
-    /// What was removed. Holdings that had moved to someone else meanwhile are not counted.
+    /// The removed holdings. A holding that had moved to another tenure is not counted.
     pub evicted: Vec<Eviction>,
-    /// Whether more may be releasable now: call again.
+    /// Whether more may be releasable; call again.
     pub more: bool,
-    /// Set when the brake holds something back.
+    /// Set if the brake holds something back.
     pub braked: Option<Brake>,
 }
 
-/// A session that was deleted because its grace was over.
+/// A session deleted because its grace was over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reaped {
-    /// Which.
+    /// The session.
     pub session: SessionId,
-    /// Its last attach.
+    /// The epoch of its last attach.
     pub epoch: Epoch,
 }
 
-/// Step 3 of a pass: what it did.
+/// The result of step 3.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReapedBatch {
-    /// The sessions deleted, those first whose grace ended first.
+    /// The deleted sessions, by the end of their grace.
     pub reaped: Vec<Reaped>,
-    /// Entries of the index that belonged to no disconnected session; they are gone from it.
+    /// Removed index entries without a disconnected session.
     pub skipped: u64,
-    /// Whether more may be due: call again.
+    /// Whether more may be due; call again.
     pub more: bool,
-    /// Set when the brake holds everything back.
+    /// Set if the brake holds everything back.
     pub braked: Option<Brake>,
 }
 
-/// A part of a reconcile: what to do.
+/// The parameters of a part of a reconcile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReconcileRequest {
-    /// Where to go on: the `next` of the part before; opaque.
+    /// The `next` of the previous part; opaque.
     pub after: Option<String>,
-    /// Look at most at this many entries.
+    /// The maximum number of entries to check.
     pub limit: u32,
 }
 
-/// A part of a reconcile: what it found, and repaired.
+/// The result of a part of a reconcile.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reconciled {
-    /// Entries looked at.
+    /// The number of checked entries.
     pub looked_at: u64,
-    /// What did not fit together, by kind ([`drift`]); empty when everything did.
+    /// The repaired inconsistencies, by kind ([`drift`]).
     pub repaired: BTreeMap<String, u64>,
-    /// Where to go on; `None` at the end.
+    /// The cursor of the next part; `None` at the end.
     pub next: Option<String>,
 }
 
-/// The kinds of drift that a reconcile repairs. None of them comes about by a store's own steps.
+/// The kinds of drift that a reconcile repairs. A store's own steps cause none of them.
 pub mod drift {
-    /// The index named a session that is not there.
+    /// The index names a missing session.
     pub const INDEX_WITHOUT_SESSION: &str = "index_without_session";
-    /// The index named a session that has connections.
+    /// The index names a session with connections.
     pub const INDEX_OF_ACTIVE: &str = "index_of_active";
-    /// A session without connections was not in the index; its grace begins now.
+    /// The index lacks a session without connections; its grace begins with the repair.
     pub const SESSION_WITHOUT_INDEX: &str = "session_without_index";
-    /// Connections of a session that is not there.
+    /// Connections of a missing session.
     pub const CONNECTION_WITHOUT_SESSION: &str = "connection_without_session";
-    /// A connection of a tenure that no janitor knows any more.
+    /// A connection of a tenure that no longer exists.
     pub const GHOST_CONNECTION: &str = "ghost_connection";
-    /// A connection that was not among what its tenure holds.
+    /// A connection missing from the holdings of its tenure.
     pub const HOLDING_MISSING: &str = "holding_missing";
-    /// A connection among what a tenure holds that its session does not have.
+    /// A holding of a tenure that its session lacks.
     pub const HOLDING_WITHOUT_CONNECTION: &str = "holding_without_connection";
-    /// An alias of a session that is not there, or has another one.
+    /// An alias of a session that is missing or has another alias.
     pub const ALIAS_WITHOUT_SESSION: &str = "alias_without_session";
-    /// A session whose alias did not lead to it.
+    /// A session whose alias does not resolve to it.
     pub const ALIAS_MISSING: &str = "alias_missing";
-    /// A session that the list of all sessions did not have.
+    /// A session missing from the list of sessions.
     pub const LISTING_MISSING: &str = "listing_missing";
-    /// The list of all sessions named one that is not there.
+    /// The list of sessions names a missing session.
     pub const LISTING_WITHOUT_SESSION: &str = "listing_without_session";
-    /// A session whose record is damaged beyond use.
+    /// A session with an unreadable record.
     pub const BROKEN_SESSION: &str = "broken_session";
-    /// No drift: a connection that was attached too long ago (`max_age`).
+    /// Not drift: a connection above the `max_age`.
     pub const AGED_CONNECTION: &str = "aged_connection";
-    /// A provider's row that could not be read; it is gone until the ledger tells it again.
+    /// A provider with an unreadable row; the row is removed until the ledger sends it again.
     pub const BROKEN_PROVIDER: &str = "broken_provider";
-    /// A provider that was not where its row and its tenure belong among the available, the busy or the deactivated.
+    /// A provider in the wrong index of the available, busy or deactivated ones.
     pub const PROVIDER_MISPLACED: &str = "provider_misplaced";
-    /// Something led to a provider that has no row.
+    /// An index entry of a provider without a row.
     pub const INDEX_WITHOUT_PROVIDER: &str = "index_without_provider";
-    /// A row named an ended tenure, and nobody knew that the ledger has to follow.
+    /// A row that names an ended tenure which is not among the pending ones.
     pub const OFFLINE_NOT_PENDING: &str = "offline_not_pending";
-    /// A tenure was pending that no row names: the ledger has followed, or has another one.
+    /// A pending tenure that no row names: the ledger has applied it, or has another one.
     pub const PENDING_WITHOUT_PROVIDER: &str = "pending_without_provider";
 }
 
-/// What a pass would do, or has to do.
+/// An ended or lapsed tenure that a pass will release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Doomed {
-    /// Which tenure.
+    /// The tenure.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// Why; `lapsed` also for one that is past its end time but not ended yet.
+    /// The reason; `lapsed` also for a tenure past its end time that has not been ended.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub reason: EndReason,
-    /// What it still holds.
+    /// Its remaining holdings.
     pub holdings: Holdings,
     /// Whether the brake holds it back.
     pub braked: bool,
@@ -286,14 +285,14 @@ pub struct Tick;
 /// [`SweepSteps::end_lapsed`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndLapsed {
-    /// At most this many.
+    /// The maximum number of members.
     pub limit: u32,
 }
 
 /// [`SweepSteps::spare`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spare {
-    /// At most this many.
+    /// The maximum number of members.
     pub limit: u32,
 }
 
@@ -318,7 +317,7 @@ impl Limits for Reconcile {
 /// [`SweepSteps::doomed`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListDoomed {
-    /// At most this many.
+    /// The maximum number of tenures.
     pub limit: u32,
 }
 
@@ -326,131 +325,132 @@ pub struct ListDoomed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForgetGroup;
 
-/// The single steps of a sweep, for a sweeper that runs in this process.
+/// The single steps of a sweep, for a sweeper in this process.
 #[async_trait]
 pub trait SweepSteps: SessionStore {
-    /// Keeps the cadence: looks for a gap, writes the tick, settles a group whose grace is over, lifts a brake whose
-    /// time is over. O(1).
+    /// Keeps the tick cadence: checks for a gap, writes the tick, settles a group whose grace is over, and lifts a
+    /// brake whose time is over. O(1).
     ///
-    /// While one sweeper is at work, a store may answer another one a later `next_due` than the true one: when to come
-    /// and see whether it still is. That only saves work; a step that is made all the same does what it always does.
+    /// While one sweeper is active, a store may reply to another with a later `next_due`: the time to check whether
+    /// that sweeper still is. That only saves work; the other's steps have their full effect.
     ///
     /// # Errors
-    /// `Unavailable`; then nobody is to be declared dead.
+    /// `Unavailable`; no member may then be considered dead.
     async fn tick(&self, group: &Group) -> Result<GroupStatus> {
-        ask(self, Some(group), Tick, Call::default()).await
+        send(self, Some(group), Tick, Call::default()).await
     }
 
-    /// Step 1: ends up to `limit` members whose end time has passed, one event each, and forgets records of ended
-    /// tenures that are older than 2 × max ttl and hold nothing. O(limit · log members).
+    /// Step 1: ends up to `limit` members past their end time, with one event each. Also forgets records of ended
+    /// tenures that are older than 2 × max ttl and have no holdings. O(limit · log members).
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`.
     async fn end_lapsed(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
-        ask(self, Some(group), EndLapsed { limit }, call).await
+        send(self, Some(group), EndLapsed { limit }, call).await
     }
 
-    /// Step 1 on behalf of a daemon that refuses beats: when it leaves no member past its end, every ttl starts again
-    /// ([`Refusal`](crate::refusal::Refusal) has the bounds). While it answers `more`, that is not done yet.
+    /// Step 1 for a daemon that rejects beats: once no member is past its end, every ttl restarts
+    /// ([`Refusal`](crate::refusal::Refusal) has the bounds). While the reply says `more`, the restart is still
+    /// pending.
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`.
     async fn spare(&self, group: &Group, limit: u32, call: Call) -> Result<EndedBatch> {
-        ask(self, Some(group), Spare { limit }, call).await
+        send(self, Some(group), Spare { limit }, call).await
     }
 
-    /// Step 2: releases up to `limit` holdings of ended tenures by compare-and-delete: claims first, then connections, one
-    /// event per tenure and call with the counts, reason and pass, and one for each session that has none left; then
-    /// leases, one event each, but those of a tenure that was superseded or expelled only after its last deadline.
-    /// Tenures take turns, so that a huge one blocks nobody. O(limit).
+    /// Step 2: releases up to `limit` holdings of ended tenures by compare-and-delete. Claims come first, then
+    /// connections, with one event per tenure and call (counts, reason and pass) and one for each session that loses
+    /// its last connection. Leases follow, one event each; those of a superseded or expelled tenure only after its last
+    /// deadline. Tenures take turns, so a huge one does not delay the others. O(limit).
     ///
     /// # Errors
-    /// `TooLate`, `Unavailable`. After an unknown outcome look for events that carry the pass.
+    /// `TooLate`, `Unavailable`. After an unknown outcome, look for events with the pass.
     async fn release(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReleasedBatch> {
-        ask(self, Some(group), Release(request.clone()), call).await
+        send(self, Some(group), Release(request.clone()), call).await
     }
 
-    /// Step 3: deletes up to `limit` orphans, each with its data, alias and index entry, one event each with its epoch
-    /// and the pass. A session with connections is never deleted, whatever the index says; nothing is while the brake is
-    /// engaged. O(limit · (log disconnected + fields)).
+    /// Step 3: deletes up to `limit` orphans, each with its data, alias and index entry, and writes one event each with
+    /// epoch and pass. Never deletes a session with connections, whatever the index says, and deletes nothing while the
+    /// brake is engaged. O(limit · (log disconnected + fields)).
     ///
     /// # Errors
-    /// `TooLate`, `Unavailable`. After an unknown outcome look for events that carry the pass.
+    /// `TooLate`, `Unavailable`. After an unknown outcome, look for events with the pass.
     async fn reap(&self, group: &Group, request: &ReleaseRequest, call: Call) -> Result<ReapedBatch> {
-        ask(self, Some(group), Reap(request.clone()), call).await
+        send(self, Some(group), Reap(request.clone()), call).await
     }
 
-    /// Looks at a part of all that is kept about sessions, in every direction, and repairs what does not fit together;
-    /// also drops connections above the `max_age` of the settings. What would take something from a session waits while
-    /// the group is unsettled or braked. One event when anything was repaired. Safe beside traffic. O(limit).
+    /// Checks a part of the session records and indexes in every direction and repairs inconsistencies; also drops
+    /// connections above the configured `max_age`. A repair that removes something from a session waits while the group
+    /// is unsettled or braked. Writes one event if anything was repaired. Safe with concurrent traffic. O(limit).
     ///
     /// # Errors
-    /// `Invalid` for a cursor that is not from the part before, `TooLate`, `Unavailable`. Doing it again is safe.
+    /// `Invalid` for a cursor that is not from the previous part, `TooLate`, `Unavailable`. A retry is safe.
     async fn reconcile(&self, group: &Group, request: &ReconcileRequest, call: Call) -> Result<Reconciled> {
-        ask(self, Some(group), Reconcile(request.clone()), call).await
+        send(self, Some(group), Reconcile(request.clone()), call).await
     }
 
-    /// What is due, without doing it: lapsed members and ended tenures with holdings, at most `limit`. O(limit).
+    /// Lists lapsed members and ended tenures with holdings, at most `limit`, without releasing them. O(limit).
     ///
     /// # Errors
     /// `Unavailable`.
     async fn doomed(&self, group: &Group, limit: u32) -> Result<Vec<Doomed>> {
-        ask(self, Some(group), ListDoomed { limit }, Call::default()).await
+        send(self, Some(group), ListDoomed { limit }, Call::default()).await
     }
 
-    /// Forgets a group that has been empty for [`forget_after`](crate::store::StoreOptions::forget_after), with all that is
-    /// kept of it but for the last number it gave out: in one step, which looks again whether it has no members, holdings,
-    /// reservations, records of ended tenures, sessions, targets and roster, and whether it is settled. `true` when it is
-    /// gone, also when it was before: then no list names it any more. `false` when it is kept, and then its wait restarts. A
-    /// later act makes a new group, whose numbers are higher; a tick and [`end_lapsed`](Self::end_lapsed) do not.
+    /// Forgets a group that has been empty for [`forget_after`](crate::store::StoreOptions::forget_after), except for
+    /// the last number it issued. One step checks again that the group is settled and has no members, holdings,
+    /// reservations, records of ended tenures, sessions, targets or roster. `true` if the group is gone, now or before;
+    /// no list names it then. `false` if it is kept; its wait restarts. A later mutation creates a new group with
+    /// higher numbers; a tick and [`end_lapsed`](Self::end_lapsed) do not.
     ///
     /// # Errors
-    /// `TooLate`, `Unavailable`. Doing it again is safe.
+    /// `TooLate`, `Unavailable`. A retry is safe.
     async fn forget_group(&self, group: &Group, call: Call) -> Result<bool> {
-        ask(self, Some(group), ForgetGroup, call).await
+        send(self, Some(group), ForgetGroup, call).await
     }
 }
 
 impl<S: Backend> SweepSteps for S {}
 
-/// A request for a whole pass.
+/// The parameters of a whole pass.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SweepRequest {
-    /// Only tell what would go.
+    /// Only report what a pass would remove.
     pub dry_run: bool,
     /// Lift the brake.
     pub force: bool,
-    /// Also look for drift between sessions and their index, and repair it.
+    /// Also find and repair drift between sessions and their index.
     pub reconcile: bool,
 }
 
-/// What a whole pass did.
+/// The result of a whole pass.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SweepReport {
-    /// How many tenures lapsed.
+    /// The number of lapsed tenures.
     pub ended: u64,
-    /// What was removed, by tenure.
+    /// The removed holdings, by tenure.
     pub evicted: Vec<Eviction>,
-    /// How many orphaned sessions were deleted.
+    /// The number of deleted orphans.
     #[serde(default)]
     pub reaped: u64,
-    /// Entries of the index of disconnected sessions that belonged to none.
+    /// Removed index entries without a disconnected session.
     #[serde(default)]
     pub skipped: u64,
-    /// With `reconcile`: what did not fit together and was repaired, by kind.
+    /// With `reconcile`: the repaired inconsistencies, by kind.
     #[serde(default)]
     pub repaired: BTreeMap<String, u64>,
-    /// With `dry_run`: what would go, at most 1,000.
+    /// With `dry_run`: the tenures to release, at most 1,000.
     pub doomed: Vec<Doomed>,
-    /// With `dry_run`: which sessions would be deleted, at most 1,000.
+    /// With `dry_run`: the sessions to delete, at most 1,000.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub orphans: Vec<SessionId>,
-    /// Set when the brake holds something back.
+    /// Set if the brake holds something back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub braked: Option<Brake>,
-    /// When there will be something to release, if that is known and later than now.
+    /// The time until holdings can be released, if known and in the future.
     #[serde(
         rename = "next_release_in_ms",
         with = "crate::millis::up",
@@ -462,29 +462,29 @@ pub struct SweepReport {
 }
 
 impl SweepReport {
-    /// All registry entries removed.
+    /// The number of removed claims.
     #[must_use]
     pub fn evicted_total(&self) -> u64 {
         self.evicted.iter().flat_map(|eviction| eviction.claims.values()).sum()
     }
 
-    /// All leases removed.
+    /// The number of removed leases.
     #[must_use]
     pub fn leases_total(&self) -> u64 {
         self.evicted.iter().map(|eviction| eviction.leases).sum()
     }
 
-    /// All connections removed.
+    /// The number of removed connections.
     #[must_use]
     pub fn connections_total(&self) -> u64 {
         self.evicted.iter().map(|eviction| eviction.connections).sum()
     }
 }
 
-/// Runs one whole pass with single steps. `pass` makes the names of the batches.
+/// Runs one whole pass with single steps. The ids of the batches derive from `pass`.
 ///
 /// # Errors
-/// Those of the steps. What was done before the error stays done and is in the events.
+/// Those of the steps. Earlier steps remain applied and are in the events.
 pub async fn run_pass(
     steps: &dyn SweepSteps,
     group: &Group,
@@ -578,10 +578,10 @@ async fn reap_all(
     Ok(())
 }
 
-/// Reconciles all sessions of a group, part by part.
+/// Reconciles all sessions of a group, one part at a time.
 ///
 /// # Errors
-/// Those of the parts. What was repaired before the error stays repaired.
+/// Those of the parts. Earlier repairs remain.
 pub async fn reconcile_all(steps: &dyn SweepSteps, group: &Group, call: Call, report: &mut SweepReport) -> Result<()> {
     let mut after = None;
     loop {
@@ -597,24 +597,24 @@ pub async fn reconcile_all(steps: &dyn SweepSteps, group: &Group, call: Call, re
     }
 }
 
-/// What an operator's word did to one group.
+/// The effect of a settle command on one group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settling {
-    /// Its grace is over.
+    /// Its grace has ended.
     Ended,
-    /// There was none.
+    /// It was already settled.
     Settled,
-    /// It continues: it has another cause than the one that was named, or one that must be named.
+    /// Its grace continues: the cause differs from the named one, or must be named.
     Left(GapCause),
 }
 
-/// What an operator's word did to a store.
+/// The result of a settle command.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SettleReport {
-    /// How many groups' graces it ended.
+    /// The number of groups whose grace has ended.
     pub settled: u64,
-    /// Groups whose grace continues, with its cause.
+    /// The groups whose grace continues, with its cause.
     pub left: Vec<Left>,
 }
 
@@ -622,16 +622,16 @@ pub struct SettleReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Left {
-    /// Which.
+    /// The group.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub group: Group,
-    /// Why: another cause than the one that was asked for.
+    /// The cause of its grace.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub cause: GapCause,
 }
 
 impl SettleReport {
-    /// Adds the result for a group.
+    /// Adds the effect on a group.
     pub fn add(&mut self, group: Group, settling: Settling) {
         match settling {
             Settling::Ended => self.settled += 1,
@@ -645,37 +645,37 @@ impl SettleReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status;
 
-/// [`Sweep::sweep`] as a value, for a store that is swept elsewhere.
+/// [`Sweep::sweep`] as a value, for a remote daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pass {
-    /// What to do.
+    /// The parameters.
     pub request: SweepRequest,
-    /// Names the pass in the events.
+    /// The id of the pass in the events.
     pub pass: String,
 }
 
 /// [`Sweep::settle`] as a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settle {
-    /// Also a grace with this cause.
+    /// Also end a grace with this cause.
     pub cause: Option<GapCause>,
 }
 
-/// Sweeping, by whoever does it for this store.
+/// Sweeps of a store, in this process or by a daemon.
 #[async_trait]
 pub trait Sweep: Backend {
-    /// The single steps, when this process is to sweep; `None` when a daemon does.
+    /// The single steps if this process sweeps; `None` if a daemon does.
     fn steps(&self) -> Option<&dyn SweepSteps>;
 
-    /// The state of a group, without changing anything. O(1).
+    /// Reads the state of a group. O(1).
     ///
     /// # Errors
     /// `Unavailable`.
     async fn status(&self, group: &Group) -> Result<GroupStatus> {
-        ask(self, Some(group), Status, Call::default()).await
+        send(self, Some(group), Status, Call::default()).await
     }
 
-    /// Runs a whole pass now. `pass` names it in the events and must be unique.
+    /// Runs a whole pass. `pass` is its id in the events and must be unique.
     ///
     /// # Errors
     /// Those of the steps.
@@ -684,23 +684,23 @@ pub trait Sweep: Backend {
             return run_pass(steps, group, request, pass, call).await;
         }
         let (request, pass) = (request.clone(), pass.to_owned());
-        ask(self, Some(group), Pass { request, pass }, call).await
+        send(self, Some(group), Pass { request, pass }, call).await
     }
 
-    /// Takes an operator's word that no lease was held when the grace of a group began, or of every group: ends the graces
-    /// whose cause is `new`, or `cause` where that is named, so that leases are granted at once. For the whole store and
-    /// without a cause it holds for groups that are made later in the same wait, too, except in a cluster. An event of
-    /// each group tells.
+    /// Applies an operator's statement that no lease was held when the grace of a group, or of every group, began. Ends
+    /// graces with the cause `new`, or also with the named `cause`, so that leases are granted immediately. For the
+    /// whole store and without a cause, it also covers groups created later in the same wait, except in a cluster. Each
+    /// group writes an event.
     ///
     /// # Errors
-    /// `Unavailable`, `TooLate`. Groups that were settled before the error stay settled.
+    /// `Unavailable`, `TooLate`. Groups settled before the error remain settled.
     async fn settle(&self, group: Option<&Group>, cause: Option<GapCause>, call: Call) -> Result<SettleReport> {
-        ask(self, group, Settle { cause }, call).await
+        send(self, group, Settle { cause }, call).await
     }
 }
 
 impl<S: Backend> Sweep for S {
     fn steps(&self) -> Option<&dyn SweepSteps> {
-        (!self.is_elsewhere()).then_some(self)
+        (!self.is_remote()).then_some(self)
     }
 }

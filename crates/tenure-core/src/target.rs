@@ -1,7 +1,6 @@
-//! Targets: what a fleet places on its nodes, when the list of them is kept in the store.
+//! Targets: the work items of a fleet, when the store keeps their list.
 //!
-//! A target says only that it exists, whether it is paused, and how much it weighs. Who works on it is the lease of the
-//! same name.
+//! A target has a name, a pause flag and a weight. The lease of the same name says which member works on it.
 
 use std::time::Duration;
 
@@ -9,20 +8,20 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::call::{Limits, ask};
+use crate::call::{Limits, send};
 use crate::error::{Error, Result};
 use crate::id::{Group, LeaseName};
 use crate::store::{Backend, Call, Page, PageRequest};
 
-/// The heaviest target.
+/// The maximum weight of a target.
 pub const MAX_WEIGHT: u32 = 1_000;
 
-/// How a target is to be treated.
+/// The settings of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetSpec {
-    /// Nobody is to work on it for now; whoever holds its lease gives it up.
+    /// The target is paused: its holder releases the lease, and no node acquires it.
     pub paused: bool,
-    /// Its share of a node's load, 1 to 1,000. Only bounded load looks at it.
+    /// Its share of a node's load, 1 to 1,000. Only bounded load uses it.
     pub weight: u32,
 }
 
@@ -36,14 +35,14 @@ impl Default for TargetSpec {
 }
 
 impl TargetSpec {
-    /// Takes a specification within the limits.
+    /// Checks the specification.
     ///
     /// # Errors
     /// `Invalid` for a weight outside 1..=1000.
     pub fn check(self) -> Result<Self> {
         if self.weight == 0 || self.weight > MAX_WEIGHT {
             return Err(Error::invalid(format!(
-                "the weight {} is outside 1 to {MAX_WEIGHT}",
+                "the weight {} is out of range: use 1 to {MAX_WEIGHT}",
                 self.weight
             )));
         }
@@ -51,15 +50,15 @@ impl TargetSpec {
     }
 }
 
-/// Whether the text of a field says that its target is paused. Only an empty text, `0`, `false`, `no` and `off` do not: a
-/// target is not worked on when it is unclear whether it is paused.
+/// Whether the text of a field pauses its target. Only the empty text, `0`, `false`, `no` and `off` do not: an unclear
+/// value pauses.
 #[must_use]
 pub fn text_pauses(text: &[u8]) -> bool {
     let text = text.trim_ascii().to_ascii_lowercase();
     !matches!(&text[..], b"" | b"0" | b"false" | b"no" | b"off")
 }
 
-/// The text of a field of a JSON object: that of a string as it is, nothing for `null`, and JSON for everything else.
+/// The text of a field of a JSON object: a string as it is, `null` as the empty text, and anything else as JSON.
 #[must_use]
 pub fn text_of(value: &Value) -> String {
     match value {
@@ -72,9 +71,9 @@ pub fn text_of(value: &Value) -> String {
 /// A target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// Its name, and that of its lease.
+    /// The name, which is also that of its lease.
     pub target: LeaseName,
-    /// How it is to be treated.
+    /// Its settings.
     #[serde(flatten)]
     pub spec: TargetSpec,
 }
@@ -82,9 +81,9 @@ pub struct Target {
 /// [`TargetStore::put_target`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutTarget {
-    /// Which.
+    /// The target.
     pub target: LeaseName,
-    /// How it is to be treated.
+    /// Its settings.
     pub spec: TargetSpec,
 }
 
@@ -97,62 +96,62 @@ impl Limits for PutTarget {
 /// [`TargetStore::remove_target`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoveTarget {
-    /// Which.
+    /// The target.
     pub target: LeaseName,
 }
 
 /// [`TargetStore::target`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetOf {
-    /// Which.
+    /// The target.
     pub target: LeaseName,
 }
 
 /// [`TargetStore::targets`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Targets {
-    /// Which page.
+    /// The page.
     pub page: PageRequest,
 }
 
-/// What there is to work on.
+/// The targets of a group.
 #[async_trait]
 pub trait TargetStore: Backend {
-    /// Makes a target, or replaces its specification. `true` when it is new. One event, when anything changed. O(1).
+    /// Creates a target or replaces its settings. `true` if it is new. Writes one event if anything changed. O(1).
     ///
     /// # Errors
-    /// `Invalid` for a weight outside the limits, `TooLate`, `Unavailable`. Doing it again is safe.
+    /// `Invalid` for a weight outside the limits, `TooLate`, `Unavailable`. A retry is safe.
     async fn put_target(&self, group: &Group, target: &LeaseName, spec: TargetSpec, call: Call) -> Result<bool> {
         let target = target.clone();
-        ask(self, Some(group), PutTarget { target, spec }, call).await
+        send(self, Some(group), PutTarget { target, spec }, call).await
     }
 
-    /// Removes a target; its lease stays with whoever holds it until they notice. `false` when there was none. One event.
-    /// O(1).
+    /// Removes a target. Its holder keeps the lease until it notices. `false` if there was no such target. Writes one
+    /// event. O(1).
     ///
     /// # Errors
-    /// `TooLate`, `Unavailable`. Doing it again is safe.
+    /// `TooLate`, `Unavailable`. A retry is safe.
     async fn remove_target(&self, group: &Group, target: &LeaseName, call: Call) -> Result<bool> {
         let target = target.clone();
-        ask(self, Some(group), RemoveTarget { target }, call).await
+        send(self, Some(group), RemoveTarget { target }, call).await
     }
 
-    /// Looks a target up. O(1).
+    /// Reads a target. O(1).
     ///
     /// # Errors
     /// `Unavailable`.
     async fn target(&self, group: &Group, target: &LeaseName) -> Result<Option<Target>> {
         let target = target.clone();
-        ask(self, Some(group), TargetOf { target }, Call::default()).await
+        send(self, Some(group), TargetOf { target }, Call::default()).await
     }
 
-    /// Lists targets. One that is there throughout is listed at least once. O(page).
+    /// Lists targets. One that is present throughout appears at least once. O(page).
     ///
     /// # Errors
     /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
     async fn targets(&self, group: &Group, page: &PageRequest) -> Result<Page<Target>> {
         let page = page.clone();
-        ask(self, Some(group), Targets { page }, Call::default()).await
+        send(self, Some(group), Targets { page }, Call::default()).await
     }
 }
 
@@ -165,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_pauses_unless_it_says_no() {
+    fn text_field_pauses_unless_negative() {
         for active in ["", "0", "false", "False", "no", "OFF", " 0 "] {
             assert!(!text_pauses(active.as_bytes()), "{active:?}");
         }
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_json_pause_as_texts_do() {
+    fn json_values_pause_like_text() {
         for active in [json!(null), json!(false), json!(0), json!("off"), json!("")] {
             assert!(!text_pauses(text_of(&active).as_bytes()), "{active}");
         }

@@ -1,4 +1,4 @@
-//! Store time: the clock that decides. Only a store makes these instants, and only they end a tenure.
+//! Store time: the clock that decides. Only a store creates these instants, and only they end a tenure.
 
 use std::fmt;
 use std::ops::Add;
@@ -11,14 +11,14 @@ use crate::error::Error;
 
 /// An instant of the store's clock, in microseconds since the Unix epoch; RFC 3339 on the wire.
 ///
-/// It is a type of its own so that it cannot be mixed with the local clock ([`crate::clock::Mono`]), which may only
-/// make a client stop earlier.
+/// A type of its own, so that it cannot be mixed with the local clock ([`crate::clock::Mono`]), which can only make a
+/// client stop earlier.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct StoreTime(u64);
 
 impl StoreTime {
-    /// The epoch; stands for "never" in stored fields.
+    /// The epoch; means "never" in stored fields.
     pub const ZERO: Self = Self(0);
 
     /// From microseconds since the epoch.
@@ -33,13 +33,13 @@ impl StoreTime {
         self.0
     }
 
-    /// How long after `earlier` this is; zero when it is before it.
+    /// The time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// This instant moved back, not before the epoch.
+    /// This instant moved back, at most to the epoch.
     #[must_use]
     pub fn minus(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(micros(by)))
@@ -101,10 +101,10 @@ impl From<StoreTime> for String {
     }
 }
 
-/// Reads a duration as people write it: `500ms`, `10s`, `5m`, `2h`, `1m30s`.
+/// Parses a duration: `500ms`, `10s`, `5m`, `2h`, `1m30s`.
 ///
 /// # Errors
-/// `Invalid`, naming the text and the form.
+/// `Invalid`, with the text and the format.
 pub fn parse_duration(text: &str) -> Result<Duration, Error> {
     let bad = || {
         Error::invalid(format!(
@@ -136,7 +136,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, Error> {
     Ok(total)
 }
 
-/// Writes a duration the way [`parse_duration`] reads it, in the largest unit that is exact.
+/// Formats a duration for [`parse_duration`], in the largest exact unit.
 #[must_use]
 pub fn show_duration(duration: Duration) -> String {
     let ms = duration.as_millis();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_as_people_write_them() {
+    fn durations_parse_with_units() {
         for (text, ms) in [
             ("500ms", 500),
             ("10s", 10_000),

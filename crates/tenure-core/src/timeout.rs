@@ -1,9 +1,9 @@
-//! A time-out on a call, and what is known of a call that was not answered.
+//! Time-outs of calls, and the outcome of a call without a reply.
 //!
-//! A call has one time-out, and it belongs to the layer that knows the outcome: a store over a network knows whether the
-//! call was sent, and until when it may still take effect. Two time-outs of the same length race, and when the outer one
-//! wins, the connection below never counts the silence. So a caller adds a time-out of its own only where it waits for
-//! less time than the store, or where the store has none ([`Timeout::step`]).
+//! A call has one time-out, in the layer that knows the outcome: a networked store knows whether the call was sent, and
+//! until when it may take effect. Two equal time-outs race, and if the outer one wins, the connection below never
+//! counts the silence. So a caller adds its own time-out only if it is shorter than the store's, or if the store has
+//! none ([`Timeout::step`]).
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::store::Store;
 use crate::sweep::BATCH;
 use crate::time::show_duration;
 
-/// How long to wait for a call, and the outcome of a call that was not answered by then.
+/// The time-out of a call, and the outcome if no reply arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeout {
     within: Duration,
@@ -22,33 +22,33 @@ pub struct Timeout {
 }
 
 impl Timeout {
-    /// For a call that changes something: unanswered, it may have been applied, or may still be, up to its not-after.
+    /// For a mutating call: without a reply, it may have been applied, or may still be until its not-after.
     #[must_use]
     pub const fn change(within: Duration) -> Self {
         let unanswered = Outcome::Unknown;
         Self { within, unanswered }
     }
 
-    /// For a call that changes nothing, answered or not.
+    /// For a read, which changes nothing.
     #[must_use]
     pub const fn read(within: Duration) -> Self {
         let unanswered = Outcome::Unchanged;
         Self { within, unanswered }
     }
 
-    /// Waits for a call that `who` answers. The call is dropped when the time has passed.
+    /// Waits for a call to `who`, and drops it at the time-out.
     ///
     /// # Errors
-    /// Those of the call; [`Timeout::no_answer`] when it was not answered in time.
+    /// Those of the call; [`Timeout::no_answer`] at the time-out.
     pub async fn call<T>(self, clock: &dyn Clock, who: &str, call: impl Future<Output = Result<T>>) -> Result<T> {
         let answer = within(clock, self.within, call).await;
         answer.unwrap_or_else(|| Err(self.no_answer(who)))
     }
 
-    /// Waits for a step of a store: by the store's own time-out where that is not longer than this one.
+    /// Waits for a step of a store, with the store's own time-out if that is not longer.
     ///
     /// # Errors
-    /// Those of the step; [`Timeout::no_answer`] when it was not answered in time.
+    /// Those of the step; [`Timeout::no_answer`] at the time-out.
     pub async fn step<T>(
         self,
         clock: &dyn Clock,
@@ -61,7 +61,7 @@ impl Timeout {
         }
     }
 
-    /// The same for a call with a list. A list that takes the store several steps is bounded as a whole.
+    /// Waits for a call with a list. The time-out bounds the whole call, also if the store needs several steps.
     ///
     /// # Errors
     /// As [`Timeout::step`].
@@ -98,27 +98,27 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::call::{Ask, Reply};
+    use crate::call::{Reply, StoreRequest};
     use crate::clock::ManualClock;
     use crate::error::ErrorKind;
     use crate::memory::MemoryStore;
     use crate::store::StoreOptions;
-    use crate::store::around::Around;
+    use crate::store::middleware::Middleware;
 
     const BOUND: Duration = Duration::from_millis(500);
 
-    /// A store that promises to answer within a time.
+    /// A store that declares a time-out.
     struct Promises(Arc<dyn Store>, Option<Duration>);
 
-    impl Around for Promises {
+    impl Middleware for Promises {
         fn store(&self) -> Arc<dyn Store> {
             Arc::clone(&self.0)
         }
         fn answers_within(&self) -> Option<Duration> {
             self.1
         }
-        async fn around(&self, ask: Ask) -> Result<Reply> {
-            self.0.call(ask).await
+        async fn handle(&self, request: StoreRequest) -> Result<Reply> {
+            self.0.call(request).await
         }
     }
 
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unanswered_call_says_what_is_known_of_its_outcome() {
+    fn timeout_error_states_the_outcome() {
         for (timeout, outcome, words) in [
             (
                 Timeout::change(BOUND),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_has_the_time_out_of_the_store_or_of_its_caller() {
+    fn step_uses_the_shorter_timeout_of_store_and_caller() {
         let two = BOUND * 2;
         for (own, items, is_ours) in [
             (None, 1, true),

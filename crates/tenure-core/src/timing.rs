@@ -1,15 +1,15 @@
-//! How ttl, beat interval, request timeout and margin fit together, and the refusal of what cannot work.
+//! The timing of a membership: ttl, beat interval, request timeout and margin, and the check that they fit together.
 
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 use crate::time::show_duration;
 
-/// The shortest ttl.
+/// The minimum ttl.
 pub const MIN_TTL: Duration = Duration::from_secs(1);
-/// The ttl of a join that names none.
+/// The default ttl of a join.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
-/// The longest ttl, unless configured otherwise.
+/// The default maximum ttl.
 pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(120);
 
 /// The timing of one membership.
@@ -17,16 +17,16 @@ pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(120);
 pub struct Timing {
     /// How long the store waits for a beat before the tenure lapses.
     pub ttl: Duration,
-    /// The time between two beats. Longer beats less, and survives fewer lost ones.
+    /// The time between two beats. A longer one sends fewer beats and tolerates fewer lost ones.
     pub interval: Duration,
-    /// How long one request may take before its outcome counts as unknown.
+    /// The time after which the outcome of a request counts as unknown.
     pub request_timeout: Duration,
-    /// How long before the store's deadline the local verdict stops being `held`: covers what clocks drift apart.
+    /// How long before the store's deadline the local verdict stops being `held`; covers clock drift.
     pub margin: Duration,
 }
 
 impl Timing {
-    /// The default timing of a ttl: interval ttl/3, request timeout min(500 ms, ttl/6), margin ttl/12.
+    /// The default timing for a ttl: interval ttl/3, request timeout min(500 ms, ttl/6), margin ttl/12.
     #[must_use]
     pub fn for_ttl(ttl: Duration) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Timing {
         }
     }
 
-    /// Refuses a timing in which two missed beats, a request timeout and the margin do not fit into the ttl.
+    /// Checks that two missed beats, a request timeout and the margin fit into the ttl.
     ///
     /// # Errors
     /// `Misconfigured`, with the numbers and the value to change.
@@ -61,7 +61,7 @@ impl Timing {
     }
 }
 
-/// Refuses a ttl outside `1s..=max_ttl`.
+/// Checks that a ttl is within `1s..=max_ttl`.
 ///
 /// # Errors
 /// `Invalid`, with the numbers.
@@ -86,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_fit_at_every_ttl() {
+    fn default_timing_is_valid_at_every_ttl() {
         for ttl in [1000, 1001, 3000, 30_000, 120_000] {
             Timing::for_ttl(ms(ttl)).check(DEFAULT_MAX_TTL).unwrap();
         }
     }
 
     #[test]
-    fn what_cannot_work_is_refused_with_the_numbers() {
+    fn impossible_timing_error_has_the_numbers() {
         let base = Timing::for_ttl(ms(15_000));
         for (timing, must_say) in [
             (

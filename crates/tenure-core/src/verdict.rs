@@ -1,4 +1,4 @@
-//! What a holder may believe about itself without asking anyone: held, uncertain or lost.
+//! The local verdict of a holder about its own tenure: held, uncertain or lost.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Mono;
 use crate::timing::Timing;
 
-/// A three-valued answer. Work goes on only while it is `Held`.
+/// The verdict. Work may continue only while it is `Held`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// A beat was confirmed recently enough: nobody else can have taken over.
+    /// A beat was confirmed recently enough: no other tenure can have taken over.
     Held,
-    /// Not confirmed in time, or a gap was noticed: pause, and go on only after a confirmation.
+    /// No confirmation in time, or a gap: pause until the next confirmation.
     Uncertain,
-    /// Ended by an answer of the store, or nothing confirmed for a whole ttl.
+    /// The store ended the tenure, or no beat was confirmed for a whole ttl.
     Lost,
 }
 
-/// The local deadline of one tenure, counted from when the last confirmed beat was **sent**, so that a slow reply can
-/// never stretch it.
+/// The local deadline of a tenure. It counts from when the last confirmed beat was **sent**, so a slow reply cannot
+/// extend it.
 #[derive(Debug, Clone, Copy)]
 pub struct Trust {
     confirmed_sent_at: Mono,
@@ -30,7 +30,7 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Trust that begins with a confirmed request sent at `sent_at`.
+    /// Trust from a confirmed request sent at `sent_at`.
     #[must_use]
     pub fn begin(sent_at: Mono, timing: Timing) -> Self {
         Self {
@@ -41,35 +41,35 @@ impl Trust {
         }
     }
 
-    /// A beat sent at `sent_at` was confirmed. An ended tenure stays ended.
+    /// Records a confirmed beat sent at `sent_at`. An ended tenure stays ended.
     pub fn confirm(&mut self, sent_at: Mono) {
         self.confirmed_sent_at = self.confirmed_sent_at.max(sent_at);
         self.doubted = false;
     }
 
-    /// Something happened (a gap, a suspend, lost data) that makes the last confirmation worthless until the next.
+    /// Invalidates the last confirmation until the next one, after a gap, a suspend or data loss.
     pub fn doubt(&mut self) {
         self.doubted = true;
     }
 
-    /// The store said that the tenure ended.
+    /// Records that the store ended the tenure.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Until when the verdict stays `Held` if nothing more is heard.
+    /// The end of `Held` without a further confirmation.
     #[must_use]
     pub fn valid_until(&self) -> Mono {
         self.confirmed_sent_at + self.timing.ttl.saturating_sub(self.timing.margin)
     }
 
-    /// When it turns `Lost` if nothing more is heard.
+    /// The start of `Lost` without a further confirmation.
     #[must_use]
     pub fn lost_at(&self) -> Mono {
         self.confirmed_sent_at + self.timing.ttl
     }
 
-    /// How long until the verdict next changes by itself.
+    /// The time until the next change of the verdict without a further confirmation.
     #[must_use]
     pub fn changes_in(&self, now: Mono) -> Duration {
         let held = self.valid_until().since(now);
@@ -80,7 +80,7 @@ impl Trust {
         }
     }
 
-    /// The verdict now.
+    /// The verdict at `now`.
     #[must_use]
     pub fn verdict(&self, now: Mono) -> Verdict {
         if self.ended || now >= self.lost_at() {
@@ -102,20 +102,20 @@ mod tests {
     }
 
     #[test]
-    fn it_runs_from_the_sending_of_the_last_confirmed_beat() {
+    fn trust_counts_from_the_send_time_of_the_last_confirmed_beat() {
         let mut trust = Trust::begin(at(0), Timing::for_ttl(Duration::from_secs(12)));
         assert_eq!(trust.verdict(at(10)), Verdict::Held);
         assert_eq!(trust.verdict(at(11)), Verdict::Uncertain);
         assert_eq!(trust.verdict(at(12)), Verdict::Lost);
         trust.confirm(at(10));
         assert_eq!(trust.verdict(at(20)), Verdict::Held);
-        // A late reply to an old request takes nothing back.
+        // A late reply to an earlier request does not shorten it.
         trust.confirm(at(3));
         assert_eq!(trust.valid_until(), at(21));
     }
 
     #[test]
-    fn doubt_lasts_until_the_next_confirmation_and_an_end_for_ever() {
+    fn doubt_ends_with_a_confirmation_and_an_end_is_final() {
         let mut trust = Trust::begin(at(0), Timing::for_ttl(Duration::from_secs(12)));
         trust.doubt();
         assert_eq!(trust.verdict(at(1)), Verdict::Uncertain);

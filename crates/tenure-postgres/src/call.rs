@@ -1,7 +1,7 @@
-//! One call: a statement under a deadline, in a task of its own.
+//! One call: a statement with a deadline, in its own task.
 //!
-//! The task outlives its caller, so that no statement is abandoned half-way: when the caller has given up, the task
-//! cancels the statement, and gives the connection back only when the server has answered.
+//! The task outlives its caller, so that no statement is abandoned: if the caller times out, the task cancels the
+//! statement, and returns the connection to the pool only after the server has replied.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -19,10 +19,10 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::error::{Stage, classify, ends_the_connection, is_worth_another_try, time_of_refusal};
 use crate::pool::{self, Connection, Pool};
 
-/// How often a statement that only met others in its way is sent again.
+/// How often a statement that failed because of concurrent steps is tried.
 const TRIES: u32 = 6;
-/// How long the server may take to answer for a statement that was cancelled, before its connection is thrown away.
-const LAST_WORD: Duration = Duration::from_secs(1);
+/// How long to wait for the reply to a cancelled statement before its connection is dropped.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 
 const WAITING: u8 = 0;
 const SENT: u8 = 1;
@@ -58,11 +58,11 @@ pub(crate) fn numbers(values: Vec<i64>) -> Param {
     (Box::new(values), Type::INT8_ARRAY)
 }
 
-/// What a call may do and how long it may take.
+/// The time-out of a call, and whether it writes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Terms {
+pub(crate) struct CallLimits {
     pub(crate) within: Duration,
-    /// Whether it may change something. Such a step takes one more parameter, the time after which it is too late.
+    /// Whether the step may change data. Such a step takes one more parameter, its not-after.
     pub(crate) write: bool,
 }
 
@@ -72,25 +72,25 @@ pub(crate) struct Caller {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) waiting: usize,
     pub(crate) connect_timeout: Duration,
-    /// Never asked for by itself: a refusal shows the time, and a statement that is given up is cancelled besides.
+    /// Never read separately: the reply and the refusal of a late step contain the time.
     database_clock: RemoteClock,
 }
 
-/// Why one try failed.
-enum Failed {
-    /// The same again, at once.
-    Again(Error),
-    /// It was too late by its not-after, and nothing changed.
+/// The failure of an attempt.
+enum AttemptError {
+    /// Try again.
+    Retry(Error),
+    /// The step was past its not-after and changed nothing.
     Late(Error),
-    For(Error),
+    Final(Error),
 }
 
-/// What a call's task shares with its caller.
+/// The state of an attempt that its task and its caller share.
 struct Progress(AtomicU8);
 
 impl Progress {
-    /// From waiting to the given state; false when the other side was quicker.
-    fn turn(&self, to: u8) -> bool {
+    /// Moves from waiting to the given state. Returns false if the other side moved first.
+    fn advance(&self, to: u8) -> bool {
         self.0
             .compare_exchange(WAITING, to, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
@@ -108,32 +108,32 @@ impl Caller {
         })
     }
 
-    /// Calls a step and reads its answer.
+    /// Calls a step and parses its reply.
     pub(crate) async fn call<T: DeserializeOwned>(
         self: &Arc<Self>,
         step: &'static str,
         params: Vec<Param>,
-        terms: Terms,
+        limits: CallLimits,
     ) -> Result<T> {
-        let give_up = self.clock.mono() + terms.within;
-        let count = params.len() + usize::from(terms.write);
+        let give_up = self.clock.mono() + limits.within;
+        let count = params.len() + usize::from(limits.write);
         let places: Vec<String> = (1..=count).map(|n| format!("${n}")).collect();
         let statement: Arc<str> = format!("SELECT tenure.{step}({})::text", places.join(", ")).into();
         let params = Arc::new(params);
         let mut tries = 0;
         let answer = loop {
             tries += 1;
-            match self.attempt(&statement, &params, terms, give_up).await {
+            match self.attempt(&statement, &params, limits, give_up).await {
                 Ok(answer) => break answer,
-                Err(Failed::For(error)) => return Err(error),
-                Err(Failed::Again(error)) if tries >= TRIES => return Err(error),
-                Err(Failed::Late(error)) if tries >= TRIES => {
-                    let message = "the clock of the ledger's database does not stand still";
+                Err(AttemptError::Final(error)) => return Err(error),
+                Err(AttemptError::Retry(error)) if tries >= TRIES => return Err(error),
+                Err(AttemptError::Late(error)) if tries >= TRIES => {
+                    let message = "the clock of the ledger's database is unstable";
                     return Err(Error::unavailable(message, Outcome::Unchanged).because(error));
                 }
-                // The refusal told the time.
-                Err(Failed::Late(_)) => {}
-                Err(Failed::Again(_)) => {
+                // The refusal contained the time for the next attempt.
+                Err(AttemptError::Late(_)) => {}
+                Err(AttemptError::Retry(_)) => {
                     let pause = Duration::from_millis(1 << tries.min(6));
                     self.clock
                         .sleep(tenure_core::clock::jitter(self.clock.as_ref(), pause, 50))
@@ -142,10 +142,10 @@ impl Caller {
             }
         };
         serde_json::from_str(&answer).map_err(|error| {
-            // The step is done; only its answer is not understood.
+            // The step has run; only its reply is unexpected.
             Error::new(
                 ErrorKind::Internal,
-                "the ledger's answer is not one that Tenure gives; please report it",
+                "the ledger returned an unexpected reply; please report it",
             )
             .because(error)
         })
@@ -155,76 +155,81 @@ impl Caller {
         self: &Arc<Self>,
         statement: &Arc<str>,
         params: &Arc<Vec<Param>>,
-        terms: Terms,
+        limits: CallLimits,
         give_up: Mono,
-    ) -> Result<String, Failed> {
-        let stage = if terms.write { Stage::Writing } else { Stage::Reading };
+    ) -> Result<String, AttemptError> {
+        let stage = if limits.write { Stage::Writing } else { Stage::Reading };
         let left = give_up.since(self.clock.mono());
         if left.is_zero() {
-            let message = "the ledger did not get to it in time";
-            return Err(Failed::For(Error::unavailable(message, Outcome::Unchanged)));
+            let message = "the call to the ledger timed out before it was sent";
+            return Err(AttemptError::Final(Error::unavailable(message, Outcome::Unchanged)));
         }
         if self.pool.status().waiting >= self.waiting {
             let message = "too many calls wait for a connection to the ledger";
-            let error = Error::unavailable(message, Outcome::Unchanged).with_retry_after(terms.within);
-            return Err(Failed::For(error));
+            let error = Error::unavailable(message, Outcome::Unchanged).with_retry_after(limits.within);
+            return Err(AttemptError::Final(error));
         }
         let progress = Arc::new(Progress(AtomicU8::new(WAITING)));
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let task = Task {
             caller: Arc::clone(self),
             statement: Arc::clone(statement),
             params: Arc::clone(params),
-            terms,
+            limits,
             stage,
             give_up,
             progress: Arc::clone(&progress),
         };
         tokio::spawn(async move {
-            // Nobody may be there any more to be told.
-            let _ = tell.send(task.run().await);
+            // The caller may have timed out.
+            let _ = sender.send(task.run().await);
         });
-        match within(self.clock.as_ref(), left, told).await {
+        match within(self.clock.as_ref(), left, receiver).await {
             Some(Ok(answer)) => answer,
-            Some(Err(_)) => Err(Failed::For(Error::unavailable(
-                "the call to the ledger was broken off",
+            Some(Err(_)) => Err(AttemptError::Final(Error::unavailable(
+                "the call to the ledger was aborted",
                 stage.lost(),
             ))),
             None => {
-                let outcome = if progress.turn(GIVEN_UP) {
+                let outcome = if progress.advance(GIVEN_UP) {
                     Outcome::Unchanged
                 } else {
                     stage.lost()
                 };
-                let message = format!("the ledger did not answer within {:?}", terms.within);
-                Err(Failed::For(Error::unavailable(message, outcome)))
+                let message = format!("the ledger did not answer within {:?}", limits.within);
+                Err(AttemptError::Final(Error::unavailable(message, outcome)))
             }
         }
     }
 }
 
-/// One try, on its own.
+/// One attempt, in its own task.
 struct Task {
     caller: Arc<Caller>,
     statement: Arc<str>,
     params: Arc<Vec<Param>>,
-    terms: Terms,
+    limits: CallLimits,
     stage: Stage,
     give_up: Mono,
     progress: Arc<Progress>,
 }
 
 impl Task {
-    async fn run(self) -> Result<String, Failed> {
+    async fn run(self) -> Result<String, AttemptError> {
         let clock = self.caller.clock.as_ref();
-        // A connection that is being made is made to the end, for whoever comes next.
+        // A connection attempt runs to its end, for the next caller.
         let bound = self.give_up.since(clock.mono()).max(self.caller.connect_timeout);
-        let connection = pool::get(&self.caller.pool, clock, bound).await.map_err(Failed::For)?;
-        if !self.progress.turn(SENT) {
-            return Err(Failed::For(Error::unavailable("nobody waits", Outcome::Unchanged)));
+        let connection = pool::get(&self.caller.pool, clock, bound)
+            .await
+            .map_err(AttemptError::Final)?;
+        if !self.progress.advance(SENT) {
+            return Err(AttemptError::Final(Error::unavailable(
+                "the caller timed out",
+                Outcome::Unchanged,
+            )));
         }
-        let limits = self.caller.database_clock.not_after(self.give_up, Call::default());
-        let limit = limits
+        let deadline = self.caller.database_clock.not_after(self.give_up, Call::default());
+        let limit = deadline
             .not_after
             .map(|at| i64::try_from(at.micros()).unwrap_or(i64::MAX));
         let mut params: Vec<(&(dyn ToSql + Sync), Type)> = self
@@ -232,7 +237,7 @@ impl Task {
             .iter()
             .map(|(value, kind)| (&**value as _, kind.clone()))
             .collect();
-        if self.terms.write {
+        if self.limits.write {
             params.push((&limit, Type::INT8));
         }
         let cancel = connection.client.cancel_token();
@@ -243,9 +248,9 @@ impl Task {
             match within(clock, left, query.as_mut()).await {
                 Some(done) => Some(done),
                 None => {
-                    // Two bounded waits: for the request to arrive, and for what the server makes of it.
-                    within(clock, LAST_WORD, pool::cancel(&self.caller.pool, cancel)).await;
-                    within(clock, LAST_WORD, query).await
+                    // Two bounded waits: for the cancel request, and for the server's reply.
+                    within(clock, CANCEL_TIMEOUT, pool::cancel(&self.caller.pool, cancel)).await;
+                    within(clock, CANCEL_TIMEOUT, query).await
                 }
             }
         };
@@ -257,22 +262,22 @@ impl Task {
         done: Option<Result<tokio_postgres::Row, tokio_postgres::Error>>,
         connection: Connection,
         asked: Mono,
-    ) -> Result<String, Failed> {
+    ) -> Result<String, AttemptError> {
         let arrived = self.caller.clock.mono();
-        let told = |now| self.caller.database_clock.learn(now, asked, arrived);
+        let learn = |now| self.caller.database_clock.learn(now, asked, arrived);
         match done {
             None => {
                 pool::discard(connection);
                 let error = Error::unavailable("the ledger did not answer", self.stage.lost());
-                Err(Failed::For(error))
+                Err(AttemptError::Final(error))
             }
             Some(Ok(row)) => {
                 drop(connection);
                 let answer: String = row.try_get(0).map_err(|error| {
-                    Failed::For(Error::new(ErrorKind::Internal, "the ledger gave no answer").because(error))
+                    AttemptError::Final(Error::new(ErrorKind::Internal, "the ledger returned no reply").because(error))
                 })?;
                 if let Some(now) = now_of(&answer) {
-                    told(now);
+                    learn(now);
                 }
                 Ok(answer)
             }
@@ -285,18 +290,18 @@ impl Task {
                 let outer = classify(error, self.stage);
                 Err(match refused_at {
                     Some(now) => {
-                        told(now);
-                        Failed::Late(outer)
+                        learn(now);
+                        AttemptError::Late(outer)
                     }
-                    None if again => Failed::Again(outer),
-                    None => Failed::For(outer),
+                    None if again => AttemptError::Retry(outer),
+                    None => AttemptError::Final(outer),
                 })
             }
         }
     }
 }
 
-/// The ledger's time, which every answer carries.
+/// The ledger's time, which every reply contains.
 fn now_of(answer: &str) -> Option<StoreTime> {
     #[derive(serde::Deserialize)]
     struct Now {

@@ -1,4 +1,4 @@
-//! What the database and the way to it say, and the errors that becomes.
+//! Maps failures of the database and of the connection to errors.
 
 use tenure_core::error::Outcome;
 use tenure_core::{Error, ErrorKind, StoreTime};
@@ -6,24 +6,24 @@ use tokio_postgres::error::{DbError, SqlState};
 
 use crate::tls;
 
-/// Raised by steps that come after their time.
+/// Raised by steps past their not-after.
 pub(crate) const TOO_LATE: &str = "TN001";
-/// Raised by steps about what is not there.
+/// Raised by steps on a row that does not exist.
 const NOT_FOUND: &str = "TN404";
 
-/// How far a statement had come when it failed.
+/// How far a statement had got when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// No statement was sent.
     Connecting,
-    /// It was sent, and changes nothing.
+    /// It was sent, and changes no data.
     Reading,
-    /// It was sent, and may change something.
+    /// It was sent, and may change data.
     Writing,
 }
 
 impl Stage {
-    /// What a reply that never came means.
+    /// The outcome if its reply is lost.
     pub(crate) fn lost(self) -> Outcome {
         match self {
             Self::Connecting | Self::Reading => Outcome::Unchanged,
@@ -41,8 +41,8 @@ pub(crate) fn classify(error: tokio_postgres::Error, stage: Stage) -> Error {
     outer.because(error)
 }
 
-/// What the connection says. Only while it is made do its words tell why it was refused, and that nothing changed:
-/// an alert that ends one in mid-statement says nothing of the statement.
+/// The error of a connection. Only while connecting does its message explain a refusal and prove that nothing changed:
+/// an alert during a statement says nothing about the statement.
 fn of_connection(words: &str, read_only_server: bool, stage: Stage) -> Error {
     if stage != Stage::Connecting {
         return Error::unavailable("the connection to the ledger's database was lost", stage.lost());
@@ -67,19 +67,19 @@ fn chain(error: &tokio_postgres::Error) -> String {
 
 fn read_only() -> Error {
     Error::unavailable(
-        "the ledger's database is only readable just now: it is a standby, or its primary was made read-only",
+        "the ledger's database is read-only: it is a standby, or a primary with writes turned off",
         Outcome::Unchanged,
     )
 }
 
-/// Connecting to a server that is not the one asked for.
+/// Whether the server is not a primary.
 fn says_read_only(error: &tokio_postgres::Error) -> bool {
     std::error::Error::source(error)
         .and_then(|cause| cause.downcast_ref::<std::io::Error>())
         .is_some_and(|cause| cause.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
-/// A reply of the database: what it refuses it has undone, but where it says that it does not know.
+/// Maps an error reply: a refused statement was rolled back, unless the code says that the outcome is unknown.
 fn of_database(said: &DbError, stage: Stage) -> Error {
     let (code, message) = (said.code().code(), said.message());
     let unavailable = |message: &'static str| Error::unavailable(message, Outcome::Unchanged);
@@ -87,38 +87,37 @@ fn of_database(said: &DbError, stage: Stage) -> Error {
         TOO_LATE => Error::too_late(),
         NOT_FOUND => Error::new(ErrorKind::NotFound, message.to_owned()),
         "25006" => read_only(),
-        "53300" | "53400" => unavailable("the ledger's database has no connection left for us"),
+        "53300" | "53400" => unavailable("the ledger's database has no connection left"),
         "57P01" | "57P02" | "57P03" | "57P05" => unavailable("the ledger's database is starting or stopping"),
-        "55P03" | "57014" => unavailable("the ledger's database did not get to it in time"),
-        "40001" | "40P01" => unavailable("another step was in the way each time; try again"),
-        // Poolers speak like this, about clients as well as about what is behind them.
+        "55P03" | "57014" => unavailable("the ledger's database timed out"),
+        "40001" | "40P01" => unavailable("concurrent steps conflicted each time; try again"),
+        // Poolers use this code for their clients as well as for the server.
         "08P01" if stage == Stage::Connecting || was_never_run(message) => {
-            unavailable("the pooler before the ledger's database has no connection for us")
+            unavailable("the pooler of the ledger's database has no free connection")
         }
         _ if code.starts_with("08") || code == "40003" => {
             Error::unavailable("the connection to the ledger's database was lost", stage.lost())
         }
-        _ if code.starts_with("53") || code.starts_with("58") => unavailable("the ledger's database is out of means"),
+        _ if code.starts_with("53") || code.starts_with("58") => {
+            unavailable("the ledger's database is out of resources")
+        }
         _ if code.starts_with("28") || code == "42501" => Error::new(
             ErrorKind::Denied,
-            "the ledger's database denies what Tenure needs; look at the user, its password and its rights",
+            "the ledger's database denied access; check the user, its password and its rights",
         ),
-        "3D000" => Error::new(
-            ErrorKind::Misconfigured,
-            "there is no database of that name; make it first",
-        ),
+        "3D000" => Error::new(ErrorKind::Misconfigured, "no database of that name; create it first"),
         "3F000" | "42P01" | "42883" | "42703" => Error::new(
             ErrorKind::Misconfigured,
-            "the ledger's schema is gone or is another one; restore it: this program looks again at the next call",
+            "the ledger's schema is missing or foreign; restore it: this program checks it again with the next call",
         ),
         _ => Error::new(
             ErrorKind::Internal,
-            "the ledger's database refuses a statement; please report it",
+            "the ledger's database rejected a statement; please report it",
         ),
     }
 }
 
-/// What PgBouncer says of a statement that it did not pass on.
+/// Whether PgBouncer says that it did not forward a statement.
 fn was_never_run(message: &str) -> bool {
     [
         "query_wait_timeout",
@@ -130,7 +129,7 @@ fn was_never_run(message: &str) -> bool {
     .any(|sign| message.contains(sign))
 }
 
-/// Whether the same statement may simply be sent again.
+/// Whether the same statement can be sent again.
 pub(crate) fn is_worth_another_try(error: &tokio_postgres::Error) -> bool {
     matches!(
         error.code(),
@@ -138,7 +137,7 @@ pub(crate) fn is_worth_another_try(error: &tokio_postgres::Error) -> bool {
     )
 }
 
-/// Whether the connection has had its day: it leads to a server that is no primary, or is about to end.
+/// Whether the connection must be dropped: its server is not a primary, or it is about to close.
 pub(crate) fn ends_the_connection(error: &tokio_postgres::Error) -> bool {
     error.code().is_none_or(|code| {
         let code = code.code();
@@ -146,7 +145,7 @@ pub(crate) fn ends_the_connection(error: &tokio_postgres::Error) -> bool {
     })
 }
 
-/// The ledger's time, from a step that came too late.
+/// The ledger's time in the refusal of a late step.
 pub(crate) fn time_of_refusal(error: &tokio_postgres::Error) -> Option<StoreTime> {
     let said = error.as_db_error().filter(|said| said.code().code() == TOO_LATE)?;
     said.detail()?.parse().ok().map(StoreTime::from_micros)
@@ -157,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_while_connecting_do_the_words_of_a_connection_tell_that_nothing_changed() {
+    fn only_a_connect_error_proves_that_nothing_changed() {
         let alert = "error communicating with the server: received fatal alert: BadRecordMac";
         for (words, read_only, kind) in [
             (alert, false, ErrorKind::Denied),

@@ -1,4 +1,4 @@
-//! What could hurt a ledger on Postgres.
+//! Checks for problems of a ledger on Postgres.
 
 use tenure_core::store::{Finding, Severity};
 use tokio_postgres::{Client, SimpleQueryMessage};
@@ -7,7 +7,7 @@ use crate::migrate;
 
 const LOOK: &str = include_str!("sql/examine.sql");
 
-/// Looks. What cannot be looked at is a finding.
+/// Runs all checks. A check that fails to run is a finding.
 pub(crate) async fn examine(client: &Client) -> Vec<Finding> {
     let messages = match client.simple_query(LOOK).await {
         Ok(messages) => messages,
@@ -15,7 +15,7 @@ pub(crate) async fn examine(client: &Client) -> Vec<Finding> {
             return vec![Finding::new(
                 "ledger",
                 Severity::Error,
-                format!("it refuses to be looked at: {error}"),
+                format!("it cannot be examined: {error}"),
             )];
         }
     };
@@ -23,7 +23,7 @@ pub(crate) async fn examine(client: &Client) -> Vec<Finding> {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
     }) else {
-        return vec![Finding::new("ledger", Severity::Error, "it answers nothing")];
+        return vec![Finding::new("ledger", Severity::Error, "it returned no row")];
     };
     let cell = |name: &str| row.get(name).unwrap_or_default();
     let mut findings = Vec::new();

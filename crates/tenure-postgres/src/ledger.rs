@@ -1,4 +1,4 @@
-//! The steps as calls of functions in the database.
+//! The ledger's steps, as calls of functions in the database.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,26 +21,27 @@ use tenure_core::time::micros;
 use tenure_core::{EngagementId, Error, ErrorKind, Ledger, ProviderId, Result, RosterName, StoreTime, TenureId};
 use tokio_postgres::types::Type;
 
-use crate::call::{Caller, Param, Terms, flag, number, numbers, small, text, texts};
-use crate::migrate::May;
+use crate::call::{CallLimits, Caller, Param, flag, number, numbers, small, text, texts};
+use crate::migrate::SchemaChange;
 use crate::options::PostgresOptions;
 use crate::rows::{
-    Count, DirtyCount, DirtyRow, Done, Drawn, EngagementAnswer, EngagementRead, ExpiredAnswer, HeardRow, Items, LogRow,
-    Now, OverviewRead, PassRead, ProviderAnswer, ProviderRow, SettingsRead, StatsRow, providers,
+    Acknowledgement, Count, DirtyCount, DirtyRow, DrawnVersion, EngagementRead, EngagementReply, ExpiredReply,
+    HeartbeatRow, Items, LogRow, NowReply, OverviewRead, PassRead, ProviderReply, ProviderRow, SettingsRead, StatsRow,
+    providers,
 };
 use crate::{examine, migrate, pool};
 
-/// How long a step may take that changes the rows of all providers: 100,000 took about ten seconds.
+/// The time-out of a step that changes the rows of all providers: 100,000 rows took about ten seconds.
 const EVERY_ROW: Duration = Duration::from_secs(60);
 
 /// The ledger of rosters on Postgres.
 pub struct PostgresLedger {
     options: PostgresOptions,
     caller: Arc<Caller>,
-    /// Held while the schema is looked at and updated.
+    /// Held while the schema is checked and updated.
     preparing: Arc<tokio::sync::Mutex<()>>,
     is_ready: Arc<AtomicBool>,
-    /// Whether it ever was: a schema that disappeared since was removed by an operator, and is not created again.
+    /// Whether it was ever ready: a schema that is missing later was removed by an operator, and is not created again.
     was_ready: Arc<AtomicBool>,
     health: Mutex<Health>,
 }
@@ -54,9 +55,9 @@ impl std::fmt::Debug for PostgresLedger {
 }
 
 impl PostgresLedger {
-    /// A ledger that has not connected yet. The first call, or [`PostgresLedger::prepare`], looks at the schema.
+    /// Creates a ledger that is not connected yet. The first call, or [`PostgresLedger::prepare`], checks the schema.
     ///
-    /// To be made and used inside a tokio runtime.
+    /// Must be created and used inside a tokio runtime.
     #[must_use]
     pub fn new(options: PostgresOptions, clock: Arc<dyn Clock>) -> Arc<Self> {
         let pool = pool::pool(&options, &clock);
@@ -70,12 +71,12 @@ impl PostgresLedger {
         })
     }
 
-    /// Connects, and makes or updates the schema; after that it is ready for calls. May take a while when another program
-    /// is doing the same, which is waited for; the calls meanwhile fail in their own time.
+    /// Connects, and creates or updates the schema; after that it is ready for calls. Waits for another program that
+    /// does the same; other calls keep their own time-outs.
     ///
     /// # Errors
-    /// `Misconfigured` for a schema that is newer than this program or was made by another build, and for one that was there
-    /// before and is gone; `Denied`, `Unavailable`. Nothing changed, or all of it.
+    /// `Misconfigured` if the schema is newer than this program, was created by another build, or was removed;
+    /// `Denied`; `Unavailable`. A failed update is rolled back.
     pub async fn prepare(&self) -> Result<()> {
         if self.is_ready.load(Ordering::Acquire) {
             return Ok(());
@@ -83,7 +84,7 @@ impl PostgresLedger {
         let (caller, options) = (Arc::clone(&self.caller), self.options.clone());
         let (preparing, is_ready) = (Arc::clone(&self.preparing), Arc::clone(&self.is_ready));
         let was_ready = Arc::clone(&self.was_ready);
-        // On its own, so that a caller who gives up does not break off an update.
+        // In its own task, so that a caller that times out does not abort an update.
         let preparing = tokio::spawn(async move {
             let _one_at_a_time = preparing.lock().await;
             if is_ready.load(Ordering::Acquire) {
@@ -91,38 +92,38 @@ impl PostgresLedger {
             }
             let clock = caller.clock.as_ref();
             let connection = pool::get(&caller.pool, clock, options.connect_timeout).await?;
-            let may = match (options.migrate, was_ready.load(Ordering::Acquire)) {
-                (false, _) => May::Nothing,
-                (true, true) => May::Update,
-                (true, false) => May::Make,
+            let allowed = match (options.migrate, was_ready.load(Ordering::Acquire)) {
+                (false, _) => SchemaChange::Forbidden,
+                (true, true) => SchemaChange::Update,
+                (true, false) => SchemaChange::Create,
             };
-            let work = migrate::migrate(&connection.client, may);
+            let work = migrate::migrate(&connection.client, allowed);
             match within(clock, Duration::from_secs(90), work).await {
                 Some(Ok(())) => {
                     was_ready.store(true, Ordering::Release);
                     is_ready.store(true, Ordering::Release);
                 }
                 Some(Err(error)) => {
-                    // Whatever is left of a transaction goes with it.
+                    // Dropping the connection rolls back an open transaction.
                     pool::discard(connection);
                     return Err(error);
                 }
                 None => {
                     pool::discard(connection);
-                    let message = "the ledger's schema could not be looked at in time";
+                    let message = "the ledger's schema could not be checked in time";
                     return Err(Error::unavailable(message, Outcome::Unchanged));
                 }
             }
             Ok(())
         });
         let done = preparing.await.unwrap_or_else(|broken| {
-            Err(Error::new(ErrorKind::Internal, "preparing the ledger was broken off").because(broken))
+            Err(Error::new(ErrorKind::Internal, "preparing the ledger was aborted").because(broken))
         });
         self.note(&done);
         done
     }
 
-    /// Connections that exist now, busy ones included, and calls that wait for one.
+    /// The number of connections, busy ones included, and of calls that wait for one.
     #[must_use]
     pub fn connections(&self) -> (usize, usize) {
         let status = self.caller.pool.status();
@@ -144,54 +145,54 @@ impl PostgresLedger {
         *self.health.lock().unwrap_or_else(PoisonError::into_inner) = health;
     }
 
-    async fn ask<T: DeserializeOwned>(&self, step: &'static str, params: Vec<Param>, terms: Terms) -> Result<T> {
+    async fn ask<T: DeserializeOwned>(&self, step: &'static str, params: Vec<Param>, limits: CallLimits) -> Result<T> {
         let result = async {
             if !self.is_ready.load(Ordering::Acquire) {
-                let ready = within(self.caller.clock.as_ref(), terms.within, self.prepare()).await;
+                let ready = within(self.caller.clock.as_ref(), limits.within, self.prepare()).await;
                 ready.unwrap_or_else(|| {
                     let message = "the ledger's schema is not ready yet";
                     Err(Error::unavailable(message, Outcome::Unchanged))
                 })?;
-                // Told once, so that the first statement can carry a time.
-                let _: Now = self.caller.call("read_now", Vec::new(), self.reading()).await?;
+                // Reads the time once, so that the first statement can carry a not-after.
+                let _: NowReply = self.caller.call("read_now", Vec::new(), self.reading()).await?;
             }
-            self.caller.call(step, params, terms).await
+            self.caller.call(step, params, limits).await
         }
         .await;
         if result
             .as_ref()
             .is_err_and(|error| error.kind() == ErrorKind::Misconfigured)
         {
-            // The schema is not the one that was prepared: it was restored, or taken away. The next call looks again.
+            // The schema was restored or removed since it was checked. The next call checks it again.
             self.is_ready.store(false, Ordering::Release);
         }
         self.note(&result);
         result
     }
 
-    fn reading(&self) -> Terms {
-        Terms {
+    fn reading(&self) -> CallLimits {
+        CallLimits {
             within: self.options.call_timeout,
             write: false,
         }
     }
 
-    fn reading_many(&self) -> Terms {
-        Terms {
+    fn reading_many(&self) -> CallLimits {
+        CallLimits {
             within: self.options.batch_timeout,
             write: false,
         }
     }
 
-    fn writing(&self) -> Terms {
-        Terms {
+    fn writing(&self) -> CallLimits {
+        CallLimits {
             within: self.options.call_timeout,
             write: true,
         }
     }
 
-    fn writing_many(&self) -> Terms {
-        Terms {
+    fn writing_many(&self) -> CallLimits {
+        CallLimits {
             within: self.options.batch_timeout,
             write: true,
         }
@@ -206,7 +207,7 @@ fn instant(at: Option<StoreTime>) -> Param {
     number(at.map(signed))
 }
 
-/// Instants stay far below 2^53 µs, which is the year 2255.
+/// Instants stay far below 2^53 µs, which is in the year 2255.
 fn signed(at: StoreTime) -> i64 {
     i64::try_from(at.micros().min((1 << 53) - 1)).unwrap_or(i64::MAX)
 }
@@ -243,8 +244,8 @@ impl Ledger for PostgresLedger {
     }
 
     async fn now(&self) -> Result<StoreTime> {
-        let told: Now = self.ask("read_now", Vec::new(), self.reading()).await?;
-        Ok(StoreTime::from_micros(told.now))
+        let reply: NowReply = self.ask("read_now", Vec::new(), self.reading()).await?;
+        Ok(StoreTime::from_micros(reply.now))
     }
 
     async fn examine(&self) -> Vec<Finding> {
@@ -298,14 +299,14 @@ impl Ledger for PostgresLedger {
             flag(patch.require_heartbeat),
             millis(patch.snapshot),
         ];
-        let terms = match patch.default_capacity {
-            Some(_) => Terms {
+        let limits = match patch.default_capacity {
+            Some(_) => CallLimits {
                 within: EVERY_ROW.max(self.options.batch_timeout),
                 ..self.writing_many()
             },
             None => self.writing(),
         };
-        let read: SettingsRead = self.ask("set_settings", params, terms).await?;
+        let read: SettingsRead = self.ask("set_settings", params, limits).await?;
         Ok(read.into())
     }
 
@@ -322,13 +323,13 @@ impl Ledger for PostgresLedger {
             text(spec.display_name.clone()),
             room(spec.capacity),
         ];
-        let answer: ProviderAnswer = self.ask("put_provider", params, self.writing()).await?;
+        let answer: ProviderReply = self.ask("put_provider", params, self.writing()).await?;
         answer.change()
     }
 
     async fn remove_provider(&self, roster: &RosterName, provider: &ProviderId) -> Result<RemoveOutcome> {
         let params = vec![name(roster.clone()), name(provider.clone())];
-        let answer: ProviderAnswer = self.ask("remove_provider", params, self.writing()).await?;
+        let answer: ProviderReply = self.ask("remove_provider", params, self.writing()).await?;
         answer.removal()
     }
 
@@ -361,13 +362,13 @@ impl Ledger for PostgresLedger {
 
     async fn activate(&self, roster: &RosterName, provider: &ProviderId) -> Result<ProviderChange> {
         let params = vec![name(roster.clone()), name(provider.clone()), flag(Some(true))];
-        let answer: ProviderAnswer = self.ask("set_active", params, self.writing()).await?;
+        let answer: ProviderReply = self.ask("set_active", params, self.writing()).await?;
         answer.change()
     }
 
     async fn deactivate(&self, roster: &RosterName, provider: &ProviderId) -> Result<ProviderChange> {
         let params = vec![name(roster.clone()), name(provider.clone()), flag(Some(false))];
-        let answer: ProviderAnswer = self.ask("set_active", params, self.writing()).await?;
+        let answer: ProviderReply = self.ask("set_active", params, self.writing()).await?;
         answer.change()
     }
 
@@ -383,7 +384,7 @@ impl Ledger for PostgresLedger {
             name(provider.clone()),
             text(tenure.map(ToString::to_string)),
         ];
-        let answer: ProviderAnswer = self.ask("go_online", params, self.writing()).await?;
+        let answer: ProviderReply = self.ask("go_online", params, self.writing()).await?;
         answer.online()
     }
 
@@ -398,7 +399,7 @@ impl Ledger for PostgresLedger {
             name(provider.clone()),
             text(tenure.map(ToString::to_string)),
         ];
-        let answer: ProviderAnswer = self.ask("go_offline", params, self.writing()).await?;
+        let answer: ProviderReply = self.ask("go_offline", params, self.writing()).await?;
         answer.change()
     }
 
@@ -457,21 +458,21 @@ impl Ledger for PostgresLedger {
         check_batch(providers.len())?;
         let names = providers.iter().map(ToString::to_string).collect();
         let params = vec![name(roster.clone()), texts(Some(names))];
-        let read: Items<HeardRow> = self.ask("read_last_heartbeats", params, self.reading()).await?;
-        Ok(read.items.into_iter().map(HeardRow::told).collect())
+        let read: Items<HeartbeatRow> = self.ask("read_last_heartbeats", params, self.reading()).await?;
+        Ok(read.items.into_iter().map(HeartbeatRow::into_pair).collect())
     }
 
     async fn want_heartbeats(&self, rosters: &[RosterName], lasts: Duration) -> Result<()> {
         check_batch(rosters.len())?;
         let names = rosters.iter().map(ToString::to_string).collect();
         let params = vec![texts(Some(names)), number(span(Some(lasts)))];
-        let Done {} = self.ask("want_heartbeats", params, self.writing()).await?;
+        let Acknowledgement {} = self.ask("want_heartbeats", params, self.writing()).await?;
         Ok(())
     }
 
     async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime) -> Result<()> {
         let params = vec![name(roster.clone()), instant(Some(fresh_since))];
-        let Done {} = self.ask("note_heartbeat_pass", params, self.writing()).await?;
+        let Acknowledgement {} = self.ask("note_heartbeat_pass", params, self.writing()).await?;
         Ok(())
     }
 
@@ -540,7 +541,7 @@ impl Ledger for PostgresLedger {
             name(engagement.status.as_str()),
             number(span(engagement.expires_in)),
         ];
-        let answer: EngagementAnswer = self.ask("create_engagement", params, self.writing()).await?;
+        let answer: EngagementReply = self.ask("create_engagement", params, self.writing()).await?;
         answer.outcome()
     }
 
@@ -562,7 +563,7 @@ impl Ledger for PostgresLedger {
                 Expiry::In(after) => span(Some(after)),
             }),
         ];
-        let answer: EngagementAnswer = self.ask("move_engagement", params, self.writing()).await?;
+        let answer: EngagementReply = self.ask("move_engagement", params, self.writing()).await?;
         answer.outcome()
     }
 
@@ -586,7 +587,7 @@ impl Ledger for PostgresLedger {
             name(new.status.as_str()),
             number(span(new.expires_in)),
         ];
-        let answer: EngagementAnswer = self.ask("reserve", params, self.writing()).await?;
+        let answer: EngagementReply = self.ask("reserve", params, self.writing()).await?;
         answer.reserved()
     }
 
@@ -599,7 +600,7 @@ impl Ledger for PostgresLedger {
     async fn expire_due(&self, roster: &RosterName, limit: u32) -> Result<ExpiredBatch> {
         let limit = check_limit(limit)?;
         let params = vec![name(roster.clone()), small(Some(limit))];
-        let answer: ExpiredAnswer = self.ask("expire_due", params, self.writing_many()).await?;
+        let answer: ExpiredReply = self.ask("expire_due", params, self.writing_many()).await?;
         answer.try_into()
     }
 
@@ -627,12 +628,12 @@ impl Ledger for PostgresLedger {
     }
 
     async fn next_version(&self) -> Result<Version> {
-        let drawn: Drawn = self.ask("next_version", Vec::new(), self.reading()).await?;
+        let drawn: DrawnVersion = self.ask("next_version", Vec::new(), self.reading()).await?;
         Ok(Version(drawn.version))
     }
 }
 
-/// A page of what was read with one item more than asked for.
+/// Builds a page from rows that were read with a limit one higher.
 fn page_of<T>(mut items: Vec<T>, limit: u32, cursor: impl Fn(&T) -> String) -> Page<T> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = items.len() > limit;

@@ -1,20 +1,19 @@
-//! Tenure's ledger of rosters on Postgres 13 or newer.
+//! The ledger of rosters on Postgres 13 or newer.
 //!
-//! Every step is one function of the schema `tenure` in the database, called by one statement: it is a transaction by
-//! itself, takes one round trip, leaves no transaction open while it waits for a client, and needs nothing of a session.
-//! So it works behind PgBouncer's transaction mode as it is. Versions, the outbox, the log and occupancies are written by
-//! triggers, so that statements of other programs are seen like the steps.
+//! Each step is one function of the schema `tenure`, called by one statement. It is its own transaction and takes one
+//! round trip, so no transaction is open while it waits for a client, and it uses no session state. It therefore works
+//! behind PgBouncer in transaction mode. Triggers write versions, the outbox, the log and occupancies, so that
+//! statements of other programs have the same effects as the steps.
 //!
-//! Every call has a deadline, from the wait for a connection to the answer, and its statement carries the time of the
-//! ledger's clock after which it must not take effect. A statement that outlives its caller is cancelled, and its
-//! connection goes back to the pool only when the server has answered; else it is thrown away. What became of a call
-//! that failed is told by its [`Outcome`](tenure_core::error::Outcome).
+//! Every call has a deadline, from the wait for a connection to the reply, and its statement carries a not-after on the
+//! ledger's clock. A statement that outlives its caller is cancelled. Its connection returns to the pool only after the
+//! server has replied, and is dropped otherwise. The [`Outcome`](tenure_core::error::Outcome) of an error says what is
+//! known about the call.
 //!
-//! What this crate refuses: to read a clock of its own machine for anything but deadlines, to queue without bound, and to
-//! read from a standby.
+//! This crate uses the local clock only for deadlines, bounds every queue, and never reads from a standby.
 
+mod backoff;
 mod call;
-mod door;
 mod error;
 mod examine;
 mod ledger;

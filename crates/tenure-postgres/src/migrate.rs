@@ -1,4 +1,4 @@
-//! The schema: made and updated by whoever comes first, and refused when it is newer than this program.
+//! The schema: the first process to start creates or updates it; a schema newer than the program is refused.
 
 use tenure_core::error::Outcome;
 use tenure_core::{Error, ErrorKind, Result};
@@ -6,7 +6,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::error::{Stage, classify};
 
-/// What was ever done to the schema, in order. What was once released is never changed: append.
+/// All migrations, in order. A released migration never changes: append only.
 const MIGRATIONS: &[(&str, &str)] = &[
     ("tables", include_str!("sql/migrations/0001_tables.sql")),
     ("triggers", include_str!("sql/migrations/0002_triggers.sql")),
@@ -42,45 +42,45 @@ const PRESENT: &str = include_str!("sql/present.sql");
 const APPLIED: &str = include_str!("sql/applied.sql");
 const LOCK: &str = include_str!("sql/lock.sql");
 
-/// The version of the schema that this program works with.
+/// The schema version of this program.
 pub(crate) fn version() -> usize {
     MIGRATIONS.len()
 }
 
-/// What may be done to the schema.
+/// The allowed change to the schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum May {
-    /// Only looking at it.
-    Nothing,
-    /// Bringing one that is there to this program's version.
+pub(crate) enum SchemaChange {
+    /// None: only check it.
+    Forbidden,
+    /// Update an existing schema to this program's version.
     Update,
-    /// Making one as well.
-    Make,
+    /// Update it, or create it.
+    Create,
 }
 
-/// Brings the schema to this program's version, or says why not.
+/// Updates the schema to this program's version.
 ///
-/// All of it is one transaction under an advisory lock that ends with it, so that two programs that start at once do it
-/// once, and a pooler between is no harm.
-pub(crate) async fn migrate(client: &Client, may: May) -> Result<()> {
+/// All migrations run in one transaction under an advisory lock that ends with it. Concurrent programs therefore run
+/// them once, also through a pooler.
+pub(crate) async fn migrate(client: &Client, allowed: SchemaChange) -> Result<()> {
     let applied = read_applied(client).await?.len();
     if applied == MIGRATIONS.len() {
         return Ok(());
     }
     let misconfigured = |message| Err(Error::new(ErrorKind::Misconfigured, message));
-    match may {
-        May::Nothing => {
+    match allowed {
+        SchemaChange::Forbidden => {
             return misconfigured(
-                "the ledger's schema is missing or older than this program, which may not change it; let one that may \
-                 start first",
+                "the ledger's schema is missing or older than this program, and this one may not change it; start one with \
+                 migrations enabled first",
             );
         }
-        May::Update if applied == 0 => {
+        SchemaChange::Update if applied == 0 => {
             return misconfigured(
-                "the ledger's schema was there and is gone; restore it, or restart this program to begin with an empty one",
+                "the ledger's schema was removed; restore it, or restart this program to create an empty one",
             );
         }
-        May::Update | May::Make => {}
+        SchemaChange::Update | SchemaChange::Create => {}
     }
     run(client, LOCK).await?;
     let done = update(client).await;
@@ -90,7 +90,7 @@ pub(crate) async fn migrate(client: &Client, may: May) -> Result<()> {
 }
 
 async fn update(client: &Client) -> Result<()> {
-    // Somebody else may have been quicker.
+    // Another program may have updated it before the lock was granted.
     let applied = read_applied(client).await?;
     if applied.is_empty() {
         run(client, PREPARE).await?;
@@ -111,7 +111,7 @@ async fn update(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// The checksums of what was applied, after making sure that it is the beginning of what we know.
+/// The checksums of the applied migrations, after checking that they are a prefix of the known ones.
 async fn read_applied(client: &Client) -> Result<Vec<String>> {
     let messages = client
         .simple_query(PRESENT)
@@ -169,7 +169,7 @@ async fn run(client: &Client, statements: &str) -> Result<()> {
     })
 }
 
-/// FNV-1a, 64 bits (Fowler, Noll and Vo): it guards against a changed file, not against an adversary.
+/// FNV-1a, 64 bits (Fowler, Noll and Vo): it detects a changed file, not an adversary.
 fn checksum(text: &str) -> String {
     let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, fold))

@@ -1,4 +1,4 @@
-//! Where the database is, and how long it may take.
+//! The address and the time-outs of the database.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use tenure_tls::ClientTls;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
-/// How a ledger on Postgres is reached.
+/// The connection options of a ledger on Postgres.
 #[derive(Clone)]
 pub struct PostgresOptions {
     /// The database.
     pub(crate) config: Config,
-    /// The files of TLS, if it is spoken.
+    /// The files for TLS, if it is used.
     pub(crate) tls: Option<ClientTls>,
-    /// The most connections this process has to it.
+    /// The maximum number of connections of this process.
     pub pool_size: usize,
-    /// How many calls may wait for a connection; more are refused at once.
+    /// The maximum number of calls that wait for a connection; further calls are refused immediately.
     pub waiting: usize,
-    /// How long a call may take, from the wait for a connection to the answer.
+    /// The time-out of a call, from the wait for a connection to the reply.
     pub call_timeout: Duration,
-    /// How long a call about many rows may take: those of the sweeps.
+    /// The time-out of a call about many rows, as sweeps make.
     pub batch_timeout: Duration,
-    /// How long connecting may take. It goes on for the next caller when the first has given up.
+    /// The connect time-out. The attempt continues for the next caller if the first has timed out.
     pub connect_timeout: Duration,
-    /// After which age a connection is replaced, so that a new primary or a new address is found.
+    /// The age at which a connection is replaced, so that a new primary or address is found.
     pub max_lifetime: Duration,
-    /// Whether to make and update the schema. Without, an older schema is refused.
+    /// Whether to create and update the schema. If false, an older schema is refused.
     pub migrate: bool,
 }
 
@@ -42,35 +42,35 @@ impl std::fmt::Debug for PostgresOptions {
 }
 
 impl PostgresOptions {
-    /// From `postgres://[user[:password]@]host[:port][,host2…]/database` (or `postgresql://…`), with 16 connections,
-    /// 500 ms for a call and 5 s for a batch. Of several hosts the primary is found.
+    /// Parses `postgres://[user[:password]@]host[:port][,host2…]/database` (or `postgresql://…`), with 16 connections,
+    /// 500 ms for a call and 5 s for a batch. Of several hosts the primary is used.
     ///
-    /// `sslmode=verify-full` speaks TLS, as `require` does, which checks as much; `tls_ca=PATH` names the authorities that
-    /// are believed in place of those of the machine, `tls_cert=PATH` and `tls_key=PATH` what is shown to a server that
-    /// asks; any of them turns TLS on. Without, or with `sslmode=disable`, nothing is encrypted.
+    /// `sslmode=verify-full` enables TLS. `require` is the same and checks as much. `tls_ca=PATH` replaces the
+    /// machine's authorities, `tls_cert=PATH` and `tls_key=PATH` are the client's certificate; each of them enables
+    /// TLS. Without these, or with `sslmode=disable`, nothing is encrypted.
     ///
     /// # Errors
-    /// `Misconfigured` for what is not such a URL, for files of TLS that cannot be used, and for modes that leave open
-    /// whether anything is encrypted or checked. No error repeats the URL, since it may hold a password.
+    /// `Misconfigured` for an invalid URL, unusable TLS files, and modes under which encryption or verification is
+    /// optional. No error contains the URL, since it may hold a password.
     pub fn new(url: &str) -> Result<Self> {
         let refused = |why: String| Error::new(ErrorKind::Misconfigured, why);
-        // The client also reads `host=… sslmode=…`, of which nothing here would see the settings of TLS.
+        // The client also accepts `host=… sslmode=…`, whose TLS settings would be ignored here.
         if !["postgres://", "postgresql://"]
             .iter()
             .any(|scheme| url.starts_with(scheme))
         {
             return Err(refused(
-                "the ledger's URL is refused: it has to begin with postgres:// or postgresql://, as in \
+                "the ledger's URL is invalid: it must begin with postgres:// or postgresql://, as in \
                  postgres://[user[:password]@]host[:port]/database"
                     .to_owned(),
             ));
         }
         let (url, tls) = crate::tls::take(url)?;
         let mut config: Config = url.parse().map_err(|_| {
-            refused("the ledger's URL is refused: write postgres://[user[:password]@]host[:port]/database".to_owned())
+            refused("the ledger's URL is invalid: write postgres://[user[:password]@]host[:port]/database".to_owned())
         })?;
         if config.get_hosts().is_empty() {
-            return Err(refused("the ledger's URL names no host".to_owned()));
+            return Err(refused("the ledger's URL has no host".to_owned()));
         }
         config.ssl_mode(match tls {
             Some(_) => SslMode::Require,
@@ -79,7 +79,7 @@ impl PostgresOptions {
         if config.get_application_name().is_none() {
             config.application_name("tenure");
         }
-        // A standby answers from the past.
+        // A standby serves stale data.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         Ok(Self {
             config,
@@ -94,7 +94,7 @@ impl PostgresOptions {
         })
     }
 
-    /// Where it is, without secrets.
+    /// The address without secrets.
     #[must_use]
     pub fn place(&self) -> String {
         let ports = self.config.get_ports();
@@ -119,14 +119,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_tells_no_secret() {
+    fn a_place_contains_no_secret() {
         let options = PostgresOptions::new("postgres://me:s3cret@db1:5433,db2/app?connect_timeout=3").unwrap();
         assert_eq!(options.place(), "postgres://db1:5433,db2:5432/app");
         assert!(!format!("{options:?}").contains("s3cret"));
     }
 
     #[test]
-    fn what_cannot_work_is_refused_without_repeating_a_password() {
+    fn errors_about_a_url_do_not_contain_its_password() {
         for url in [
             "s3cret",
             "mysql://a:s3cret@b/c",

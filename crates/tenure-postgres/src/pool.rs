@@ -1,4 +1,4 @@
-//! The pool: connections that are made one at a time after a failure, and thrown away when they are old.
+//! The connection pool. After a failure it connects with back-off, and it replaces old connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tenure_core::error::Outcome;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{CancelToken, Client, NoTls, Socket};
 
-use crate::door::Door;
+use crate::backoff::ConnectBackoff;
 use crate::error::{Stage, classify};
 use crate::options::PostgresOptions;
 use crate::tls;
@@ -18,8 +18,8 @@ use crate::tls;
 pub(crate) type Pool = managed::Pool<Manager>;
 pub(crate) type Connection = Object<Manager>;
 
-/// A connection and until when it is to be used.
-pub(crate) struct Held {
+/// A connection and the time at which it is replaced.
+pub(crate) struct PooledClient {
     pub(crate) client: Client,
     until: Mono,
 }
@@ -27,19 +27,19 @@ pub(crate) struct Held {
 pub(crate) struct Manager {
     options: PostgresOptions,
     clock: Arc<dyn Clock>,
-    door: Door,
+    backoff: ConnectBackoff,
 }
 
 impl Manager {
     pub(crate) fn new(options: PostgresOptions, clock: Arc<dyn Clock>) -> Self {
         Self {
-            door: Door::new(Arc::clone(&clock)),
+            backoff: ConnectBackoff::new(Arc::clone(&clock)),
             options,
             clock,
         }
     }
 
-    async fn connect(&self) -> Result<Held, Error> {
+    async fn connect(&self) -> Result<PooledClient, Error> {
         let connecting = async {
             match &self.options.tls {
                 None => self.connect_with(NoTls).await,
@@ -55,7 +55,7 @@ impl Manager {
         };
         let client = connected?;
         let spread = tenure_core::clock::jitter(self.clock.as_ref(), self.options.max_lifetime, 10);
-        Ok(Held {
+        Ok(PooledClient {
             client,
             until: self.clock.mono() + spread,
         })
@@ -70,7 +70,7 @@ impl Manager {
     {
         let connected = self.options.config.connect(tls).await;
         let (client, connection) = connected.map_err(|error| classify(error, Stage::Connecting))?;
-        // It ends when the client is dropped, or the connection is.
+        // It ends when the client is dropped or the connection closes.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to the ledger ended");
@@ -81,11 +81,11 @@ impl Manager {
 }
 
 impl managed::Manager for Manager {
-    type Type = Held;
+    type Type = PooledClient;
     type Error = Error;
 
-    async fn create(&self) -> Result<Held, Error> {
-        let attempt = self.door.enter()?;
+    async fn create(&self) -> Result<PooledClient, Error> {
+        let attempt = self.backoff.begin()?;
         let made = self.connect().await;
         match &made {
             Ok(_) => attempt.succeeded(),
@@ -94,7 +94,7 @@ impl managed::Manager for Manager {
         made
     }
 
-    async fn recycle(&self, held: &mut Held, _: &Metrics) -> RecycleResult<Error> {
+    async fn recycle(&self, held: &mut PooledClient, _: &Metrics) -> RecycleResult<Error> {
         if held.client.is_closed() {
             return Err(RecycleError::message("it was closed"));
         }
@@ -105,7 +105,7 @@ impl managed::Manager for Manager {
     }
 }
 
-/// A pool that has no connection yet.
+/// Creates a pool without connections.
 pub(crate) fn pool(options: &PostgresOptions, clock: &Arc<dyn Clock>) -> Pool {
     let manager = Manager::new(options.clone(), Arc::clone(clock));
     Pool::builder(manager)
@@ -114,7 +114,7 @@ pub(crate) fn pool(options: &PostgresOptions, clock: &Arc<dyn Clock>) -> Pool {
         .unwrap_or_else(|never| unreachable!("a pool without timeouts needs no runtime: {never}"))
 }
 
-/// A connection, or why there is none. Waits at most `bound` for one of the others to come back.
+/// Returns a connection, waiting at most `bound` for a busy one.
 pub(crate) async fn get(pool: &Pool, clock: &dyn Clock, bound: Duration) -> Result<Connection, Error> {
     let Some(got) = within(clock, bound, pool.get()).await else {
         return Err(Error::unavailable(
@@ -128,8 +128,8 @@ pub(crate) async fn get(pool: &Pool, clock: &dyn Clock, bound: Duration) -> Resu
     })
 }
 
-/// Asks the server to cancel a statement, over a connection of its own like those of the pool. Nobody learns what came of
-/// it but by waiting for the statement.
+/// Requests the cancellation of a statement, over a separate connection with the pool's settings. Only the statement's
+/// own reply shows whether it was cancelled.
 pub(crate) async fn cancel(pool: &Pool, token: CancelToken) {
     let asked = match &pool.manager().options.tls {
         None => token.cancel_query(NoTls).await,
@@ -146,7 +146,7 @@ pub(crate) async fn cancel(pool: &Pool, token: CancelToken) {
     }
 }
 
-/// Throws a connection away and makes room for another.
+/// Drops a connection and frees its slot in the pool.
 pub(crate) fn discard(connection: Connection) {
     drop(Object::take(connection));
 }

@@ -1,4 +1,4 @@
-//! The ledger's answers as they come, and the types they become.
+//! The ledger's replies as JSON, and their conversion to core types.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use tenure_core::ledger::{
 };
 use tenure_core::{EngagementId, Error, ErrorKind, ProviderId, Result, RosterName, StoreTime, TenureId};
 
-/// Something that this version never writes; somebody else did, or a newer version.
-fn strange(what: impl std::fmt::Display) -> Error {
+/// The error for a value that this version never writes. Another program wrote it, or a newer version.
+fn unexpected(what: impl std::fmt::Display) -> Error {
     Error::new(
         ErrorKind::Internal,
         "the ledger holds something that Tenure did not write",
@@ -23,7 +23,7 @@ fn instant(micros: Option<i64>) -> Option<StoreTime> {
     micros.map(|micros| StoreTime::from_micros(u64::try_from(micros).unwrap_or(0)))
 }
 
-/// An answer of many.
+/// A reply with several items.
 #[derive(Deserialize)]
 pub(crate) struct Items<T> {
     pub(crate) items: Vec<T>,
@@ -35,18 +35,18 @@ pub(crate) struct Count {
 }
 
 #[derive(Deserialize)]
-pub(crate) struct Now {
+pub(crate) struct NowReply {
     pub(crate) now: u64,
 }
 
 #[derive(Deserialize)]
-pub(crate) struct Drawn {
+pub(crate) struct DrawnVersion {
     pub(crate) version: u64,
 }
 
-/// An answer of which nothing but its time counts.
+/// A reply that contains only the time.
 #[derive(Deserialize)]
-pub(crate) struct Done {}
+pub(crate) struct Acknowledgement {}
 
 #[derive(Deserialize)]
 pub(crate) struct PassRead {
@@ -69,13 +69,13 @@ impl From<PassRow> for HeartbeatPass {
 }
 
 #[derive(Deserialize)]
-pub(crate) struct HeardRow {
+pub(crate) struct HeartbeatRow {
     provider: ProviderId,
     at: i64,
 }
 
-impl HeardRow {
-    pub(crate) fn told(self) -> (ProviderId, StoreTime) {
+impl HeartbeatRow {
+    pub(crate) fn into_pair(self) -> (ProviderId, StoreTime) {
         (self.provider, instant(Some(self.at)).unwrap_or_default())
     }
 }
@@ -135,7 +135,7 @@ impl TryFrom<EngagementRow> for Engagement {
         Ok(Self {
             engagement: row.engagement,
             provider: row.provider,
-            status: Status::parse(&row.status).ok_or_else(|| strange(&row.status))?,
+            status: Status::parse(&row.status).ok_or_else(|| unexpected(&row.status))?,
             created_at: instant(Some(row.created_at)).unwrap_or_default(),
             changed_at: instant(Some(row.changed_at)).unwrap_or_default(),
             expires_at: instant(row.expires_at),
@@ -193,9 +193,9 @@ impl From<OverviewRead> for Overview {
     }
 }
 
-/// What became of a provider, or of its removal.
+/// The result of a change or removal of a provider.
 #[derive(Deserialize)]
-pub(crate) struct ProviderAnswer {
+pub(crate) struct ProviderReply {
     outcome: String,
     row: Option<ProviderRow>,
     was_online: Option<TenureId>,
@@ -204,10 +204,10 @@ pub(crate) struct ProviderAnswer {
     version: Option<u64>,
 }
 
-impl ProviderAnswer {
+impl ProviderReply {
     fn row(row: Option<ProviderRow>) -> Result<Provider> {
         row.map(Provider::from)
-            .ok_or_else(|| strange("an answer without a row"))
+            .ok_or_else(|| unexpected("an answer without a row"))
     }
 
     pub(crate) fn change(self) -> Result<ProviderChange> {
@@ -223,7 +223,7 @@ impl ProviderAnswer {
             "done" => self.change().map(OnlineOutcome::Online),
             "deactivated" => Self::row(self.row).map(OnlineOutcome::Deactivated),
             "stale" => Self::row(self.row).map(OnlineOutcome::Stale),
-            other => Err(strange(other)),
+            other => Err(unexpected(other)),
         }
     }
 
@@ -232,14 +232,14 @@ impl ProviderAnswer {
             ("removed", Some(version)) => Ok(RemoveOutcome::Removed(Version(version))),
             ("absent", _) => Ok(RemoveOutcome::Absent),
             ("busy", _) => Self::row(self.row).map(RemoveOutcome::Busy),
-            (other, _) => Err(strange(other)),
+            (other, _) => Err(unexpected(other)),
         }
     }
 }
 
-/// What became of an engagement, or of a reserve.
+/// The result of a change of an engagement, or of a reserve.
 #[derive(Deserialize)]
-pub(crate) struct EngagementAnswer {
+pub(crate) struct EngagementReply {
     outcome: String,
     engagement: Option<EngagementRow>,
     #[serde(default)]
@@ -248,9 +248,9 @@ pub(crate) struct EngagementAnswer {
     changed: bool,
 }
 
-impl EngagementAnswer {
+impl EngagementReply {
     fn row(row: Option<EngagementRow>) -> Result<Engagement> {
-        row.ok_or_else(|| strange("an answer without a row"))?.try_into()
+        row.ok_or_else(|| unexpected("an answer without a row"))?.try_into()
     }
 
     fn change(self) -> Result<EngagementChange> {
@@ -265,7 +265,7 @@ impl EngagementAnswer {
         match self.outcome.as_str() {
             "done" => self.change().map(EngagementOutcome::Done),
             "conflict" => Self::row(self.engagement).map(EngagementOutcome::Conflict),
-            other => Err(strange(other)),
+            other => Err(unexpected(other)),
         }
     }
 
@@ -274,21 +274,21 @@ impl EngagementAnswer {
             "done" => self.change().map(ReserveOutcome::Reserved),
             "none_available" => Ok(ReserveOutcome::NoneAvailable),
             "conflict" => Self::row(self.engagement).map(ReserveOutcome::Conflict),
-            other => Err(strange(other)),
+            other => Err(unexpected(other)),
         }
     }
 }
 
 #[derive(Deserialize)]
-pub(crate) struct ExpiredAnswer {
+pub(crate) struct ExpiredReply {
     expired: Vec<EngagementRow>,
     providers: Vec<ProviderRow>,
     next: Option<i64>,
 }
 
-impl TryFrom<ExpiredAnswer> for ExpiredBatch {
+impl TryFrom<ExpiredReply> for ExpiredBatch {
     type Error = Error;
-    fn try_from(answer: ExpiredAnswer) -> Result<Self> {
+    fn try_from(answer: ExpiredReply) -> Result<Self> {
         let expired: Result<Vec<Engagement>> = answer.expired.into_iter().map(Engagement::try_from).collect();
         Ok(Self {
             expired: expired?,
@@ -337,8 +337,8 @@ impl TryFrom<LogRow> for LogEntry {
         Ok(Self {
             id: row.id,
             provider: row.provider,
-            change: Change::parse(&row.change).ok_or_else(|| strange(&row.change))?,
-            // Others may give reasons of their own.
+            change: Change::parse(&row.change).ok_or_else(|| unexpected(&row.change))?,
+            // Other programs may write their own reasons.
             reason: Reason::parse(&row.reason).unwrap_or(Reason::Edited),
             at: instant(Some(row.at)).unwrap_or_default(),
             version: Version(row.version),

@@ -1,8 +1,8 @@
-//! TLS to the database: what a URL asks for, and what went wrong.
+//! TLS to the database: the settings in a URL, and errors.
 //!
-//! `sslmode` means what users of Postgres expect, but for one thing: nothing is encrypted without looking who is at the
-//! other end. So `require` checks the certificate and the name in it as `verify-full` does, and the modes that may be plain
-//! or unchecked are refused in place of being guessed at.
+//! `sslmode` means what Postgres users expect, with one exception: an encrypted connection is always verified. So
+//! `require` checks the certificate and its name like `verify-full`, and modes that may be plain or unverified are
+//! refused.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use tenure_core::{Error, ErrorKind, Result};
 use tenure_tls::{ClientTls, TlsError};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// Takes the settings of TLS out of a URL: what is left of it, and the files if TLS is to be spoken.
+/// Removes the TLS settings from a URL. Returns the rest of the URL, and the files if TLS is enabled.
 pub(crate) fn take(url: &str) -> Result<(String, Option<ClientTls>)> {
     let Some((rest, query)) = url.split_once('?') else {
         return Ok((url.to_owned(), None));
@@ -28,10 +28,10 @@ pub(crate) fn take(url: &str) -> Result<(String, Option<ClientTls>)> {
             "tls_cert" => &mut files.cert,
             "tls_key" => &mut files.key,
             "sslrootcert" | "sslcert" | "sslkey" => {
-                return Err(refused("write tls_ca, tls_cert and tls_key for the files of TLS"));
+                return Err(refused("write tls_ca, tls_cert and tls_key for the TLS files"));
             }
-            // It would be another name for the client than it is here.
-            _ if name.contains('%') => return Err(refused("the name of one of its settings is escaped")),
+            // The client would read an escaped name differently.
+            _ if name.contains('%') => return Err(refused("the name of a setting is escaped")),
             _ => {
                 kept.push(pair);
                 continue;
@@ -43,7 +43,7 @@ pub(crate) fn take(url: &str) -> Result<(String, Option<ClientTls>)> {
     let tls = match mode {
         Some("require" | "verify-full") => true,
         None => has_files,
-        Some("disable") if has_files => return Err(refused("it has files of TLS, and sslmode=disable")),
+        Some("disable") if has_files => return Err(refused("it names TLS files and has sslmode=disable")),
         Some("disable") => false,
         Some(_) => {
             return Err(refused(
@@ -52,7 +52,7 @@ pub(crate) fn take(url: &str) -> Result<(String, Option<ClientTls>)> {
         }
     };
     if tls {
-        // What is wrong with a file is worth knowing before anything else is tried.
+        // Reports an unusable file before any other problem.
         files.config().map_err(unusable)?;
     }
     let url = match kept.is_empty() {
@@ -62,18 +62,17 @@ pub(crate) fn take(url: &str) -> Result<(String, Option<ClientTls>)> {
     Ok((url, tls.then_some(files)))
 }
 
-/// What speaks TLS for the client. The files are read anew each time, so that a new certificate is used from the next
-/// connection on.
+/// The TLS connector. It reads the files each time, so that the next connection uses a new certificate.
 pub(crate) async fn connector(files: &ClientTls) -> Result<MakeRustlsConnect> {
     let files = files.clone();
     let config = tokio::task::spawn_blocking(move || files.config())
         .await
-        .map_err(|error| Error::unavailable("the files of TLS were not read", Outcome::Unchanged).because(error))?
+        .map_err(|error| Error::unavailable("the TLS files could not be read", Outcome::Unchanged).because(error))?
         .map_err(unusable)?;
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// What a failure to connect means when it is one of TLS.
+/// The error for a failed TLS connection.
 pub(crate) fn explain(chain: &str) -> Option<Error> {
     let says = |part: &str| chain.contains(part);
     if says("invalid peer certificate") {
@@ -91,7 +90,7 @@ pub(crate) fn explain(chain: &str) -> Option<Error> {
     } else if says("does not support TLS") {
         Some(Error::new(
             ErrorKind::Misconfigured,
-            "the ledger's database does not speak TLS; turn it on there (ssl=on), or write sslmode=disable",
+            "the ledger's database does not support TLS; enable it there (ssl=on), or write sslmode=disable",
         ))
     } else {
         None
@@ -100,13 +99,13 @@ pub(crate) fn explain(chain: &str) -> Option<Error> {
 
 fn path(value: &str) -> Result<PathBuf> {
     if value.is_empty() {
-        return Err(refused("one of the files of TLS has no name"));
+        return Err(refused("a TLS file has no name"));
     }
-    let text = unescape(value).ok_or_else(|| refused("the name of a file of TLS cannot be read"))?;
+    let text = unescape(value).ok_or_else(|| refused("the name of a TLS file is malformed"))?;
     Ok(PathBuf::from(text))
 }
 
-/// Reads `%2F` and the like.
+/// Decodes percent escapes such as `%2F`.
 fn unescape(value: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
@@ -125,7 +124,7 @@ fn unescape(value: &str) -> Option<String> {
 }
 
 fn refused(why: &str) -> Error {
-    Error::new(ErrorKind::Misconfigured, format!("the ledger's URL is refused: {why}"))
+    Error::new(ErrorKind::Misconfigured, format!("the ledger's URL is invalid: {why}"))
 }
 
 fn unusable(error: TlsError) -> Error {
@@ -137,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rest_of_a_url_is_left_as_it_is() {
+    fn the_rest_of_a_url_is_unchanged() {
         for (url, rest, tls) in [
             ("postgres://h/d", "postgres://h/d", false),
             (
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_encrypted_unchecked() {
+    fn an_unverified_mode_is_refused() {
         for mode in ["prefer", "allow", "verify-ca", "", "no"] {
             let error = take(&format!("postgres://:s3cret@h/d?sslmode={mode}")).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Misconfigured, "{mode}");

@@ -1,11 +1,11 @@
-//! What all requests share.
+//! The state that all requests share, and the time-outs of their calls to the store.
 
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
 
 use axum::body::Bytes;
 use tenure::batch::{BatchSettings, BeatBatcher};
-use tenure::crowd::CrowdLog;
+use tenure::burst::BurstLog;
 use tenure::loops::Loops;
 use tenure::roster::Rosters;
 use tenure::sweeper::Sweeper;
@@ -21,46 +21,45 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::Guard;
 use crate::bodies::Bodies;
-use crate::door::Door;
 use crate::jwt::Verifier;
 use crate::limits::Limiter;
+use crate::origin_check::OriginCheck;
 use crate::refusals::Refusals;
 use crate::room::Room;
 use crate::settings::Settings;
 use crate::tls::Tls;
 use crate::watch::Watch;
 
-/// What a server works with.
+/// The parts a server is built from.
 #[derive(Clone)]
 pub struct Parts {
-    /// The store that it serves.
+    /// The store it serves.
     pub store: Arc<dyn Store>,
     /// Local time.
     pub clock: Arc<dyn Clock>,
-    /// The background loops that `/livez` and `/v1/status` report on. The server adds its own (`watch`, `metrics`);
-    /// whoever owns the supervisor shuts it down after the server.
+    /// The background loops that `/livez` and `/v1/status` report on. The server adds its own (`watch`, `metrics`); the owner
+    /// of the loops shuts them down after the server.
     pub loops: Loops,
-    /// The janitor of this process, when it has one: told at once which groups are joined here, so that none waits for
-    /// its next look at the store.
+    /// The janitor of this process, if it has one. Each join registers its group here, so that the janitor does not have to
+    /// discover it.
     pub sweeper: Option<Sweeper>,
-    /// Rosters; without them their routes answer 501.
+    /// Rosters; without them the roster routes answer 501.
     pub rosters: Option<RosterParts>,
 }
 
 /// What a server needs to serve rosters.
 #[derive(Clone)]
 pub struct RosterParts {
-    /// The service, on the store of the server.
+    /// The service, on the same store as the server.
     pub rosters: Rosters,
-    /// Its ledger, for status and doctor.
+    /// The ledger, for status and doctor.
     pub ledger: Arc<dyn Ledger>,
-    /// Checks the tokens of providers, who need one from then on. Whoever starts the server runs its
-    /// [`KeyWatch`](crate::jwt::KeyWatch).
+    /// Checks providers' tokens, which are then required. The caller runs its [`KeyWatch`](crate::jwt::KeyWatch).
     pub jwt: Option<Arc<Verifier>>,
 }
 
 impl Parts {
-    /// A store, a clock, and a supervisor of its own on the current runtime; no janitor, and no rosters.
+    /// A store, a clock, and loops on the current runtime; no janitor and no rosters.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -87,42 +86,47 @@ pub(crate) struct App {
     pub(crate) ledger: Option<Arc<dyn Ledger>>,
     pub(crate) jwt: Option<Arc<Verifier>>,
     pub(crate) guard: Guard,
-    pub(crate) door: Door,
+    pub(crate) origin_check: OriginCheck,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) limiter: Option<Limiter>,
     pub(crate) settings: Settings,
     pub(crate) beats: BeatBatcher,
     pub(crate) watch: Watch,
     pub(crate) began: Mono,
-    /// The shutdown has begun: streams end, readiness fails.
+    /// Cancelled when shutdown begins: streams end, readiness fails.
     pub(crate) draining: CancellationToken,
     pub(crate) requests: Room,
-    /// Beats have room of their own, for their places and for their bodies.
+    /// Beats have permits and body memory of their own, which other requests cannot use up.
     pub(crate) beating: Room,
     pub(crate) streams: Room,
     pub(crate) sweeps: Room,
     pub(crate) refusals: Refusals,
-    /// Limits the lines about members that come and go.
-    pub(crate) crowd: CrowdLog,
+    /// Limits log lines about joins and ends.
+    pub(crate) crowd: BurstLog,
     pub(crate) bodies: Bodies,
     pub(crate) beat_bodies: Bodies,
-    /// A secret of this process, from which the counters of callers and groups are derived.
+    /// A random value of this process that keys the counters of callers and groups.
     pub(crate) seed: u64,
     pub(crate) openapi: OnceLock<Bytes>,
     store_clock: RemoteClock,
 }
 
-/// How many times as long as others the body of a batch may be.
+/// The body limit of a batch, as a multiple of the usual one.
 pub(crate) const BATCH: usize = 4;
-/// How many sweeps one caller may ask for over HTTP at once.
+/// Concurrent sweeps per caller and group over HTTP.
 const MAX_SWEEPS: usize = 8;
 
 impl App {
-    /// Puts it together. Reads the files of tokens and certificates that the settings name.
+    /// Reads the token and certificate files that the settings name.
     ///
     /// # Errors
     /// `Misconfigured` for a file that cannot be used.
-    pub(crate) fn new(parts: Parts, settings: Settings, door: Door, draining: CancellationToken) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        parts: Parts,
+        settings: Settings,
+        origin_check: OriginCheck,
+        draining: CancellationToken,
+    ) -> Result<Arc<Self>> {
         let guard = Guard::new(settings.tokens.as_ref().map(|tokens| tokens.file.clone()))?;
         let tls = settings.tls.as_ref().map(Tls::new).transpose()?.map(Arc::new);
         let Parts {
@@ -145,7 +149,7 @@ impl App {
         Ok(Arc::new(Self {
             limiter: settings.rate.map(Limiter::new),
             guard,
-            door,
+            origin_check,
             tls,
             began: clock.mono(),
             watch: Watch::default(),
@@ -154,7 +158,7 @@ impl App {
             streams: Room::new(settings.max_streams),
             sweeps: Room::new(MAX_SWEEPS),
             refusals: Refusals::default(),
-            crowd: CrowdLog::default(),
+            crowd: BurstLog::default(),
             bodies: bodies(),
             beat_bodies: bodies(),
             seed: clock.entropy(),
@@ -173,25 +177,25 @@ impl App {
         }))
     }
 
-    /// Asks the store for something that changes nothing, within the request timeout.
+    /// Runs a read of the store within the request timeout.
     pub(crate) async fn read<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let bound = Timeout::read(self.settings.request_timeout);
         bound.call(&*self.clock, "the store", work).await
     }
 
-    /// Asks the store for a change, within the request timeout.
+    /// Runs a change of the store within the request timeout.
     pub(crate) async fn write<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let bound = Timeout::change(self.settings.request_timeout);
         bound.call(&*self.clock, "the store", work).await
     }
 
-    /// The same for an end, or for so many beats, claims or leases: one step of the store has the store's own time-out.
+    /// Runs a change of `items` items. Each step of the store is bounded by the store's own time-out.
     pub(crate) async fn step<T>(&self, items: usize, work: impl Future<Output = Result<T>>) -> Result<T> {
         let bound = Timeout::change(self.settings.request_timeout);
         bound.steps(&*self.clock, &*self.store, items, work).await
     }
 
-    /// Asks for something whose answer shows the store's time.
+    /// Runs a call whose answer carries the store's time, and learns from it.
     pub(crate) async fn timed<T>(
         &self,
         work: impl Future<Output = Result<T>>,
@@ -203,18 +207,18 @@ impl App {
         Ok(answer)
     }
 
-    /// A reply showed the store's time.
+    /// Learns the store's clock from a reply.
     pub(crate) fn learn(&self, shown: StoreTime, asked: Mono, arrived: Mono) {
         self.store_clock.learn(shown, asked, arrived);
     }
 
-    /// Asks for the store's time.
+    /// Reads the store's clock.
     pub(crate) async fn now(&self) -> Result<StoreTime> {
         self.timed(self.read(self.store.now()), |now| *now).await
     }
 
-    /// The store's clock, or a little less; `None` when no recent reply showed it. Never ahead of it, so that a not-after
-    /// that a client makes from it is never too generous.
+    /// A lower bound of the store's clock; `None` when no recent reply carried it. It is never ahead, so a not-after computed
+    /// from it is never too late.
     pub(crate) fn store_time(&self) -> Option<StoreTime> {
         let now = self.clock.mono();
         self.store_clock
@@ -224,13 +228,13 @@ impl App {
 }
 
 impl App {
-    /// How many requests have a place.
+    /// Requests that hold a permit.
     pub(crate) fn in_flight(&self) -> usize {
         self.requests.held() + self.beating.held()
     }
 
-    /// Whether the store was heard of lately, or cannot have been yet. The watch loop sees to it every second.
-    pub(crate) fn heard_of_store(&self) -> bool {
+    /// Whether the store answered recently, or the server just started. The watch loop asks it every second.
+    pub(crate) fn store_answered_lately(&self) -> bool {
         self.store_time().is_some() || self.clock.mono().since(self.began) <= FRESH
     }
 }

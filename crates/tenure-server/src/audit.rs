@@ -1,7 +1,7 @@
-//! The log of what operators do: one line for each, also for what was refused, and for what nobody waited for.
+//! The audit log: one line per operator action, including refused requests and those whose client disconnected.
 //!
-//! Its target is `tenure::audit`, so that it can be kept when everything else is quiet
-//! (`TENURE_LOG=warn,tenure::audit=info`) and sent elsewhere. It names the token and never shows it.
+//! Its target is `tenure::audit`, so that it can be filtered (`TENURE_LOG=warn,tenure::audit=info`) and routed on its own.
+//! It logs the token's name, never the token.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -14,24 +14,23 @@ use tenure::wire::EndQuery;
 
 use crate::app::App;
 use crate::auth::{Peer, Rule};
-use crate::front::Route;
+use crate::middleware::Route;
 
-/// The target of the lines.
 const TARGET: &str = "tenure::audit";
 
-/// Where a handler notes what was asked for in the body, before it begins with it: the line says so as well when nobody
-/// waits for the answer.
+/// Details of an operation from its body. The handler sets them before it acts, so that the line has them even when the
+/// client disconnects.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Operated(Arc<OnceLock<Cow<'static, str>>>);
+pub(crate) struct AuditDetails(Arc<OnceLock<Cow<'static, str>>>);
 
-impl Operated {
-    /// The first note counts.
-    pub(crate) fn note(&self, what: impl Into<Cow<'static, str>>) {
+impl AuditDetails {
+    /// The first value wins.
+    pub(crate) fn set(&self, what: impl Into<Cow<'static, str>>) {
         drop(self.0.set(what.into()));
     }
 }
 
-impl FromRequestParts<Arc<App>> for Operated {
+impl FromRequestParts<Arc<App>> for AuditDetails {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Infallible> {
@@ -39,23 +38,23 @@ impl FromRequestParts<Arc<App>> for Operated {
     }
 }
 
-/// What is kept of an operation until its line is written. Dropping it writes the line as well: whoever hangs up takes the
-/// answer with them, and not what was done.
-pub(crate) struct Witness {
+/// The audit line of one request until it is written. Dropping it writes it, too: the operation of a client that disconnected
+/// is logged without a status.
+pub(crate) struct AuditEntry {
     app: Arc<App>,
     route: Arc<Route>,
     /// The name of the token.
     who: Option<String>,
     from: Option<Peer>,
     method: &'static str,
-    /// The path itself, which names what it was done to.
+    /// The raw path, which names the object of the operation.
     path: String,
-    details: Operated,
-    told: bool,
+    details: AuditDetails,
+    written: bool,
 }
 
-impl Witness {
-    /// Of a request that is an operation; hands the handler its [`Operated`].
+impl AuditEntry {
+    /// Starts the entry of a request that is an operation, and gives the handler its [`AuditDetails`].
     pub(crate) fn of(
         app: &Arc<App>,
         route: &Arc<Route>,
@@ -66,10 +65,10 @@ impl Witness {
         if !rule.may_be_operation() {
             return None;
         }
-        let details = Operated::default();
+        let details = AuditDetails::default();
         if !rule.is_operation() {
-            // Known from the query, so that it is known whatever becomes of the request.
-            expels(request.uri()).then(|| details.note("expel"))?;
+            // From the query, so that it is logged even when the request is refused.
+            expels(request.uri()).then(|| details.set("expel"))?;
         }
         request.extensions_mut().insert(details.clone());
         Some(Self {
@@ -80,18 +79,18 @@ impl Witness {
             method,
             path: request.uri().path().to_owned(),
             details,
-            told: false,
+            written: false,
         })
     }
 
-    /// It is known whose token it was.
-    pub(crate) fn saw(&mut self, who: Option<&str>) {
+    /// Sets the name of the token.
+    pub(crate) fn set_caller(&mut self, who: Option<&str>) {
         self.who = who.map(str::to_owned);
     }
 
-    /// Writes the line: it was answered.
-    pub(crate) fn tell(mut self, status: StatusCode) {
-        self.told = true;
+    /// Writes the line with the status of the answer.
+    pub(crate) fn finish(mut self, status: StatusCode) {
+        self.written = true;
         let outcome = match status.as_u16() {
             ..400 => "done",
             401 | 403 | 421 | 429 => "refused",
@@ -116,9 +115,9 @@ impl Witness {
     }
 }
 
-impl Drop for Witness {
+impl Drop for AuditEntry {
     fn drop(&mut self) {
-        if self.told {
+        if self.written {
             return;
         }
         let outcome = if self.app.draining.is_cancelled() {
@@ -130,7 +129,7 @@ impl Drop for Witness {
     }
 }
 
-/// Whether the query makes an operation of the end of a tenure, read as the handler reads it.
+/// Whether the query asks to expel. Parsed exactly as the handler parses it.
 fn expels(uri: &Uri) -> bool {
     Query::<EndQuery>::try_from_uri(uri).is_ok_and(|Query(query)| query.expel)
 }

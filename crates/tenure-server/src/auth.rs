@@ -1,15 +1,14 @@
-//! Who is calling, and what they may do.
+//! Authentication and authorization.
 //!
-//! A caller shows a bearer token (RFC 6750). The daemon has a file with the tokens it knows: for each a name, the SHA-256 of
-//! the secret, what it may do ([`Scope`]) and where. What a route asks for stands where the route is declared, in the
-//! `security` of its description, and nowhere else: what is enforced is what the OpenAPI document says.
+//! A caller sends a bearer token (RFC 6750). The daemon's token file lists, per token, a name, the SHA-256 of the secret, its
+//! scopes ([`Scope`]) and the groups and rosters it is valid for. The scopes a route requires are declared once, in the
+//! `security` of its OpenAPI description, and enforced from there.
 //!
-//! Checking does no I/O and costs one hash of 68 bytes: beats are most of the traffic. A plain SHA-256 is enough because the
-//! secret is 256 random bits, drawn by us: there is nothing to guess, so nothing to slow guessing down for. What is not
-//! shaped like such a secret is not even hashed.
+//! A check does no I/O and costs one SHA-256 of 68 bytes, because beats are most of the traffic. A fast hash is safe: the
+//! secret is 256 random bits, so there is nothing to brute-force. Text that is not shaped like such a secret is not hashed.
 //!
-//! The tokens of providers ([`crate::jwt`]) live beside these. They reach the routes of their own provider and nothing else,
-//! and where there are keys for them nothing else reaches these, nor lives in the group that a roster is.
+//! Providers have tokens of their own ([`crate::jwt`]). Such a token is valid only on the routes of its provider. Once keys
+//! for them are configured, no other token is accepted there, or for joining, beating and leaving in a roster's group.
 
 mod admit;
 mod caller;
@@ -28,9 +27,9 @@ mod tests;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use self::admit::Shut;
+pub(crate) use self::admit::AdmitError;
 pub(crate) use self::caller::{Caller, Peer};
-pub use self::file::{Entry, read};
+pub use self::file::{TokenEntry, read};
 pub(crate) use self::guard::Guard;
 pub(crate) use self::rule::{PROVIDER, Rule, Rules, TOKEN};
 pub use self::scope::{Scope, Scopes};

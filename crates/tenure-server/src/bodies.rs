@@ -1,7 +1,8 @@
-//! Bodies of requests on their way in. They are read before a request takes a place, so that a slow one takes none.
+//! Request bodies. A body is read before its request takes a permit, so that a slow client holds none.
 //!
-//! A body has a limit, a time, and its part of a budget of memory, which is shared out like the places. While the budget is
-//! used up, slow bodies of the same caller are cut, the oldest first; then the one that needs more is refused.
+//! Each body has a size limit, a time limit and a share of a memory budget that is divided among callers like permits
+//! ([`crate::room`]). When the budget is exhausted, slow bodies of the same caller are dropped, oldest first; after that the
+//! body that needs more memory is refused.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -19,55 +20,55 @@ use tokio_util::sync::CancellationToken;
 use crate::reply::Failure;
 use crate::room::{Room, Share};
 
-/// How many of the largest bodies one group of one caller may send at once.
+/// The memory budget of one group of one caller, in bodies of the largest size.
 const LARGEST: usize = 8;
-/// A body that has been arriving for so long is slow. What arrives faster is never cut.
+/// A body that has been arriving this long is slow, and may be dropped.
 const SLOW: Duration = Duration::from_secs(1);
-/// How much of a body is read for nothing, so that its connection can be used again after a refusal.
-const SPILL: usize = 64 * 1024;
-/// How long that may take.
-const SPILL_TIME: Duration = Duration::from_millis(100);
+/// How much of a refused body is read and discarded, so that its connection stays usable.
+const DISCARD_LIMIT: usize = 64 * 1024;
+/// The time limit for discarding.
+const DISCARD_TIME: Duration = Duration::from_millis(100);
 
-/// What is arriving.
+/// The bodies that are arriving, and their memory.
 pub(crate) struct Bodies {
     memory: Room,
     timeout: Duration,
     reading: AtomicUsize,
-    arriving: Mutex<Arriving>,
+    arriving: Mutex<PendingBodies>,
 }
 
 #[derive(Default)]
-struct Arriving {
+struct PendingBodies {
     last: u64,
-    /// Those that came in more than one piece, in the order in which they began.
-    pieces: BTreeMap<u64, Arrival>,
+    /// Bodies that arrive in more than one piece, in order of their start.
+    pieces: BTreeMap<u64, PendingBody>,
 }
 
-struct Arrival {
+struct PendingBody {
     share: Share,
     bytes: usize,
     began: Mono,
     cut: CancellationToken,
 }
 
-/// A body that is there. What it takes of the budget is given back when this is dropped.
-pub(crate) struct Whole<'a> {
+/// A complete body. Dropping it returns its memory to the budget.
+pub(crate) struct ReadBody<'a> {
     pub(crate) bytes: Bytes,
-    _held: Option<Held<'a>>,
+    _held: Option<BodyMemory<'a>>,
 }
 
-/// Why a body was not read to its end.
+/// Why a body was not read completely.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
+pub(crate) enum BodyError {
     TooLarge(usize),
     BrokeOff,
     TooSlow,
-    /// It was cut for others, or found no room.
+    /// The memory budget was exhausted.
     NoRoom,
 }
 
 impl Bodies {
-    /// Bodies of at most `largest` bytes.
+    /// For bodies of at most `largest` bytes.
     pub(crate) fn new(largest: usize, timeout: Duration) -> Self {
         Self {
             memory: Room::new(largest.saturating_mul(LARGEST)),
@@ -77,44 +78,41 @@ impl Bodies {
         }
     }
 
-    /// How many are arriving.
+    /// The number of bodies that are arriving.
     pub(crate) fn reading(&self) -> usize {
         self.reading.load(Ordering::Relaxed)
     }
 
-    /// Reads one to its end.
-    ///
-    /// # Errors
-    /// Why it could not be.
+    /// Reads a body completely, within its limits.
     pub(crate) async fn read(
         &self,
         clock: &dyn Clock,
         share: Share,
         body: Body,
         limit: usize,
-    ) -> Result<Whole<'_>, Unread> {
+    ) -> Result<ReadBody<'_>, BodyError> {
         if body.size_hint().lower() > limit as u64 {
-            return Err(Unread::TooLarge(limit));
+            return Err(BodyError::TooLarge(limit));
         }
-        let _counted = Counted::new(&self.reading);
+        let _counted = CountGuard::new(&self.reading);
         let read = within(clock, self.timeout, self.collect(clock, share, body, limit)).await;
-        read.unwrap_or(Err(Unread::TooSlow))
+        read.unwrap_or(Err(BodyError::TooSlow))
     }
 
-    /// The usual body is one piece: it is neither counted nor copied.
+    /// Most bodies are one piece: these are neither charged to the budget nor copied.
     async fn collect(
         &self,
         clock: &dyn Clock,
         share: Share,
         mut body: Body,
         limit: usize,
-    ) -> Result<Whole<'_>, Unread> {
+    ) -> Result<ReadBody<'_>, BodyError> {
         let first = next(&mut body).await?.unwrap_or_default();
         if first.len() > limit {
-            return Err(Unread::TooLarge(limit));
+            return Err(BodyError::TooLarge(limit));
         }
         if body.is_end_stream() {
-            return Ok(Whole {
+            return Ok(ReadBody {
                 bytes: first,
                 _held: None,
             });
@@ -125,38 +123,38 @@ impl Bodies {
         loop {
             let piece = tokio::select! {
                 biased;
-                () = held.cut.cancelled() => return Err(Unread::NoRoom),
+                () = held.cut.cancelled() => return Err(BodyError::NoRoom),
                 piece = next(&mut body) => piece?,
             };
             let Some(piece) = piece else { break };
             if all.len() + piece.len() > limit {
-                return Err(Unread::TooLarge(limit));
+                return Err(BodyError::TooLarge(limit));
             }
             held.grow(piece.len(), clock.mono())?;
             all.extend_from_slice(&piece);
         }
         if !held.is_whole() {
-            return Err(Unread::NoRoom);
+            return Err(BodyError::NoRoom);
         }
-        Ok(Whole {
+        Ok(ReadBody {
             bytes: all.into(),
             _held: Some(held),
         })
     }
 
-    fn begin(&self, share: Share, now: Mono) -> Held<'_> {
+    fn begin(&self, share: Share, now: Mono) -> BodyMemory<'_> {
         let cut = CancellationToken::new();
         let mut arriving = self.arriving();
         arriving.last += 1;
         let id = arriving.last;
-        let arrival = Arrival {
+        let arrival = PendingBody {
             share,
             bytes: 0,
             began: now,
             cut: cut.clone(),
         };
         arriving.pieces.insert(id, arrival);
-        Held {
+        BodyMemory {
             bodies: self,
             id,
             share,
@@ -165,13 +163,13 @@ impl Bodies {
         }
     }
 
-    fn arriving(&self) -> MutexGuard<'_, Arriving> {
+    fn arriving(&self) -> MutexGuard<'_, PendingBodies> {
         self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Arriving {
-    /// Cuts the oldest slow body of a caller, other than this one, and gives its bytes back; whether there was one.
+impl PendingBodies {
+    /// Drops the oldest slow body of a caller except `not`, and returns its memory; `false` if there is none.
     fn cut_one(&mut self, memory: &Room, not: u64, share: Share, now: Mono) -> bool {
         let mut slow = self.pieces.iter().take_while(|(_, one)| now.since(one.began) >= SLOW);
         let Some((&id, _)) = slow.find(|(id, one)| **id != not && one.share.is_of_caller(share)) else {
@@ -185,37 +183,37 @@ impl Arriving {
     }
 }
 
-/// A part of the budget that a body holds.
-struct Held<'a> {
+/// The memory that a body holds.
+struct BodyMemory<'a> {
     bodies: &'a Bodies,
     id: u64,
     share: Share,
     cut: CancellationToken,
-    /// Its bytes, once it is whole: it is cut no more then.
+    /// Its size once complete; from then on it is not dropped.
     whole: usize,
 }
 
-impl Held<'_> {
-    /// Takes room for so many bytes more.
-    fn grow(&self, bytes: usize, now: Mono) -> Result<(), Unread> {
+impl BodyMemory<'_> {
+    /// Charges more bytes to the budget.
+    fn grow(&self, bytes: usize, now: Mono) -> Result<(), BodyError> {
         let memory = &self.bodies.memory;
         let mut arriving = self.bodies.arriving();
         while !memory.enter(self.share, bytes) {
             if !arriving.cut_one(memory, self.id, self.share, now) {
-                return Err(Unread::NoRoom);
+                return Err(BodyError::NoRoom);
             }
         }
         match arriving.pieces.get_mut(&self.id) {
             Some(one) => one.bytes += bytes,
             None => {
                 memory.leave(self.share, bytes);
-                return Err(Unread::NoRoom);
+                return Err(BodyError::NoRoom);
             }
         }
         Ok(())
     }
 
-    /// It is there whole, unless it was cut just before.
+    /// Marks the body complete; `false` if it was dropped just before.
     fn is_whole(&mut self) -> bool {
         let taken = self.bodies.arriving().pieces.remove(&self.id);
         let Some(one) = taken else { return false };
@@ -224,39 +222,39 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for BodyMemory<'_> {
     fn drop(&mut self) {
         let arriving = self.bodies.arriving().pieces.remove(&self.id).map(|one| one.bytes);
         self.bodies.memory.leave(self.share, arriving.unwrap_or(self.whole));
     }
 }
 
-struct Counted<'a>(&'a AtomicUsize);
+struct CountGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Counted<'a> {
+impl<'a> CountGuard<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl From<Unread> for Failure {
-    fn from(unread: Unread) -> Self {
+impl From<BodyError> for Failure {
+    fn from(unread: BodyError) -> Self {
         match unread {
-            Unread::TooLarge(limit) => Self::new(
+            BodyError::TooLarge(limit) => Self::new(
                 Code::BodyTooLarge,
-                format!("the body is longer than {limit} bytes; send less at a time"),
+                format!("the body is larger than {limit} bytes; send smaller batches"),
             ),
-            Unread::BrokeOff => Self::new(Code::BadRequest, "the connection closed before the body ended"),
-            Unread::TooSlow => Self::new(Code::RequestTimeout, "the body took too long to arrive"),
-            Unread::NoRoom => {
-                let detail = "this caller sends too many large or slow bodies at the same time; nothing was done";
+            BodyError::BrokeOff => Self::new(Code::BadRequest, "the connection closed before the body ended"),
+            BodyError::TooSlow => Self::new(Code::RequestTimeout, "the body took too long to arrive"),
+            BodyError::NoRoom => {
+                let detail = "this caller sends too many large or slow bodies concurrently; nothing was done";
                 let problem = Problem::new(Code::Overloaded, detail).with_outcome(Outcome::Unchanged);
                 problem.with_retry_after(Duration::from_millis(100)).into()
             }
@@ -264,9 +262,9 @@ impl From<Unread> for Failure {
     }
 }
 
-/// Reads the rest of a small body and drops it; whether its connection can be used again.
-pub(crate) async fn spill(clock: &dyn Clock, mut body: Body) -> bool {
-    let mut rest = SPILL;
+/// Reads and discards the rest of a small body; `false` when the connection has to close.
+pub(crate) async fn discard_rest(clock: &dyn Clock, mut body: Body) -> bool {
+    let mut rest = DISCARD_LIMIT;
     let read = async {
         while rest > 0 {
             match next(&mut body).await {
@@ -276,16 +274,16 @@ pub(crate) async fn spill(clock: &dyn Clock, mut body: Body) -> bool {
         }
         false
     };
-    within(clock, SPILL_TIME, read).await == Some(true)
+    within(clock, DISCARD_TIME, read).await == Some(true)
 }
 
-/// The next piece of data; `None` at the end.
-async fn next(body: &mut Body) -> Result<Option<Bytes>, Unread> {
+/// The next piece of data; `None` at the end of the body.
+async fn next(body: &mut Body) -> Result<Option<Bytes>, BodyError> {
     loop {
         let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await;
         match frame {
             None => return Ok(None),
-            Some(Err(_)) => return Err(Unread::BrokeOff),
+            Some(Err(_)) => return Err(BodyError::BrokeOff),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     return Ok(Some(data));

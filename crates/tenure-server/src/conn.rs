@@ -1,4 +1,4 @@
-//! One connection: HTTP/1.1 over a socket whose other side has to keep reading.
+//! One HTTP/1.1 connection, and its time-outs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,14 +25,15 @@ use crate::auth::Peer;
 use crate::connections::Link;
 use crate::meters;
 
-/// How long a new connection may take for its first byte (with TLS: the first one after shaking hands).
+/// The time limit for the first byte of a new connection (with TLS: after the handshake).
 const FIRST_BYTE: Duration = Duration::from_secs(5);
 /// The most headers of a request.
 const MAX_HEADERS: usize = 64;
-/// The most bytes of a request's head, and of what is buffered of a connection.
+/// The most bytes of a request head, and of a connection's buffer.
 const MAX_BUFFER: usize = 64 * 1024;
 
-/// Serves a connection until its other side closes it, it idles too long, or `draining` lets it finish what is under way.
+/// Serves a connection until the client closes it, it is idle too long, or `draining` is cancelled and its current request
+/// is answered.
 pub(crate) async fn serve(
     app: Arc<App>,
     router: Router,
@@ -49,9 +50,9 @@ pub(crate) async fn serve(
         tracing::debug!(%error, "a connection without TCP_NODELAY");
     }
     let Some(tls) = app.tls.clone() else {
-        return talk(app, router, socket, peer(None), draining).await;
+        return serve_http(app, router, socket, peer(None), draining).await;
     };
-    // A task of its own, with an end: whoever does not shake hands holds up nobody.
+    // In the task of this connection, with a time limit: a slow handshake delays no other connection.
     let shaken = within(&*app.clock, app.settings.handshake_timeout, tls.accept(socket));
     let shaken = tokio::select! {
         biased;
@@ -59,32 +60,31 @@ pub(crate) async fn serve(
         shaken = shaken => shaken,
     };
     match shaken {
-        Some(Ok((stream, certificate))) => talk(app, router, stream, peer(certificate), draining).await,
+        Some(Ok((stream, certificate))) => serve_http(app, router, stream, peer(certificate), draining).await,
         Some(Err(error)) => {
             meters::handshake_failed();
-            tracing::debug!(%address, %error, "a handshake failed");
+            tracing::debug!(%address, %error, "TLS handshake failed");
         }
         None => {
             meters::handshake_failed();
-            tracing::debug!(%address, "a handshake took too long");
+            tracing::debug!(%address, "TLS handshake timed out");
         }
     }
 }
 
-/// Speaks HTTP.
-async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     app: Arc<App>,
     router: Router,
     socket: S,
     peer: Peer,
     draining: CancellationToken,
 ) {
-    let io = Reading {
+    let io = WatchedSocket {
         socket,
         first: Some(app.clock.sleep(FIRST_BYTE.min(app.settings.idle_timeout))),
         link: Arc::clone(&peer.link),
         clock: Arc::clone(&app.clock),
-        patience: app.settings.stall_timeout,
+        stall_timeout: app.settings.stall_timeout,
         stalled: None,
     };
     let service = service_fn(move |request: Request<Incoming>| {
@@ -108,38 +108,38 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended badly");
+        tracing::debug!(%error, "connection failed");
     }
 }
 
-/// A socket that fails when its other side does not read for too long, so that nobody can hold memory of ours by not
-/// reading, and when it sends nothing at first. It counts what comes.
-struct Reading<S> {
+/// A socket that fails when the client does not read for too long (it would hold our memory), or sends no first byte in
+/// time. Counts received bytes.
+struct WatchedSocket<S> {
     socket: S,
-    /// Runs until the first byte.
+    /// The timer for the first byte.
     first: Option<Sleep>,
     link: Arc<Link>,
     clock: Arc<dyn Clock>,
-    patience: Duration,
-    /// Runs while a write waits.
+    stall_timeout: Duration,
+    /// The timer of a blocked write.
     stalled: Option<Sleep>,
 }
 
-impl<S> Reading<S> {
+impl<S> WatchedSocket<S> {
     fn watch<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stalled = None;
             return written;
         }
-        let patience = self.patience;
-        let sleep = self.stalled.get_or_insert_with(|| self.clock.sleep(patience));
+        let stall_timeout = self.stall_timeout;
+        let sleep = self.stalled.get_or_insert_with(|| self.clock.sleep(stall_timeout));
         ready!(sleep.as_mut().poll(context));
         meters::stalled();
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Reading<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedSocket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -159,7 +159,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Reading<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Reading<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedSocket<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.socket).poll_write(context, bytes);
         self.watch(context, written)
@@ -214,20 +214,20 @@ mod tests {
         }
     }
 
-    fn reading<S>(socket: S, clock: &Arc<ManualClock>, patience: Duration) -> Reading<S> {
+    fn reading<S>(socket: S, clock: &Arc<ManualClock>, stall_timeout: Duration) -> WatchedSocket<S> {
         let from = SocketAddr::from(([127, 0, 0, 1], 1));
-        Reading {
+        WatchedSocket {
             socket,
             first: Some(clock.sleep(FIRST_BYTE)),
             link: Arc::new(Link::new(from, clock.mono())),
             clock: clock.clone(),
-            patience,
+            stall_timeout,
             stalled: None,
         }
     }
 
     #[tokio::test]
-    async fn a_new_connection_has_five_seconds_for_its_first_byte() {
+    async fn first_byte_times_out_after_five_seconds() {
         let clock = Arc::new(ManualClock::new(0, 1));
         let (mut other, socket) = tokio::io::duplex(64);
         let mut socket = reading(socket, &clock, FIRST_BYTE * 10);
@@ -249,18 +249,18 @@ mod tests {
         clock.advance(FIRST_BYTE * 2);
         assert!(
             poll!(pin!(socket.read(&mut byte))).is_pending(),
-            "from then on it has its idle time"
+            "from then on the idle time-out applies"
         );
     }
 
     #[tokio::test]
-    async fn a_last_word_that_nobody_reads_is_not_waited_for_for_ever() {
+    async fn shutdown_of_a_socket_that_is_not_read_times_out() {
         let clock = Arc::new(ManualClock::new(0, 1));
-        let patience = Duration::from_secs(20);
-        let mut socket = reading(Full, &clock, patience);
+        let stall_timeout = Duration::from_secs(20);
+        let mut socket = reading(Full, &clock, stall_timeout);
         let mut goodbye = pin!(socket.shutdown());
         assert!(poll!(goodbye.as_mut()).is_pending());
-        clock.advance(patience - Duration::from_millis(1));
+        clock.advance(stall_timeout - Duration::from_millis(1));
         assert!(poll!(goodbye.as_mut()).is_pending());
         clock.advance(Duration::from_millis(1));
         match poll!(goodbye.as_mut()) {

@@ -1,8 +1,8 @@
-//! The open connections, and which of them are closed when there are too many.
+//! Open connections, and which ones are closed when there are too many.
 //!
-//! Those that have sent least for longest go first, beginning with the peer that has most. A connection on which a request is
-//! being answered stays, and so does one that was answered within its idle time; the newest stays because it is not open
-//! yet. There is no fixed limit for a peer: the members behind a proxy are one peer.
+//! The peer with the most connections loses first; of its connections, those with the lowest rate of received bytes, oldest
+//! first. A connection that is answering a request, or answered one within the idle time-out, is kept. The newest is kept
+//! because it does not count yet. There is no fixed limit per peer: all members behind a proxy are one peer.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -23,26 +23,26 @@ use crate::auth::Peer;
 use crate::limits::network;
 use crate::meters;
 
-/// For so long a new connection may send nothing before it counts as silent.
+/// A younger connection does not count as silent.
 const YOUNG: Duration = Duration::from_secs(1);
-/// How long a new one waits for the place of another.
+/// How long a new connection waits for one to close.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// One in so many is closed at a time, so that a flood does not cost a look at all of them for each new one.
+/// The fraction (1/n) of the limit that is closed at a time, so that a flood does not scan all connections for each new one.
 const PART: usize = 32;
-/// And one in so many of those that may be closed.
+/// The largest fraction (1/n) of the closable ones that is closed at a time.
 const PART_OF_CLOSABLE: usize = 4;
 
-/// What is known of one connection.
+/// The state of one connection.
 #[derive(Debug)]
 pub(crate) struct Link {
     peer: IpAddr,
     since: Mono,
     received: AtomicU64,
-    /// Whether its task has run once. Until then a request that has arrived may not have been read.
+    /// Whether its task has run. Before that, a request may be waiting unread.
     served: AtomicBool,
-    /// How many requests are being answered, streams among them.
+    /// Requests being answered, including streams.
     answering: AtomicUsize,
-    /// When a request that was let in was answered last, in milliseconds after `since` and one more.
+    /// When it last answered an admitted request: milliseconds after `since`, plus one; 0 for never.
     answered: AtomicU64,
     cut: CancellationToken,
 }
@@ -60,26 +60,26 @@ impl Link {
         }
     }
 
-    /// So many bytes have come.
+    /// Counts received bytes.
     pub(crate) fn received(&self, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// A request of it is being answered until this is dropped.
+    /// Marks a request as being answered until the guard is dropped.
     pub(crate) fn answering(self: &Arc<Self>) -> Answering {
         self.answering.fetch_add(1, Ordering::Relaxed);
         Answering(Some(Arc::clone(self)))
     }
 
-    /// A request that was let in has its answer.
+    /// Records that an admitted request was answered.
     pub(crate) fn answered(&self, now: Mono) {
         let after = now.since(self.since).as_millis().saturating_add(1);
         self.answered
             .store(u64::try_from(after).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Completes when the connection must close. Poll it after the connection itself: a poll of it shows that the connection was
-    /// polled.
+    /// Completes when the connection must close. Poll it after the connection: a poll counts as proof that the connection's
+    /// task has run.
     pub(crate) async fn cut(&self) {
         self.served.store(true, Ordering::Relaxed);
         self.cut.cancelled().await;
@@ -97,7 +97,7 @@ impl Link {
         now.since(self.since) < YOUNG
     }
 
-    /// The lowest goes first: not young, few bytes per second, open for long.
+    /// The lowest is closed first: not young, few bytes per second, old.
     fn worth(&self, now: Mono) -> (bool, u64, Mono) {
         let age = u64::try_from(now.since(self.since).as_millis())
             .unwrap_or(u64::MAX)
@@ -107,7 +107,7 @@ impl Link {
     }
 }
 
-/// A request that is being answered on a connection.
+/// Guards a request that is being answered.
 #[derive(Debug)]
 pub(crate) struct Answering(Option<Arc<Link>>);
 
@@ -119,7 +119,7 @@ impl Drop for Answering {
     }
 }
 
-/// For an answer that outlasts its handler, like a stream of events.
+/// For an answer that outlives its handler, like an event stream.
 impl FromRequestParts<Arc<App>> for Answering {
     type Rejection = Infallible;
 
@@ -129,28 +129,28 @@ impl FromRequestParts<Arc<App>> for Answering {
     }
 }
 
-/// See the module.
+/// All open connections.
 pub(crate) struct Connections {
     limit: usize,
     places: Arc<Semaphore>,
-    open: Mutex<Open>,
+    open: Mutex<ConnectionTable>,
 }
 
 #[derive(Default)]
-struct Open {
+struct ConnectionTable {
     last: u64,
     links: BTreeMap<u64, Arc<Link>>,
 }
 
-/// A connection that counts as open for as long as this lives.
-pub(crate) struct Opened {
+/// A connection that counts as open until this is dropped.
+pub(crate) struct OpenConnection {
     all: Arc<Connections>,
     id: u64,
     pub(crate) link: Arc<Link>,
     _place: OwnedSemaphorePermit,
 }
 
-impl Drop for Opened {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.all.open().links.remove(&self.id);
         meters::connection_closed();
@@ -166,14 +166,13 @@ impl Connections {
         })
     }
 
-    /// Takes a new connection in, for which others are closed if there are too many. `None` when none of them was closed for a
-    /// while: try again.
+    /// Adds a new connection, closing others if there are too many. `None` when none has closed in time: try again.
     pub(crate) async fn open_one(
         self: &Arc<Self>,
         clock: &dyn Clock,
         idle: Duration,
         from: SocketAddr,
-    ) -> Option<Opened> {
+    ) -> Option<OpenConnection> {
         let place = match Arc::clone(&self.places).try_acquire_owned() {
             Ok(place) => place,
             Err(_) => {
@@ -185,14 +184,14 @@ impl Connections {
         Some(self.opened(Link::new(from, clock.mono()), place))
     }
 
-    fn opened(self: &Arc<Self>, link: Link, place: OwnedSemaphorePermit) -> Opened {
+    fn opened(self: &Arc<Self>, link: Link, place: OwnedSemaphorePermit) -> OpenConnection {
         let link = Arc::new(link);
         let mut open = self.open();
         open.last += 1;
         let id = open.last;
         open.links.insert(id, Arc::clone(&link));
         meters::connection_opened();
-        Opened {
+        OpenConnection {
             all: Arc::clone(self),
             id,
             link,
@@ -200,7 +199,7 @@ impl Connections {
         }
     }
 
-    /// Closes some, if any may be closed; how many.
+    /// Closes a fraction of the connections that may be closed; returns how many. O(n log n).
     pub(crate) fn shed(&self, now: Mono, idle: Duration) -> usize {
         let mut peers: BTreeMap<IpAddr, (usize, Vec<Arc<Link>>)> = BTreeMap::new();
         for link in self.open().links.values() {
@@ -213,7 +212,7 @@ impl Connections {
         let mut closable = 0;
         for (_, links) in peers.values_mut() {
             closable += links.len();
-            // The first to go at the end.
+            // The next one to close is at the end.
             links.sort_by_cached_key(|link| Reverse(link.worth(now)));
         }
         let wanted = (self.limit / PART).min(closable / PART_OF_CLOSABLE).max(1);
@@ -233,7 +232,7 @@ impl Connections {
         closed
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, ConnectionTable> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -250,24 +249,24 @@ mod tests {
         SocketAddr::new(address.parse().unwrap(), 1)
     }
 
-    /// One whose task has run.
-    async fn open(all: &Arc<Connections>, clock: &ManualClock, address: &str) -> Opened {
+    /// A connection whose task has run.
+    async fn open(all: &Arc<Connections>, clock: &ManualClock, address: &str) -> OpenConnection {
         let opened = open_unread(all, clock, address);
         assert!(opened.link.cut().now_or_never().is_none());
         opened
     }
 
-    fn open_unread(all: &Arc<Connections>, clock: &ManualClock, address: &str) -> Opened {
+    fn open_unread(all: &Arc<Connections>, clock: &ManualClock, address: &str) -> OpenConnection {
         let opened = all.open_one(clock, IDLE, from(address));
         opened.now_or_never().flatten().expect("there is room")
     }
 
-    fn is_cut(opened: &Opened) -> bool {
+    fn is_cut(opened: &OpenConnection) -> bool {
         opened.link.cut.is_cancelled()
     }
 
     #[tokio::test]
-    async fn the_peer_with_most_loses_what_has_sent_least_for_longest() {
+    async fn busiest_peer_loses_its_slowest_connections_first() {
         let (all, clock) = (Connections::new(5), ManualClock::new(0, 1));
         let alone = open(&all, &clock, "10.0.0.9").await;
         let mut many = Vec::new();
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_answered_is_kept_for_its_idle_time_and_no_longer() {
+    async fn answered_connection_is_kept_for_its_idle_time() {
         let (all, clock) = (Connections::new(3), ManualClock::new(0, 1));
         let (answered, busy) = (
             open(&all, &clock, "10.0.0.1").await,
@@ -296,14 +295,10 @@ mod tests {
         answered.link.answered(clock.mono());
         let answering = busy.link.answering();
         let silent = open_unread(&all, &clock, "10.0.0.2");
-        assert_eq!(
-            all.shed(clock.mono(), IDLE),
-            0,
-            "what it has sent may not have been read yet"
-        );
+        assert_eq!(all.shed(clock.mono(), IDLE), 0, "its request may be unread");
         assert!(silent.link.cut().now_or_never().is_none());
         assert_eq!(all.shed(clock.mono(), IDLE), 1);
-        assert!(is_cut(&silent), "although its peer has fewer, and it is young");
+        assert!(is_cut(&silent), "although its peer has fewer and it is young");
         assert_eq!(all.shed(clock.mono() + IDLE, IDLE), 0);
         clock.advance(IDLE + Duration::from_millis(2));
         assert_eq!(all.shed(clock.mono(), IDLE), 1);
@@ -314,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_part_is_closed_at_a_time_and_the_young_last() {
+    async fn connections_close_in_parts_and_young_ones_last() {
         let (all, clock) = (Connections::new(PART * 3), ManualClock::new(0, 1));
         let (mut old, mut young) = (Vec::new(), Vec::new());
         for _ in 0..4 {
@@ -334,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_one_waits_until_another_is_closed() {
+    async fn new_connection_waits_until_another_closes() {
         let (all, clock) = (Connections::new(1), ManualClock::new(0, 1));
         let kept = open(&all, &clock, "10.0.0.1").await;
         let answering = kept.link.answering();

@@ -1,4 +1,4 @@
-//! The daemon: a store that is served over HTTP, with the sweeps and the rosters beside it, from start to end.
+//! The daemon: opens a store and a ledger, serves them over HTTP, and runs the sweeps, from start to shutdown.
 
 mod descriptors;
 
@@ -27,7 +27,7 @@ use crate::jwt::{JwtSettings, KeyWatch, Verifier};
 use crate::server::Server;
 use crate::settings::Settings;
 
-/// How long the loops may take to end what they are doing.
+/// How long the loops may take to finish at shutdown.
 const LOOPS_WAIT: Duration = Duration::from_secs(2);
 
 /// What a daemon serves, and where.
@@ -35,17 +35,17 @@ const LOOPS_WAIT: Duration = Duration::from_secs(2);
 pub struct DaemonSettings {
     /// Where it listens.
     pub listen: SocketAddr,
-    /// How it answers.
+    /// The limits of the server.
     pub server: Settings,
-    /// The URL of the store. The store itself, and not another daemon.
+    /// The URL of the store; not of another daemon.
     pub store: String,
-    /// A directory to make first, for a store that is kept in it.
+    /// A directory to create first, for a store that lives in it.
     pub make_directory: Option<PathBuf>,
-    /// What all processes that share the store must agree on.
+    /// Settings that all processes on the store must agree on.
     pub options: StoreOptions,
-    /// The sweeps beside the store.
+    /// The sweeps of the store.
     pub sweeper: SweeperSettings,
-    /// The ledger of its rosters. `None`: there is none.
+    /// The ledger of its rosters, if any.
     pub ledger: Option<LedgerSettings>,
 }
 
@@ -54,9 +54,9 @@ pub struct DaemonSettings {
 pub struct LedgerSettings {
     /// Its URL.
     pub url: String,
-    /// Whether the store has to mirror it. Otherwise there are no rosters when it cannot.
+    /// Whether a store that cannot mirror it is an error. Otherwise the daemon runs without rosters.
     pub is_required: bool,
-    /// How the tokens of providers are checked, where they need one.
+    /// How providers' tokens are verified, if they are required.
     pub tokens: Option<JwtSettings>,
     /// The sweeps of rosters.
     pub sweeps: SweepIntervals,
@@ -65,45 +65,45 @@ pub struct LedgerSettings {
 /// Why a daemon did not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// It cannot listen there.
+    /// The address cannot be listened on.
     Listen(std::io::Error),
-    /// The directory of its store cannot be made.
+    /// The directory of the store cannot be created.
     Directory(PathBuf, std::io::Error),
-    /// Its store cannot be opened.
+    /// The store cannot be opened.
     Store(Error),
-    /// Its store is served by the daemon at this place already.
+    /// Another daemon, at this URL, serves the store already.
     Served(String),
-    /// The store at this place cannot mirror the ledger that was named.
+    /// The store with this URL cannot mirror the configured ledger.
     NoMirror(String),
-    /// Its ledger cannot be opened.
+    /// The ledger cannot be opened.
     Ledger(Error),
     /// The server refused its settings.
     Server(Error),
-    /// Something beside it could not be started.
+    /// A loop or service could not be started.
     Beside(Error),
 }
 
-/// What is asked of a running daemon.
+/// A command to a running daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
-    /// To look at its files of tokens and certificates at once.
+pub enum DaemonCommand {
+    /// Reload the token and certificate files now.
     Reload,
-    /// To stop, and by what.
+    /// Stop; names the signal.
     Stop(&'static str),
 }
 
-/// How a daemon ended.
+/// Why a daemon ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// It was asked to.
+pub enum DaemonExit {
+    /// A stop command.
     Stopped,
-    /// One of its loops panicked again and again.
+    /// A loop kept panicking.
     Broken,
-    /// The disk of its store cannot be trusted any more. Another process has to read it again.
+    /// The disk of the store failed. A new process must read the store again.
     StoreBroken,
 }
 
-/// A daemon that runs.
+/// A running daemon.
 pub struct Daemon {
     server: Server,
     url: String,
@@ -123,11 +123,11 @@ impl std::fmt::Debug for Daemon {
 }
 
 impl Daemon {
-    /// Listens, opens the store and the ledger, starts the sweeps and the server. `beside` starts what else is to run on the
+    /// Listens, opens the store and the ledger, starts the sweeps and the server. `beside` starts additional loops on the
     /// store.
     ///
     /// # Errors
-    /// As told by [`StartError`]. A ledger on a network need not be there yet.
+    /// [`StartError`]. A ledger on a network may be unreachable: it is retried.
     pub async fn start(
         mut settings: DaemonSettings,
         clock: Arc<dyn Clock>,
@@ -186,9 +186,9 @@ impl Daemon {
         &self.store
     }
 
-    /// Serves until it is asked to stop, until a loop has panicked too often, or until the store is broken. The first time it is asked,
-    /// requests may end; the second time they may not.
-    pub async fn run(self, mut asked: impl AsyncFnMut() -> Asked) -> Ended {
+    /// Serves until a stop command, until a loop panics too often, or until the disk of the store fails. The first stop command
+    /// drains requests; the second one does not wait for them.
+    pub async fn run(self, mut asked: impl AsyncFnMut() -> DaemonCommand) -> DaemonExit {
         let ended = serve(self.server, &*self.store, &self.loops, &mut asked, &self.stop).await;
         self.loops.shut_down(LOOPS_WAIT).await;
         if let Some(ledger) = self.ledger {
@@ -200,7 +200,7 @@ impl Daemon {
     }
 }
 
-/// Listens with a queue that takes a burst of connections: a client that finds it full retries a second later.
+/// Listens with a backlog for a burst of connections: a client that finds it full retries only a second later.
 fn listen(at: SocketAddr) -> std::io::Result<TcpListener> {
     const QUEUE: u32 = 4096;
     let socket = if at.is_ipv4() {
@@ -219,7 +219,7 @@ async fn open(
     address: SocketAddr,
 ) -> std::result::Result<Arc<dyn Store>, StartError> {
     if let Some(directory) = &settings.make_directory {
-        // Only the daemon's user may look into it: labels and keys can tell a lot.
+        // Readable by the daemon's user only: labels and keys may be confidential.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(|error| StartError::Directory(directory.clone(), error))?;
     }
@@ -230,14 +230,14 @@ async fn open(
         ..OpenOptions::default()
     };
     let store = open_store(&settings.store, &options).await.map_err(StartError::Store)?;
-    // A file of another daemon is opened as a client of that daemon; a daemon of a daemon serves no store.
+    // A file that another daemon owns opens as that daemon's client, which cannot be served.
     if store.steps().is_none() {
         return Err(StartError::Served(store.place()));
     }
     Ok(store)
 }
 
-/// Opens the ledger and starts the service on it. A ledger on a network need not be there yet.
+/// Opens the ledger and starts the rosters. A ledger on a network may be unreachable: it is retried.
 async fn rosters(
     settings: Option<LedgerSettings>,
     store: &Arc<dyn Store>,
@@ -245,7 +245,7 @@ async fn rosters(
     loops: &Loops,
 ) -> std::result::Result<Option<RosterParts>, StartError> {
     let Some(settings) = settings else {
-        tracing::info!("no rosters: a store on a network needs a ledger for them; name one with --ledger postgres://…");
+        tracing::info!("no rosters: with a store on a network they need a ledger; name one with --ledger postgres://…");
         return Ok(None);
     };
     if store.mirror().is_none() {
@@ -283,38 +283,38 @@ async fn serve(
     server: Server,
     store: &dyn Store,
     loops: &Loops,
-    asked: &mut impl AsyncFnMut() -> Asked,
+    asked: &mut impl AsyncFnMut() -> DaemonCommand,
     stop: &CancellationToken,
-) -> Ended {
+) -> DaemonExit {
     let ended = loop {
         tokio::select! {
             asked = asked() => match asked {
-                Asked::Stop(name) => {
-                    tracing::info!(signal = name, "asked to stop");
-                    break Ended::Stopped;
+                DaemonCommand::Stop(name) => {
+                    tracing::info!(signal = name, "stopping");
+                    break DaemonExit::Stopped;
                 }
-                Asked::Reload => {
-                    tracing::info!(signal = "HUP", "looking at the files of tokens and certificates");
+                DaemonCommand::Reload => {
+                    tracing::info!(signal = "HUP", "reloading token and certificate files");
                     server.reload();
                 }
             },
             name = loops.escalated() => {
-                tracing::error!(sweep = name, "a loop panics again and again; stopping, to be started afresh");
-                break Ended::Broken;
+                tracing::error!(sweep = name, "a loop keeps panicking; stopping so that a supervisor can restart the daemon");
+                break DaemonExit::Broken;
             }
             error = store.until_broken() => {
-                tracing::error!(error = error.chain(), "the store cannot be trusted any more; stopping, to be started afresh");
-                break Ended::StoreBroken;
+                tracing::error!(error = error.chain(), "the disk of the store failed; stopping so that a supervisor can restart the daemon");
+                break DaemonExit::StoreBroken;
             }
         }
     };
     stop.cancel();
-    let hurry = server.hurrier();
+    let abort = server.aborter();
     let down = server.wait();
     tokio::pin!(down);
     let again = async {
         loop {
-            if let Asked::Stop(name) = asked().await {
+            if let DaemonCommand::Stop(name) = asked().await {
                 return name;
             }
         }
@@ -322,12 +322,12 @@ async fn serve(
     tokio::select! {
         drained = &mut down => {
             if drained.cut > 0 {
-                tracing::warn!(cut = drained.cut, "some requests did not end in time");
+                tracing::warn!(cut = drained.cut, "requests were cut at shutdown: they exceeded the drain timeout");
             }
         }
         name = again => {
-            tracing::warn!(signal = name, "asked to stop again; not waiting any longer");
-            hurry();
+            tracing::warn!(signal = name, "second stop signal; not waiting for requests");
+            abort();
             down.await;
         }
     }
@@ -337,7 +337,7 @@ async fn serve(
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
-    use tenure_core::call::{Ask, Reply};
+    use tenure_core::call::{Reply, StoreRequest};
     use tenure_core::clock::SystemClock;
     use tenure_core::error::Outcome;
     use tenure_core::memory::MemoryStore;
@@ -345,7 +345,7 @@ mod tests {
 
     use super::*;
 
-    async fn ended(store: Arc<dyn Store>, clock: Arc<dyn Clock>, loops: Loops) -> Ended {
+    async fn ended(store: Arc<dyn Store>, clock: Arc<dyn Clock>, loops: Loops) -> DaemonExit {
         let sweeper = Sweeper::start(
             Arc::clone(&store),
             Arc::clone(&clock),
@@ -374,20 +374,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_loop_that_keeps_panicking_ends_the_daemon_with_a_failure() {
+    async fn panicking_loop_ends_the_daemon_with_a_failure() {
         let clock = SystemClock::shared();
         let panics: tenure::loops::Probe = Arc::new(|name| assert_ne!(name, tenure::sweeper::JANITOR, "on purpose"));
         let loops = Loops::with_probe(Arc::clone(&clock), Handle::current(), Some(panics));
         let store = MemoryStore::new(StoreOptions::default(), Arc::clone(&clock));
-        assert_eq!(ended(store, clock, loops).await, Ended::Broken);
+        assert_eq!(ended(store, clock, loops).await, DaemonExit::Broken);
     }
 
-    /// A store whose disk fails at once.
+    /// A store whose disk fails immediately.
     struct Breaks(Arc<MemoryStore>);
 
     #[async_trait]
     impl Backend for Breaks {
-        async fn call(&self, ask: Ask) -> Result<Reply> {
+        async fn call(&self, ask: StoreRequest) -> Result<Reply> {
             self.0.call(ask).await
         }
         fn max_ttl(&self) -> Duration {
@@ -415,6 +415,6 @@ mod tests {
         let clock = SystemClock::shared();
         let loops = Loops::with_probe(Arc::clone(&clock), Handle::current(), None);
         let store = Arc::new(Breaks(MemoryStore::new(StoreOptions::default(), Arc::clone(&clock))));
-        assert_eq!(ended(store, clock, loops).await, Ended::StoreBroken);
+        assert_eq!(ended(store, clock, loops).await, DaemonExit::StoreBroken);
     }
 }

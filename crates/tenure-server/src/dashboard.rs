@@ -1,11 +1,10 @@
-//! The dashboard: files that are part of the program, served as they are.
+//! The dashboard: static files embedded in the binary.
 //!
-//! They are written by hand, need no build and ask nobody else for anything. They hold no data: what the page shows it
-//! reads from the routes of `/v1`, as any other client, with a token if those ask for one. So they are open to everyone,
-//! and the same for everyone.
+//! They are hand-written, need no build and load nothing from other hosts. They contain no data: the page reads the routes
+//! of `/v1` like any other client, with a token if one is required. So the files themselves are open.
 //!
-//! A browser may keep them and has to ask every time whether they are still the same: after an upgrade of the daemon no
-//! old script talks to a new server.
+//! Browsers cache them and revalidate each time (`no-cache` with an `ETag`), so that no old script talks to an upgraded
+//! daemon.
 
 use std::sync::LazyLock;
 
@@ -17,8 +16,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use ring::digest::{SHA256, digest};
 
-/// Scripts and styles from here alone, none in the markup; nobody frames the page, nothing is sent elsewhere, and no text
-/// becomes markup (trusted types: there is no policy that would make any).
+/// Scripts and styles from this origin only, none inline; no framing, no requests to other origins, and no string becomes
+/// markup (trusted types without a policy).
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
@@ -68,7 +67,7 @@ const FILES: &[File] = files! {
     "why.js" SCRIPT,
 };
 
-/// What each file is known by: the beginning of its hash. In the order of [`FILES`].
+/// The `ETag` of each file, a prefix of its hash. In the order of [`FILES`].
 static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| FILES.iter().map(|file| tag(file.bytes)).collect());
 
 fn tag(bytes: &[u8]) -> String {
@@ -77,8 +76,8 @@ fn tag(bytes: &[u8]) -> String {
     format!("\"{hex}\"")
 }
 
-/// A file of the page, or `None` when it has no such file. A 304 without a body when the browser has it already. O(1) but
-/// for the first call, which hashes all files.
+/// A file of the page; `None` if there is none of this name. 304 without a body when the browser's copy is current. O(1)
+/// after the first call, which hashes all files.
 pub(crate) fn file(name: &str, headers: &HeaderMap) -> Option<Response> {
     let at = FILES.iter().position(|file| file.name == name)?;
     let (file, tag) = (FILES.get(at)?, TAGS.get(at)?);
@@ -108,7 +107,7 @@ pub(crate) fn file(name: &str, headers: &HeaderMap) -> Option<Response> {
     Some(response)
 }
 
-/// Whether the browser says that it has what goes by this tag (RFC 9110, 13.1.2; compared weakly, as it asks for).
+/// Whether `If-None-Match` contains the tag (RFC 9110, 13.1.2; weak comparison).
 fn has(headers: &HeaderMap, tag: &str) -> bool {
     let lists = headers.get_all(IF_NONE_MATCH).iter();
     let mut tags = lists

@@ -1,4 +1,4 @@
-//! Reading requests: names from the path, queries, bodies, limits of a call. Each refuses by name.
+//! Extractors: path parameters, query, `Tenure-Not-After` and JSON bodies. Errors name the parameter or field.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use tenure_core::time::StoreTime;
 use crate::app::App;
 use crate::reply::Failure;
 
-/// Names from the path, in its order.
-pub(crate) struct Names<T>(pub(crate) T);
+/// Path parameters, in the order of the path.
+pub(crate) struct PathParams<T>(pub(crate) T);
 
-impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Names<T> {
+impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for PathParams<T> {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, state: &Arc<App>) -> Result<Self, Failure> {
@@ -43,7 +43,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Names<T> {
     }
 }
 
-/// The query. Unknown parameters are refused, and so is one that is given twice.
+/// The query. Unknown and repeated parameters are rejected.
 pub(crate) struct Query<T>(pub(crate) T);
 
 impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Query<T> {
@@ -60,7 +60,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Query<T> {
     }
 }
 
-/// For routes that take no query at all.
+/// Rejects any query.
 pub(crate) struct NoQuery;
 
 impl FromRequestParts<Arc<App>> for NoQuery {
@@ -74,10 +74,10 @@ impl FromRequestParts<Arc<App>> for NoQuery {
     }
 }
 
-/// The limits of a mutating call, from `Tenure-Not-After`.
-pub(crate) struct Limits(pub(crate) Call);
+/// The header `Tenure-Not-After` of a mutating call.
+pub(crate) struct NotAfter(pub(crate) Call);
 
-impl FromRequestParts<Arc<App>> for Limits {
+impl FromRequestParts<Arc<App>> for NotAfter {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, _state: &Arc<App>) -> Result<Self, Failure> {
@@ -90,7 +90,7 @@ impl FromRequestParts<Arc<App>> for Limits {
     }
 }
 
-/// A JSON body. The front has read it.
+/// A JSON body, which the middleware has read.
 pub(crate) struct Json<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
@@ -102,7 +102,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
     }
 }
 
-/// A JSON body that may be left out.
+/// An optional JSON body.
 pub(crate) struct OptionalJson<T>(pub(crate) T);
 
 impl<T: DeserializeOwned + Default> FromRequest<Arc<App>> for OptionalJson<T> {
@@ -135,20 +135,20 @@ fn check_type(kind: Option<&HeaderValue>) -> Result<(), Failure> {
     let was = shown.map_or_else(|| "without a Content-Type".to_owned(), |kind| format!("as {kind:?}"));
     Err(Failure::new(
         Code::UnsupportedMediaType,
-        format!("the body came {was}; send Content-Type: application/json"),
+        format!("the body was sent {was}; send Content-Type: application/json"),
     ))
 }
 
-/// The body, which is there already, in one piece.
+/// The body, which the middleware has read in one piece.
 async fn whole(request: Request) -> Result<Bytes, Failure> {
     let piece = request.into_body().into_data_stream().try_next().await;
     let piece = piece.map_err(|_| Failure::new(Code::BadRequest, "the connection closed before the body ended"))?;
     Ok(piece.unwrap_or_default())
 }
 
-/// Reads JSON, telling what is no JSON at all from what is JSON and breaks a rule, and naming the field that does.
+/// Parses JSON. Distinguishes malformed JSON (400) from JSON that breaks a rule (422), and names the field.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
-    // serde would also take the fields of an object as an array, in the order of our source code.
+    // serde would also accept an array with the fields in declaration order.
     let is_object = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
     match serde_json::from_slice(bytes) {
         Ok(value) if is_object => Ok(value),
@@ -158,10 +158,10 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
 }
 
 fn not_an_object() -> Failure {
-    Error::invalid("the body is JSON, but invalid type: it has to be an object").into()
+    Error::invalid("the body is JSON, but invalid type: expected an object").into()
 }
 
-/// Reads it once more, slowly, to find out what is wrong, and where.
+/// Parses again, with the path of each field, to explain the error.
 #[cold]
 fn explain<T: DeserializeOwned>(bytes: &[u8], is_object: bool, error: &serde_json::Error) -> Failure {
     if let Err(broken) = serde_json::from_slice::<IgnoredAny>(bytes) {

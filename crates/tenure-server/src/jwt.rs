@@ -1,18 +1,18 @@
-//! Providers prove who they are with a signed token (JWT, RFC 7519), and its check needs nobody else.
+//! Authentication of providers by signed tokens (JWT, RFC 7519), verified locally.
 //!
-//! What is trusted is configured, and nothing that a token says about itself: one algorithm, keys from one source, and
-//! which claims must be there ([`JwtSettings`]). The signature is looked at before any claim. A key belongs to one family
-//! of algorithms, so no public key is ever taken for a secret, and `none` is no algorithm at all (RFC 8725).
+//! Trust comes from the configuration, never from the token: one algorithm, keys from one source, and the required claims
+//! ([`JwtSettings`]). The signature is verified before any claim is read. A key is bound to one family of algorithms, so a
+//! public key cannot be used as a secret, and `none` is not an algorithm (RFC 8725).
 //!
-//! Checking does no I/O. A loop looks at the file of the keys now and then ([`KeyWatch`]); one that cannot be used leaves
-//! the keys as they are, and says so.
+//! Verification does no I/O. A loop reloads the key file ([`KeyWatch`]); an invalid file leaves the keys unchanged and is
+//! reported.
 //!
-//! Deactivating a provider voids the tokens that were issued before: ask [`Caller::is_revoked`] with what the ledger or
-//! the mirror has in `revoked_before`. No token and no secret is ever part of an error or of a log line.
+//! Deactivating a provider revokes the tokens issued before: pass `revoked_before` of the ledger or the mirror to
+//! [`ProviderIdentity::is_revoked`]. Errors and log lines never contain tokens or secrets.
 
 mod claims;
+mod error;
 mod keys;
-mod refused;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -29,64 +29,63 @@ use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::ProviderId;
 use tenure_core::time::StoreTime;
 
+pub use self::error::TokenError;
 use self::keys::Keys;
-pub use self::refused::Refused;
-pub use self::settings::{JwtAlgorithm, JwtSettings, KeySource, RequiredClaim, Secret};
+pub use self::settings::{JwtAlgorithm, JwtSecret, JwtSettings, KeySource, RequiredClaim};
 
-/// The longest token that is looked at, in bytes.
+/// The longest accepted token, in bytes.
 const MAX_TOKEN: usize = 8 * 1024;
 
-/// Who speaks, by a token that was found good.
+/// The provider named by a verified token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Caller {
+pub struct ProviderIdentity {
     /// The `sub` of the token.
     pub provider: ProviderId,
-    /// The earliest time at which it can have been issued: its `iat` less the leeway.
+    /// The earliest time at which it can have been issued: its `iat` minus the leeway.
     pub issued_at: StoreTime,
     /// When it expires, without the leeway.
     pub expires_at: StoreTime,
 }
 
-impl Caller {
-    /// Whether the token may be older than the time before which tokens of its provider are void. Whoever compares the two
-    /// elsewhere refuses what has `issued_at < revoked_before`.
+impl ProviderIdentity {
+    /// Whether the token may have been issued before the provider's tokens were revoked: `issued_at < revoked_before`.
     #[must_use]
     pub fn is_revoked(&self, revoked_before: Option<StoreTime>) -> bool {
         revoked_before.is_some_and(|before| self.issued_at < before)
     }
 }
 
-/// How the keys stand, for status and people.
+/// The state of the keys, for status and doctor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyStatus {
-    /// How many keys a token may be signed by.
+    /// The number of keys.
     pub keys: usize,
-    /// Why what is in the file now is not used, if it is not.
+    /// Why the current file is not in use, if it is not.
     pub trouble: Option<String>,
 }
 
-/// Checks tokens.
+/// Verifies providers' tokens.
 #[derive(Debug)]
 pub struct Verifier {
     settings: JwtSettings,
-    held: Mutex<Held>,
+    held: Mutex<LoadedKeys>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct LoadedKeys {
     keys: Arc<Keys>,
     trouble: Option<String>,
 }
 
 impl Verifier {
-    /// A verifier with its keys. Reads their file, if there is one: the only I/O that a caller waits for.
+    /// A verifier with its keys. Reads the key file, if there is one, which blocks.
     ///
     /// # Errors
-    /// `Misconfigured`, naming the setting or the file and what is wrong with it.
+    /// `Misconfigured`, naming the setting or file and the mistake.
     pub fn new(settings: JwtSettings) -> Result<Arc<Self>> {
         settings.check()?;
         let keys = Arc::new(keys::load(&settings)?);
-        let held = Mutex::new(Held { keys, trouble: None });
+        let held = Mutex::new(LoadedKeys { keys, trouble: None });
         Ok(Arc::new(Self { settings, held }))
     }
 
@@ -96,47 +95,46 @@ impl Verifier {
         self.settings.leeway
     }
 
-    /// Checks a token at a time: the store's, where it is known, else the wall clock's. No I/O: a hash for HS256, an
-    /// operation with a public key for the others, times the keys that could have signed it.
+    /// Verifies a token at `now`: the store's time if it is known, else the wall clock. No I/O; costs one hash (HS256) or one
+    /// public-key operation per key that may have signed it.
     ///
     /// # Errors
-    /// The first reason not to believe it. What is signed by nobody we trust is told nothing about its claims.
-    pub fn verify(&self, token: &str, now: StoreTime) -> Result<Caller, Refused> {
+    /// The first check that failed. A token without a trusted signature gets no information about its claims.
+    pub fn verify(&self, token: &str, now: StoreTime) -> Result<ProviderIdentity, TokenError> {
         if token.len() > MAX_TOKEN {
-            return Err(Refused::TooLong);
+            return Err(TokenError::TooLong);
         }
-        let header = decode_header(token).map_err(|_| Refused::Malformed)?;
+        let header = decode_header(token).map_err(|_| TokenError::Malformed)?;
         if header.alg != self.settings.algorithm.of_the_library() {
-            return Err(Refused::Algorithm);
+            return Err(TokenError::Algorithm);
         }
-        // An extension that must be understood, and is not (RFC 7515, 4.1.11).
+        // A critical extension, none of which is supported (RFC 7515, 4.1.11).
         if header.crit.is_some() {
-            return Err(Refused::Extension);
+            return Err(TokenError::Extension);
         }
         let keys = Arc::clone(&self.held().keys);
         let claims = keys.open(token, &header)?;
         claims::check(&self.settings, &claims, now)
     }
 
-    /// Checks the token of a request: [`bearer`], then [`Verifier::verify`].
+    /// Verifies the token of a request: [`bearer`], then [`Verifier::verify`].
     ///
     /// # Errors
     /// Those of both.
-    pub fn caller(&self, headers: &HeaderMap, now: StoreTime) -> Result<Caller, Refused> {
+    pub fn caller(&self, headers: &HeaderMap, now: StoreTime) -> Result<ProviderIdentity, TokenError> {
         self.verify(bearer(headers)?, now)
     }
 
-    /// Looks at the file of the keys, and takes what is new in it; whether there was anything. Without a file there never
-    /// is.
+    /// Reloads the key file; returns whether the keys changed. Without a file they never do.
     ///
     /// # Errors
-    /// `Misconfigured` when it cannot be used: the keys stay as they were.
+    /// `Misconfigured` when the file is invalid; the keys do not change.
     pub async fn refresh(self: &Arc<Self>) -> Result<bool> {
         if matches!(self.settings.keys, KeySource::Secret(_)) {
             return Ok(false);
         }
         let me = Arc::clone(self);
-        // A file may lie on a disk that is away.
+        // The file may be on a network disk.
         let read = tokio::task::spawn_blocking(move || keys::load(&me.settings)).await;
         let read = read.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "reading the keys panicked")));
         let mut held = self.held();
@@ -146,7 +144,7 @@ impl Verifier {
                 Ok(false)
             }
             Ok(keys) => {
-                tracing::info!(keys = keys.len(), "the keys for the tokens of providers have changed");
+                tracing::info!(keys = keys.len(), "keys of providers' tokens reloaded");
                 held.keys = Arc::new(keys);
                 held.trouble = None;
                 Ok(true)
@@ -156,7 +154,7 @@ impl Verifier {
                 if held.trouble.as_ref() != Some(&trouble) {
                     tracing::warn!(
                         error = trouble,
-                        "the keys for the tokens of providers stay as they were"
+                        "keys of providers' tokens not reloaded: the old ones stay in use"
                     );
                 }
                 held.trouble = Some(trouble);
@@ -165,7 +163,7 @@ impl Verifier {
         }
     }
 
-    /// How the keys stand. No I/O.
+    /// The state of the keys. No I/O.
     #[must_use]
     pub fn status(&self) -> KeyStatus {
         let held = self.held();
@@ -175,25 +173,25 @@ impl Verifier {
         }
     }
 
-    /// What it was told.
+    /// Its settings.
     #[must_use]
     pub fn settings(&self) -> &JwtSettings {
         &self.settings
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, LoadedKeys> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The loop that looks at the file of the keys: run it with [`JwtSettings::refresh`] as its longest interval.
+/// The loop that reloads the key file: run it with [`JwtSettings::refresh`] as its longest interval.
 #[derive(Debug, Clone)]
 pub struct KeyWatch(pub Arc<Verifier>);
 
 #[async_trait::async_trait]
 impl LoopBody for KeyWatch {
     async fn turn(&mut self) -> Result<Turn> {
-        // A file that cannot be used has been reported, and is no reason to look at it more often.
+        // An invalid file was reported already, and is not read more often for it.
         let skipped = u64::from(self.0.refresh().await.is_err());
         Ok(Turn {
             skipped,
@@ -202,19 +200,19 @@ impl LoopBody for KeyWatch {
     }
 }
 
-/// The token that a request carries (RFC 6750, 2.1).
+/// The bearer token of a request (RFC 6750, 2.1).
 ///
 /// # Errors
-/// `Missing` when it carries none, `Malformed` when it carries several, or something else.
-pub fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
+/// `Missing` without a bearer token, `Malformed` with several `Authorization` headers or an unreadable one.
+pub fn bearer(headers: &HeaderMap) -> Result<&str, TokenError> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
-    let one = given.next().ok_or(Refused::Missing)?;
+    let one = given.next().ok_or(TokenError::Missing)?;
     if given.next().is_some() {
-        return Err(Refused::Malformed);
+        return Err(TokenError::Malformed);
     }
-    let text = one.to_str().map_err(|_| Refused::Malformed)?;
+    let text = one.to_str().map_err(|_| TokenError::Malformed)?;
     match text.split_once(' ') {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(token.trim_matches(' ')),
-        _ => Err(Refused::Missing),
+        _ => Err(TokenError::Missing),
     }
 }

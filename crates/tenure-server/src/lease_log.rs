@@ -1,5 +1,5 @@
-//! One structured log line for each change of a lease that goes through this daemon, in the words of the library, and a
-//! count of them.
+//! One structured log line and one count for each change of a lease through this daemon, with the same fields as the
+//! library's.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use tenure_core::lease::{AcquireOutcome, ReleaseOutcome, Token};
 
 use crate::app::App;
 
-/// A lease that was given out, with its token, and whose it was before.
-type Grant = (LeaseName, Token, Option<TenureId>);
+/// A granted lease, its token, and its previous holder.
+type GrantedLease = (LeaseName, Token, Option<TenureId>);
 
-/// Tells which of the leases asked for were given out.
+/// Logs and counts the granted leases.
 pub(crate) fn acquired(
     app: &Arc<App>,
     group: &Group,
@@ -25,7 +25,7 @@ pub(crate) fn acquired(
         AcquireOutcome::Granted { token, from } => Some((lease.clone(), *token, from.clone())),
         _ => None,
     });
-    let granted: Vec<Grant> = granted.collect();
+    let granted: Vec<GrantedLease> = granted.collect();
     if granted.is_empty() {
         return;
     }
@@ -33,7 +33,7 @@ pub(crate) fn acquired(
         meters::lease_transition(group, if from.is_some() { "taken_over" } else { "acquired" });
     }
     let (app, group, tenure) = (Arc::clone(app), group.clone(), tenure.clone());
-    // The ttl is not in the store's answer, and the caller does not wait for a line in a log.
+    // The ttl is not in the store's answer; looking it up must not delay the caller.
     tokio::spawn(async move {
         let member = app.read(app.store.member(&group, tenure.member())).await;
         let member = member.ok().flatten().filter(|member| member.tenure == tenure);
@@ -44,7 +44,7 @@ pub(crate) fn acquired(
     });
 }
 
-fn line(group: &Group, tenure: &TenureId, (target, token, from): Grant, ttl_ms: Option<u64>) {
+fn line(group: &Group, tenure: &TenureId, (target, token, from): GrantedLease, ttl_ms: Option<u64>) {
     let (instance, token) = (tenure.member(), token.get());
     if let Some(from) = from {
         let reason = "holder_ended";
@@ -54,7 +54,7 @@ fn line(group: &Group, tenure: &TenureId, (target, token, from): Grant, ttl_ms: 
     }
 }
 
-/// Tells which leases were given up.
+/// Logs and counts the released leases.
 pub(crate) fn given_up(
     group: &Group,
     tenure: &TenureId,

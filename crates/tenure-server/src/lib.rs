@@ -17,13 +17,12 @@
 //! # }
 //! ```
 //!
-//! [`daemon`] is all of it at once: the store, its sweeps, the rosters and the server, from start to end.
+//! [`daemon`] puts it all together: the store, its sweeps, the rosters and the server, from start to shutdown.
 //!
-//! One file per noun under `routes/`. The wire types are those of [`tenure::wire`], which the Rust client shares.
+//! There is one file per noun under `routes/`. The wire types are those of [`tenure::wire`], shared with the Rust client.
 //!
-//! It refuses to have state of its own, but counters and what it last saw: any number of daemons may serve one store.
-//! It knows no store by name, decides nothing about death, and the server never sweeps by itself unless asked over HTTP
-//! (the sweeper runs beside it).
+//! The server keeps no state except counters and caches, so any number of daemons may serve one store. It depends on no
+//! particular store, decides nothing about death, and sweeps only on request; the sweeper runs beside it.
 
 mod app;
 mod audit;
@@ -33,14 +32,14 @@ mod conn;
 mod connections;
 pub mod daemon;
 mod dashboard;
-mod door;
 mod extract;
-mod front;
 pub mod jwt;
 mod lease_log;
 mod limits;
 mod meters;
+mod middleware;
 mod nearest;
+mod origin_check;
 mod refusals;
 mod reply;
 mod room;

@@ -1,8 +1,8 @@
-//! How often one caller may ask: the generic cell rate algorithm (ITU-T I.371), one number for each caller.
+//! The rate limit per caller: the generic cell rate algorithm (ITU-T I.371), one number per caller.
 //!
-//! The number is the instant at which the caller's next request is due. A request that comes early by more than the burst
-//! allows is refused and costs the caller nothing; any other moves the instant on. A bucket of tokens with a clock of its own
-//! would do the same with two numbers and a refill.
+//! The number is the instant at which the caller's next request is due. A request that is earlier than the burst allows is
+//! refused and costs the caller nothing; any other request advances the instant. This equals a token bucket, which would need
+//! two numbers.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use tenure_core::clock::Mono;
 
-/// How many addresses are told apart at most. Beyond, all others together are one caller.
+/// The most addresses that are tracked. All others together count as one caller.
 const MAX_PEERS: usize = 10_000;
 
-/// How often one caller may ask.
+/// The rate limit of one caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateSettings {
-    /// Requests per second that one may go on with for ever; 1 to 1,000,000.
+    /// Sustained requests per second; 1 to 1,000,000.
     pub per_second: u32,
-    /// How many may come at once after a silence; at least 1.
+    /// Requests in a burst after a pause; at least 1.
     pub burst: u32,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Limiter {
 #[derive(Debug, Default)]
 struct Peers {
     due: BTreeMap<IpAddr, u64>,
-    /// When those that are due were last forgotten: looking for them costs a pass over all.
+    /// When idle addresses were last removed, which costs a pass over all.
     cleaned: u64,
 }
 
@@ -55,10 +55,10 @@ impl Limiter {
         }
     }
 
-    /// One more request of a caller with a count of its own.
+    /// Counts a request of a caller that has a counter of its own.
     ///
     /// # Errors
-    /// How long to wait, when it is one too many.
+    /// How long to wait, when the limit is exceeded.
     pub(crate) fn count(&self, due: &AtomicU64, now: Mono) -> Result<(), Duration> {
         let now = nanos(now);
         let mut seen = due.load(Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl Limiter {
         }
     }
 
-    /// One more request from an address.
+    /// Counts a request from an address.
     ///
     /// # Errors
     /// As [`Limiter::count`].
@@ -84,7 +84,7 @@ impl Limiter {
         }
         if peers.due.len() >= MAX_PEERS && at >= peers.cleaned.saturating_add(SECOND) {
             peers.cleaned = at;
-            // Whose request is due counts as one who never asked.
+            // An address whose next request is due has no state worth keeping.
             peers.due.retain(|_, due| *due > at);
         }
         if peers.due.len() < MAX_PEERS {
@@ -109,7 +109,7 @@ fn nanos(at: Mono) -> u64 {
     u64::try_from(at.since_origin().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Whoever has one IPv6 address has 2^64 of them.
+/// The unit that addresses are counted by: the /64 network for IPv6, since a host can use all of its addresses.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_passes_and_then_the_rate_does() {
+    fn burst_passes_then_rate_applies() {
         let (limiter, due) = (limiter(), AtomicU64::new(0));
         let count = |ms| limiter.count(&due, at(ms));
         for _ in 0..3 {
@@ -146,18 +146,18 @@ mod tests {
         assert_eq!(
             count(1_040),
             Err(Duration::from_millis(60)),
-            "asking too early costs nothing"
+            "an early request costs nothing"
         );
         count(1_100).unwrap();
         assert!(count(1_100).is_err());
         for _ in 0..3 {
             count(9_000).unwrap();
         }
-        assert!(count(9_000).is_err(), "a long silence earns no more than a burst");
+        assert!(count(9_000).is_err(), "a long pause earns no more than a burst");
     }
 
     #[test]
-    fn addresses_are_told_apart_and_the_many_of_one_network_are_not() {
+    fn addresses_count_by_ipv4_address_or_ipv6_network() {
         let limiter = limiter();
         let ask = |address: &str| limiter.count_peer(address.parse().unwrap(), at(1_000));
         for _ in 0..3 {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_addresses_is_bounded_and_forgets_whoever_is_silent() {
+    fn tracked_addresses_are_bounded_and_idle_ones_forgotten() {
         let limiter = limiter();
         let ask = |n: usize, ms| {
             let address = IpAddr::from(u32::try_from(n).unwrap().to_be_bytes());
@@ -184,7 +184,7 @@ mod tests {
             ask(n, 2_000).unwrap();
         }
         let strangers = (MAX_PEERS..MAX_PEERS + 10).filter(|n| ask(*n, 2_000).is_ok()).count();
-        assert_eq!(strangers, 3, "whoever is not known any more shares one place");
+        assert_eq!(strangers, 3, "untracked addresses share one counter");
         for n in 0..MAX_PEERS {
             ask(MAX_PEERS + n, 9_000).unwrap();
         }

@@ -1,4 +1,4 @@
-//! The metrics of this crate, by name, and the one recorder of the process that `/metrics` reads.
+//! The metrics of this crate, and the Prometheus recorder of the process.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -14,54 +14,54 @@ use tenure_core::id::Group;
 
 /// Requests answered. Labels: route (its pattern, never the raw path), method, status.
 pub(crate) const REQUESTS: &str = "tenure_http_requests_total";
-/// How long answering took, in seconds. Label: route.
+/// Request duration in seconds. Label: route.
 pub(crate) const DURATION: &str = "tenure_http_request_duration_seconds";
 /// Handlers that panicked. Label: route.
 pub(crate) const PANICS: &str = "tenure_http_panics_total";
-/// Requests that are being answered.
+/// Requests in flight.
 pub(crate) const IN_FLIGHT: &str = "tenure_http_requests_in_flight";
-/// Event streams and long polls that are open.
+/// Open event streams and long polls.
 pub(crate) const STREAMS: &str = "tenure_http_streams";
-/// Connections that are open.
+/// Open connections.
 pub(crate) const CONNECTIONS: &str = "tenure_http_connections";
-/// Requests whose body is arriving.
+/// Request bodies that are arriving.
 pub(crate) const BODIES: &str = "tenure_http_bodies";
-/// Connections that were closed because there were too many.
+/// Connections closed because there were too many.
 pub(crate) const CROWDED_OUT: &str = "tenure_http_crowded_out_total";
 /// Connections that could not be accepted.
 pub(crate) const ACCEPT_ERRORS: &str = "tenure_http_accept_errors_total";
-/// Beats that were refused because the daemon was overloaded, after their token was accepted.
+/// Beats refused because of overload, after their token was accepted.
 pub(crate) const BEATS_REFUSED: &str = "tenure_beats_refused_total";
-/// Connections that were dropped because the other side did not read.
+/// Connections dropped because the client did not read.
 pub(crate) const STALLED: &str = "tenure_http_stalled_total";
-/// Requests that were not let in. Label: why (the code of the answer).
+/// Requests refused by admission. Label: why (the problem code).
 pub(crate) const REFUSED: &str = "tenure_http_refused_total";
-/// Connections that ended before TLS was set up.
+/// Failed TLS handshakes.
 pub(crate) const HANDSHAKES_FAILED: &str = "tenure_tls_handshakes_failed_total";
-/// Tokens that are known.
+/// Tokens in the token file.
 pub(crate) const TOKENS: &str = "tenure_tokens";
-/// 1 while what is in a file of credentials cannot be used, and what it held before is. Label: what.
+/// 1 while a credentials file is invalid and its previous content stays in use. Label: what.
 pub(crate) const STALE: &str = "tenure_credentials_stale";
-/// The file of tokens.
+/// The token file.
 pub(crate) const TOKENS_FILE: &str = "tokens";
-/// The files of the certificate.
+/// The certificate files.
 pub(crate) const TLS_FILES: &str = "tls";
-/// Leases that somebody holds, in the groups that were seen last. Label: group.
+/// Held leases, as of the last look at the groups. Label: group.
 pub(crate) const LEASES: &str = "tenure_leases";
-/// Sessions, in the groups that were seen last. Label: group.
+/// Sessions, as of the last look at the groups. Label: group.
 pub(crate) const SESSIONS: &str = "tenure_sessions";
-/// 1 when the store answered lately.
+/// 1 when the store answered recently.
 pub(crate) const STORE_UP: &str = "tenure_store_up";
 
-/// How often the recorder's buffers are emptied; without it, histograms grow until the next scrape.
+/// How often the recorder's buffers are drained; without it, histograms grow until the next scrape.
 pub(crate) const UPKEEP: Duration = Duration::from_secs(5);
 
 const BUCKETS: [f64; 14] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
 ];
 
-/// The recorder of this process, installed by the first server. `None` when the program brought its own: then `/metrics`
-/// is its own business, too.
+/// The recorder of this process, installed by the first server. `None` when the program installed its own: it then serves
+/// its metrics itself.
 pub(crate) fn recorder() -> Option<&'static PrometheusHandle> {
     static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
     let install = || {
@@ -85,31 +85,31 @@ pub(crate) fn recorder() -> Option<&'static PrometheusHandle> {
 
 fn describe() {
     metrics::describe_counter!(REQUESTS, "Requests answered.");
-    metrics::describe_histogram!(DURATION, metrics::Unit::Seconds, "How long answering took.");
+    metrics::describe_histogram!(DURATION, metrics::Unit::Seconds, "Request duration.");
     metrics::describe_counter!(PANICS, "Handlers that panicked.");
-    metrics::describe_gauge!(IN_FLIGHT, "Requests that are being answered.");
-    metrics::describe_gauge!(STREAMS, "Event streams and long polls that are open.");
-    metrics::describe_gauge!(CONNECTIONS, "Connections that are open.");
-    metrics::describe_gauge!(BODIES, "Requests whose body is arriving.");
-    metrics::describe_counter!(CROWDED_OUT, "Connections that were closed because there were too many.");
+    metrics::describe_gauge!(IN_FLIGHT, "Requests in flight.");
+    metrics::describe_gauge!(STREAMS, "Open event streams and long polls.");
+    metrics::describe_gauge!(CONNECTIONS, "Open connections.");
+    metrics::describe_gauge!(BODIES, "Request bodies that are arriving.");
+    metrics::describe_counter!(CROWDED_OUT, "Connections closed because there were too many.");
     metrics::describe_counter!(ACCEPT_ERRORS, "Connections that could not be accepted.");
+    metrics::describe_counter!(BEATS_REFUSED, "Beats refused because the daemon was overloaded.");
+    metrics::describe_counter!(STALLED, "Connections dropped because the client did not read.");
     metrics::describe_counter!(
-        BEATS_REFUSED,
-        "Beats that were refused because the daemon was overloaded."
+        REFUSED,
+        "Requests refused: no valid token, no permission, rate limit, host or origin."
     );
-    metrics::describe_counter!(
-        STALLED,
-        "Connections that were dropped because the other side did not read."
+    metrics::describe_counter!(HANDSHAKES_FAILED, "Failed TLS handshakes.");
+    metrics::describe_gauge!(TOKENS, "Tokens in the token file.");
+    metrics::describe_gauge!(
+        STALE,
+        "1 while a credentials file is invalid and its previous content stays in use."
     );
-    metrics::describe_counter!(REFUSED, "Requests that were not let in.");
-    metrics::describe_counter!(HANDSHAKES_FAILED, "Connections that ended before TLS was set up.");
-    metrics::describe_gauge!(TOKENS, "Tokens that are known.");
-    metrics::describe_gauge!(STALE, "1 while what is in a file of credentials cannot be used.");
-    metrics::describe_gauge!(LEASES, "Leases that somebody holds.");
+    metrics::describe_gauge!(LEASES, "Held leases.");
     metrics::describe_gauge!(SESSIONS, "Sessions.");
-    metrics::describe_gauge!(STORE_UP, "1 when the store answered lately.");
-    metrics::describe_counter!(tenure::meters::BEATS, "Beats, by what they came to.");
-    metrics::describe_counter!(tenure::meters::ENDED, "Tenures that this process ended.");
+    metrics::describe_gauge!(STORE_UP, "1 when the store answered recently.");
+    metrics::describe_counter!(tenure::meters::BEATS, "Beats, by outcome.");
+    metrics::describe_counter!(tenure::meters::ENDED, "Tenures ended by this process.");
     metrics::describe_counter!(
         tenure::meters::EVICTED_ENTRIES,
         "Entries removed from registries because their owner's tenure ended."
@@ -117,11 +117,11 @@ fn describe() {
     metrics::describe_gauge!(tenure::meters::LEDGER_UP, "1 while the ledger of rosters answers.");
     metrics::describe_counter!(
         tenure::meters::LEASE_TRANSITIONS,
-        "What became of leases through this process."
+        "Lease transitions through this process."
     );
 }
 
-/// Counters that alerts are made of exist from the start: what begins with its first event has not increased by it.
+/// Counters used in alerts exist from the start: `increase()` ignores the first event of a series that starts with it.
 fn begin() {
     for counter in [CROWDED_OUT, ACCEPT_ERRORS, BEATS_REFUSED, STALLED] {
         metrics::counter!(counter).absolute(0);
@@ -131,23 +131,23 @@ fn begin() {
     }
 }
 
-/// Counts a request that was not let in.
+/// Counts a request refused by admission.
 pub(crate) fn refused(code: Code) {
     metrics::counter!(REFUSED, "why" => code.as_str()).increment(1);
 }
 
-/// Counts a connection without TLS.
+/// Counts a failed TLS handshake.
 pub(crate) fn handshake_failed() {
     metrics::counter!(HANDSHAKES_FAILED).increment(1);
 }
 
-/// Tells how many tokens are known.
+/// Sets the number of tokens.
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 of anything")]
 pub(crate) fn tokens(count: usize) {
     metrics::gauge!(TOKENS).set(count as f64);
 }
 
-/// Tells whether a file of credentials has what cannot be used.
+/// Sets whether a credentials file is invalid.
 pub(crate) fn stale(what: &'static str, is: bool) {
     metrics::gauge!(STALE, "what" => what).set(if is { 1.0 } else { 0.0 });
 }
@@ -162,7 +162,7 @@ pub(crate) fn connection_closed() {
     metrics::gauge!(CONNECTIONS).decrement(1.0);
 }
 
-/// Counts connections that were closed for others.
+/// Counts connections closed because there were too many.
 pub(crate) fn crowded_out(connections: usize) {
     metrics::counter!(CROWDED_OUT).increment(connections as u64);
 }
@@ -172,24 +172,24 @@ pub(crate) fn not_accepted() {
     metrics::counter!(ACCEPT_ERRORS).increment(1);
 }
 
-/// Counts a beat that was refused because the daemon was overloaded.
+/// Counts a refused beat.
 pub(crate) fn beat_refused() {
     metrics::counter!(BEATS_REFUSED).increment(1);
 }
 
-/// Counts a connection whose other side did not read.
+/// Counts a connection whose client did not read.
 pub(crate) fn stalled() {
     metrics::counter!(STALLED).increment(1);
 }
 
-/// Tells how many leases somebody holds in a group, and how many sessions it has.
+/// Sets the numbers of held leases and of sessions in a group.
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 of anything")]
 pub(crate) fn holdings(group: &Group, leases: u64, sessions: u64) {
     metrics::gauge!(LEASES, "group" => group.to_string()).set(leases as f64);
     metrics::gauge!(SESSIONS, "group" => group.to_string()).set(sessions as f64);
 }
 
-/// Keeps the recorder small. Every server runs one: whichever lives keeps it going.
+/// The loop that drains the recorder's buffers. Every server runs one.
 pub(crate) struct Upkeep;
 
 #[async_trait]
@@ -206,7 +206,7 @@ impl LoopBody for Upkeep {
 pub(crate) struct RouteMeters {
     route: Arc<str>,
     duration: Histogram,
-    /// Few pairs of method and status ever happen on one route, so that a scan is the fastest map.
+    /// A route has few pairs of method and status, so a scan is the fastest map.
     requests: RwLock<Vec<(&'static str, u16, Counter)>>,
 }
 
@@ -236,7 +236,7 @@ impl RouteMeters {
             ];
             metrics::counter!(REQUESTS, &labels)
         };
-        // Alerts count these; see `begin`.
+        // Used in alerts; see `begin`.
         counter(503).increment(0);
         let counter = counter(status);
         counter.increment(1);
@@ -255,7 +255,7 @@ impl RouteMeters {
     }
 }
 
-/// The name of a method; what is made up by clients must not make series.
+/// The label of a method; unknown methods share one, so that clients cannot create series.
 pub(crate) fn method_name(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

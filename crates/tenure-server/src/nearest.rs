@@ -1,4 +1,4 @@
-//! The name that a mistyped one was probably meant to be.
+//! Suggestions for mistyped names.
 
 /// The most similar of these names, if it differs in at most a third of its characters.
 pub(crate) fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
@@ -7,7 +7,7 @@ pub(crate) fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> 
     (apart * 3 <= given.len().max(name.len())).then_some(name)
 }
 
-/// How many characters are to be inserted, removed or replaced. O(product of the lengths), which are those of names.
+/// The edit distance: characters inserted, removed or replaced. O(product of the lengths).
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (n, a) in one.bytes().enumerate() {

@@ -1,5 +1,5 @@
-//! Reports refused beats to the store, whether the daemon was overloaded or could not accept connections, so that no member
-//! ends because of it ([`Refusal`](tenure_core::refusal::Refusal)).
+//! Reports refused beats to the store, so that no member ends because the daemon was overloaded or could not accept
+//! connections ([`Refusal`](tenure_core::refusal::Refusal)).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,18 +22,18 @@ use crate::watch::MAX_GROUPS;
 
 /// The name of the loop.
 pub(crate) const REFUSALS: &str = "refusals";
-/// Its longest interval; a refusal wakes it.
+/// The longest interval of the loop; a refusal wakes it.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
-/// How long one turn lasts: a slow store must not make it look stuck.
+/// The longest turn: a slow store must not make the loop look stuck.
 const SLICE: Duration = Duration::from_secs(2);
-/// How often one group is reported to the store: half of the shortest ttl.
+/// The shortest interval between two reports of a group: half of the shortest ttl.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// The groups whose refused beats are not reported yet.
+/// The groups with refused beats that are not reported yet.
 #[derive(Default)]
 pub(crate) struct Refusals {
     noted: Mutex<BTreeSet<Group>>,
-    /// All groups of the store are.
+    /// Whether all groups of the store are to be reported.
     everywhere: AtomicBool,
 }
 
@@ -42,8 +42,8 @@ impl Refusals {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Any caller can name groups that do not exist. They must not displace real ones, so too many names stand for all groups
-    /// of the store.
+    /// Callers can name groups that do not exist. These must not displace real ones, so too many names mean all groups of the
+    /// store.
     fn note(&self, group: Group) {
         let mut noted = self.noted();
         if noted.len() < MAX_GROUPS {
@@ -55,7 +55,7 @@ impl Refusals {
 }
 
 impl App {
-    /// A beat was refused whose token was accepted.
+    /// Records a refused beat whose token was accepted.
     pub(crate) fn beat_was_refused(&self, path: &str) {
         meters::beat_refused();
         if let Some(group) = group_in(path) {
@@ -64,13 +64,13 @@ impl App {
         }
     }
 
-    /// No connection could be accepted for longer than a gap, so beats of any group may have been kept out.
-    pub(crate) fn nobody_can_connect(&self) {
+    /// Records that no connection could be accepted for longer than a gap: beats of every group may be missing.
+    pub(crate) fn cannot_accept(&self) {
         self.refusals.everywhere.store(true, Ordering::Relaxed);
         self.loops.wake(REFUSALS);
     }
 
-    /// Reports a group to the store, unless it has no members: a report would create it.
+    /// Reports a group to the store. A group without members is skipped, since a report would create it.
     async fn spare(&self, group: &Group) -> Result<()> {
         let Some(steps) = self.store.steps() else {
             return Ok(());
@@ -90,7 +90,7 @@ impl App {
     }
 }
 
-/// The group, or the roster, of a path as clients write it: names need no escapes.
+/// The group, or the group of the roster, in a raw path: names need no escapes.
 fn group_in(path: &str) -> Option<Group> {
     let mut parts = path.split('/').skip(2);
     let (kind, name) = (parts.next()?, parts.next()?);
@@ -100,24 +100,24 @@ fn group_in(path: &str) -> Option<Group> {
     Group::new(name).ok()
 }
 
-/// The loop that reports to the store. It holds the app weakly, as the watch does.
-pub(crate) struct Sparing {
+/// The loop that reports to the store. It holds the app weakly, as the watch loop does.
+pub(crate) struct RefusalReporter {
     app: Weak<App>,
-    told: BTreeMap<Group, Mono>,
-    /// The last group that was tried.
+    reported: BTreeMap<Group, Mono>,
+    /// The group that was tried last.
     last: Option<Group>,
 }
 
-impl Sparing {
+impl RefusalReporter {
     pub(crate) fn new(app: Weak<App>) -> Self {
         Self {
             app,
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             last: None,
         }
     }
 
-    /// Begins behind the last group that was tried, so that every group has its turn although the store is slow.
+    /// Starts after the group that was tried last, so that a slow store delays no group forever.
     fn in_turn(&self, mut groups: BTreeSet<Group>) -> VecDeque<Group> {
         let Some(last) = &self.last else {
             return groups.into_iter().collect();
@@ -128,25 +128,25 @@ impl Sparing {
     }
 }
 
-/// What one turn did.
+/// The result of one turn.
 #[derive(Default)]
-struct Told {
+struct TurnOutcome {
     groups: u64,
     failed: u64,
-    /// The first of the errors.
+    /// The first error.
     error: Option<Error>,
-    /// Were reported just before, or could not be reported.
+    /// Groups that were reported just before, or failed.
     later: Vec<Group>,
 }
 
 #[async_trait]
-impl LoopBody for Sparing {
+impl LoopBody for RefusalReporter {
     async fn turn(&mut self) -> Result<Turn> {
         let Some(app) = self.app.upgrade() else {
             return Ok(Turn::idle());
         };
         let now = app.clock.mono();
-        self.told.retain(|_, at| now.since(*at) < AGAIN);
+        self.reported.retain(|_, at| now.since(*at) < AGAIN);
         if app.refusals.everywhere.swap(false, Ordering::Relaxed) {
             let groups = app.groups().await.inspect_err(|_| {
                 app.refusals.everywhere.store(true, Ordering::Relaxed);
@@ -154,11 +154,11 @@ impl LoopBody for Sparing {
             app.refusals.noted().extend(groups);
         }
         let noted = std::mem::take(&mut *app.refusals.noted());
-        let (mut groups, mut done) = (self.in_turn(noted), Told::default());
+        let (mut groups, mut done) = (self.in_turn(noted), TurnOutcome::default());
         while app.clock.mono().since(now) < SLICE
             && let Some(group) = groups.pop_front()
         {
-            self.tell(&app, group, now, &mut done).await;
+            self.report(&app, group, now, &mut done).await;
         }
         let next = match (groups.is_empty(), done.later.is_empty()) {
             (true, true) => None,
@@ -177,10 +177,10 @@ impl LoopBody for Sparing {
     }
 }
 
-impl Sparing {
-    /// Reports one group. A group that fails, as on a node that is away, holds up no other.
-    async fn tell(&mut self, app: &App, group: Group, now: Mono, done: &mut Told) {
-        if self.told.contains_key(&group) {
+impl RefusalReporter {
+    /// Reports one group. A failing group, for example on a node that is down, delays no other.
+    async fn report(&mut self, app: &App, group: Group, now: Mono, done: &mut TurnOutcome) {
+        if self.reported.contains_key(&group) {
             done.later.push(group);
             return;
         }
@@ -188,7 +188,7 @@ impl Sparing {
         match app.spare(&group).await {
             Ok(()) => {
                 done.groups += 1;
-                self.told.insert(group, now);
+                self.reported.insert(group, now);
             }
             Err(error) => {
                 done.failed += 1;
@@ -204,24 +204,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_continue_behind_the_last_group() {
+    fn turns_continue_after_the_last_group() {
         let group = |name: &str| Group::new(name).unwrap();
-        let mut sparing = Sparing::new(Weak::new());
+        let mut reporter = RefusalReporter::new(Weak::new());
         for (last, turns) in [
             (None, "abc"),
             (Some("a"), "bca"),
             (Some("c"), "abc"),
             (Some("bb"), "cab"),
         ] {
-            sparing.last = last.map(group);
+            reporter.last = last.map(group);
             let groups = ["a", "b", "c"].map(group).into();
-            let in_turn: String = sparing.in_turn(groups).iter().map(Group::as_str).collect();
+            let in_turn: String = reporter.in_turn(groups).iter().map(Group::as_str).collect();
             assert_eq!(in_turn, turns, "{last:?}");
         }
     }
 
     #[test]
-    fn too_many_names_stand_for_all_groups() {
+    fn too_many_names_mean_all_groups() {
         let refusals = Refusals::default();
         for number in 0..MAX_GROUPS {
             refusals.note(Group::new(format!("g{number}")).unwrap());

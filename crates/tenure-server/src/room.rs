@@ -1,8 +1,8 @@
-//! Room for so many at once, shared out between callers and groups.
+//! A concurrency limit that is divided fairly among callers and their groups.
 //!
-//! One may hold three times as much as is still free (dynamic thresholds; Choudhury and Hahne, 1998). So a flood of one
-//! caller stops while there is room for others, and a flood in one group of a caller stops while that caller has room for
-//! its other groups. There is no queue: what finds no room is refused.
+//! A caller may hold up to three times what is still free (dynamic thresholds; Choudhury and Hahne, 1998). So a flood of one
+//! caller leaves capacity for other callers, and a flood in one group leaves capacity for the caller's other groups. There is
+//! no queue: a request that exceeds its share is refused.
 
 use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,12 +17,12 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::limits::network;
 
-/// How many counters there are for callers, and for groups of callers. Callers that share a counter are counted together.
+/// The number of counters for callers, and for groups of callers. Callers whose hashes collide count together.
 const COUNTERS: usize = 1_024;
-/// How many times as much as is free one may hold.
+/// The threshold, as a multiple of the free capacity.
 const FACTOR: usize = 3;
 
-/// Whose request it is: the counter of its caller, and that of its group among the caller's.
+/// The counters of a request: of its caller, and of the caller's group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     caller: usize,
@@ -30,8 +30,8 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// A caller is a token, a provider, or an address. The group (or roster) is taken as it is written in the path. `seed`
-    /// is a secret of this process, so that no caller can choose a name that shares another's counter.
+    /// A caller is a token, a provider, or an address. The group (or roster) is taken from the raw path. `seed` is random per
+    /// process, so that no caller can choose a name that collides with another's counter.
     pub(crate) fn of(seed: u64, caller: &Caller, from: Option<SocketAddr>, path: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         seed.hash(&mut hasher);
@@ -46,7 +46,7 @@ impl Share {
         Self { caller, group }
     }
 
-    /// Whether both are counted as one caller.
+    /// Whether both count as the same caller.
     pub(crate) fn is_of_caller(self, other: Self) -> bool {
         self.caller == other.caller
     }
@@ -60,18 +60,18 @@ fn counter(hasher: &DefaultHasher) -> usize {
 impl FromRequestParts<Arc<App>> for Share {
     type Rejection = Infallible;
 
-    /// As the front has found it.
+    /// As the middleware computed it.
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Infallible> {
         let unknown = || Self::of(app.seed, &Caller::Anyone, None, parts.uri.path());
         Ok(parts.extensions.get().copied().unwrap_or_else(unknown))
     }
 }
 
-/// See the module.
+/// A capacity with fair shares.
 pub(crate) struct Room {
-    /// The most that one group of one caller may hold.
+    /// The limit of one group of one caller.
     limit: usize,
-    /// The most that all may hold together.
+    /// The limit of all together.
     size: usize,
     held: AtomicUsize,
     callers: Box<[AtomicUsize]>,
@@ -79,7 +79,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Room for `limit` in one group of one caller, and for 13/9 of that in all: so much that one group alone gets its limit.
+    /// For `limit` in one group of one caller and 13/9 of it in total, so that a group that is alone gets its full limit.
     pub(crate) fn new(limit: usize) -> Self {
         let counters = || (0..COUNTERS).map(|_| AtomicUsize::new(0)).collect();
         Self {
@@ -91,7 +91,7 @@ impl Room {
         }
     }
 
-    /// Takes so much of it, or nothing. To be given back with [`Room::leave`].
+    /// Takes `much`, or nothing. Return it with [`Room::leave`].
     pub(crate) fn enter(&self, share: Share, much: usize) -> bool {
         let of_group = self.groups[share.group].fetch_add(much, Ordering::Relaxed);
         let of_caller = self.callers[share.caller].fetch_add(much, Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl Room {
         false
     }
 
-    /// Whether so much more fits on top of what is held. The last of it is compared: all of it finds room, or none.
+    /// Whether `much` more fits. The last unit is compared with the thresholds, so all of it fits or none.
     fn fits(&self, of_group: usize, of_caller: usize, held: usize, much: usize) -> bool {
         let before_last = much.saturating_sub(1);
         let free = self.size.saturating_sub(held + before_last);
@@ -111,14 +111,14 @@ impl Room {
         of_group + much <= self.limit && of_group + before_last < free_to_caller.saturating_mul(FACTOR)
     }
 
-    /// Gives back.
+    /// Returns what [`Room::enter`] took.
     pub(crate) fn leave(&self, share: Share, much: usize) {
         self.held.fetch_sub(much, Ordering::Relaxed);
         self.callers[share.caller].fetch_sub(much, Ordering::Relaxed);
         self.groups[share.group].fetch_sub(much, Ordering::Relaxed);
     }
 
-    /// How much is held.
+    /// The capacity in use.
     pub(crate) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
@@ -128,14 +128,14 @@ impl Room {
     }
 }
 
-/// One place in a room of the app, given back when dropped.
-pub(crate) struct Place {
+/// One unit of a room, returned when dropped.
+pub(crate) struct Permit {
     app: Arc<App>,
     room: fn(&App) -> &Room,
     share: Share,
 }
 
-impl Place {
+impl Permit {
     pub(crate) fn enter(app: &Arc<App>, room: fn(&App) -> &Room, share: Share) -> Option<Self> {
         let entered = room(app).enter(share, 1);
         entered.then(|| Self {
@@ -146,7 +146,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         (self.room)(&self.app).leave(self.share, 1);
     }
@@ -160,13 +160,13 @@ mod tests {
         Share { caller, group }
     }
 
-    /// Enters until it is refused; how often it was not.
+    /// Takes units until one is refused; returns how many it got.
     fn flood(room: &Room, share: Share) -> usize {
         (0..).take_while(|_| room.enter(share, 1)).count()
     }
 
     #[test]
-    fn one_group_alone_gets_the_limit_and_no_more() {
+    fn single_group_gets_exactly_the_limit() {
         for limit in [1, 2, 3, 7, 100, 1_024] {
             let room = Room::new(limit);
             assert_eq!(flood(&room, share(1, 1)), limit);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_one_caller_leaves_room_for_another() {
+    fn flood_of_one_caller_spares_another() {
         let room = Room::new(1_024);
         let mut taken = 0;
         for group in 0..200 {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_in_one_group_spares_other_groups_of_the_caller() {
+    fn flood_in_one_group_spares_other_groups_of_the_caller() {
         let room = Room::new(1_024);
         assert_eq!(flood(&room, share(1, 1)), 1_024);
         let others = flood(&room, share(1, 2));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_free_again() {
+    fn returned_capacity_is_free_again() {
         let room = Room::new(10);
         assert!(room.enter(share(1, 1), 10) && !room.enter(share(1, 1), 1));
         room.leave(share(1, 1), 10);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_go_by_token_address_and_group() {
+    fn shares_depend_on_token_address_and_group() {
         let of = |from: &str, path: &str| Share::of(7, &Caller::Anyone, Some(from.parse().unwrap()), path);
         let (one, other) = (
             of("10.0.0.1:1", "/v1/groups/a/beats"),

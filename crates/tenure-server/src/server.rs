@@ -1,4 +1,4 @@
-//! A running server: accepting, and the way down.
+//! A running server: the accept loop, and graceful shutdown.
 
 use std::future::Future;
 use std::io;
@@ -20,46 +20,47 @@ use tokio_util::task::TaskTracker;
 use crate::app::{App, Parts};
 use crate::auth::TokenWatch;
 use crate::connections::Connections;
-use crate::door::Door;
 use crate::meters::{self, Upkeep};
-use crate::refusals::{self, REFUSALS, Sparing};
+use crate::origin_check::OriginCheck;
+use crate::refusals::{self, REFUSALS, RefusalReporter};
 use crate::settings::Settings;
 use crate::tls::TlsWatch;
 use crate::watch::{self, Watcher};
 use crate::{conn, routes};
 
-/// The wait after a failed accept: it usually means that file descriptors ran out, and a busy loop would not help.
+/// The pause after a failed accept, which usually means that file descriptors ran out.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 /// How often failed accepts are logged.
 const ACCEPT_LOG: Duration = Duration::from_secs(1);
 
 /// A server that runs until its shutdown future completes and its requests are answered.
 ///
-/// Dropping it goes down without waiting for anyone.
+/// Dropping it stops the server without waiting for requests.
 #[derive(Debug)]
 pub struct Server {
     addr: SocketAddr,
-    hurry: CancellationToken,
-    /// Wake the loops that look at files.
+    abort: CancellationToken,
+    /// Wake the loops that reload credentials.
     credentials: Vec<Waker>,
     running: JoinHandle<Drained>,
 }
 
-/// How a server went down.
+/// The result of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that were cut with a request under way, because it did not end in time.
+    /// Connections cut because their request exceeded the drain timeout.
     pub cut: usize,
 }
 
 impl Server {
-    /// Serves the store on a bound listener until `shutdown` completes. Reads the files of tokens and certificates first,
-    /// which blocks. From then on it accepts nothing, finishes what is
-    /// under way and ends all streams, for at most [`Settings::drain_timeout`].
+    /// Serves the store on a bound listener until `shutdown` completes. Then it stops accepting, finishes requests in flight
+    /// and ends all streams, for at most [`Settings::drain_timeout`]. Reads the token and certificate files first, which
+    /// blocks.
     ///
     /// # Errors
-    /// `Misconfigured` for settings and files that cannot work, and for an address that other machines can reach
-    /// ([`Settings::check_address`]); `Invalid` when the supervisor runs the loops of a server already. Nothing runs then.
+    /// `Misconfigured` for invalid settings or files, and for an address that other machines can reach
+    /// ([`Settings::check_address`]); `Invalid` when the loops of another server run under the same [`Parts::loops`]. Nothing
+    /// runs then.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -74,76 +75,76 @@ impl Server {
             .local_addr()
             .map_err(|error| Error::new(ErrorKind::Misconfigured, "the listener has no address").because(error))?;
         settings.check_address(addr)?;
-        // Before the first meter is made: a handle stays with the recorder of its time.
+        // Before the first metric handle: a handle keeps the recorder that was installed when it was made.
         meters::recorder();
         let draining = CancellationToken::new();
-        let door = Door::new(&settings, addr);
-        let app = App::new(parts, settings, door, draining.clone())?;
+        let origin_check = OriginCheck::new(&settings, addr);
+        let app = App::new(parts, settings, origin_check, draining.clone())?;
         let watcher = Arc::downgrade(&app);
         app.loops.start(LoopSettings::new("watch", watch::INTERVAL), move || {
             Watcher::new(watcher.clone())
         })?;
-        let sparing = Arc::downgrade(&app);
+        let reporter = Arc::downgrade(&app);
         app.loops
             .start(LoopSettings::new(REFUSALS, refusals::INTERVAL), move || {
-                Sparing::new(sparing.clone())
+                RefusalReporter::new(reporter.clone())
             })?;
         app.loops
             .start(LoopSettings::new("metrics", meters::UPKEEP), || Upkeep)?;
         let credentials = watch_credentials(&app)?;
         let router = routes::router(&app);
-        let hurry = CancellationToken::new();
-        let accepting = Accepting {
+        let abort = CancellationToken::new();
+        let acceptor = Acceptor {
             listener,
             app,
             router,
             draining,
-            hurry: hurry.clone(),
+            abort: abort.clone(),
             connections: TaskTracker::new(),
         };
-        let running = tokio::spawn(accepting.run(shutdown));
+        let running = tokio::spawn(acceptor.run(shutdown));
         Ok(Self {
             addr,
-            hurry,
+            abort,
             credentials,
             running,
         })
     }
 
-    /// Looks at the files of tokens and certificates now instead of within seconds. Connections that are open stay so.
+    /// Reloads the token and certificate files now instead of within seconds. Open connections stay open.
     pub fn reload(&self) {
         self.credentials.iter().for_each(Waker::wake);
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Goes down now, without waiting for requests under way. For the second signal.
-    pub fn hurry(&self) {
-        self.hurry.cancel();
+    /// Stops now, without waiting for requests in flight. For a second stop signal.
+    pub fn abort(&self) {
+        self.abort.cancel();
     }
 
-    /// Something that does what [`Server::hurry`] does, to be given away.
-    pub fn hurrier(&self) -> impl Fn() + Send + Sync + 'static {
-        let hurry = self.hurry.clone();
-        move || hurry.cancel()
+    /// A function that does what [`Server::abort`] does and outlives the borrow.
+    pub fn aborter(&self) -> impl Fn() + Send + Sync + 'static {
+        let abort = self.abort.clone();
+        move || abort.cancel()
     }
 
-    /// Waits until it has gone down.
+    /// Waits for the end of the shutdown.
     pub async fn wait(mut self) -> Drained {
         (&mut self.running).await.unwrap_or(Drained { cut: 0 })
     }
 }
 
-/// Starts the loops that look at the files of tokens and certificates, where there are such.
+/// Starts the loops that reload the token and certificate files, if configured.
 fn watch_credentials(app: &Arc<App>) -> Result<Vec<Waker>> {
     let mut wakers = Vec::new();
-    if let (Some(keeper), Some(settings)) = (app.guard.keeper(), &app.settings.tokens) {
-        let keeper = Arc::clone(keeper);
-        let watch = move || TokenWatch(Arc::clone(&keeper));
+    if let (Some(token_file), Some(settings)) = (app.guard.token_file(), &app.settings.tokens) {
+        let token_file = Arc::clone(token_file);
+        let watch = move || TokenWatch(Arc::clone(&token_file));
         wakers.push(app.loops.start(LoopSettings::new("tokens", settings.refresh), watch)?);
     }
     if let (Some(tls), Some(settings)) = (&app.tls, &app.settings.tls) {
@@ -156,24 +157,24 @@ fn watch_credentials(app: &Arc<App>) -> Result<Vec<Waker>> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.hurry.cancel();
+        self.abort.cancel();
     }
 }
 
-struct Accepting {
+struct Acceptor {
     listener: TcpListener,
     app: Arc<App>,
     router: Router,
     draining: CancellationToken,
-    hurry: CancellationToken,
+    abort: CancellationToken,
     connections: TaskTracker,
 }
 
-impl Accepting {
+impl Acceptor {
     async fn run(self, shutdown: impl Future<Output = ()>) -> Drained {
         tokio::select! {
             biased;
-            () = self.hurry.cancelled() => {}
+            () = self.abort.cancelled() => {}
             () = shutdown => {}
             () = self.accept() => {}
         }
@@ -183,17 +184,17 @@ impl Accepting {
     async fn accept(&self) {
         let (clock, idle) = (&*self.app.clock, self.app.settings.idle_timeout);
         let open = Connections::new(self.app.settings.max_connections);
-        let mut failures = Failures::default();
+        let mut failures = AcceptFailures::default();
         loop {
             let (socket, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
-                // The client gave up while it waited in the kernel's queue.
+                // The client disconnected while it waited in the backlog.
                 Err(error) if is_of_one_connection(&error) => continue,
                 Err(error) => {
-                    // Closing some makes descriptors free.
+                    // Closing connections frees descriptors.
                     open.shed(clock.mono(), idle);
                     failures.count(&error, clock.mono());
-                    failures.last(&self.app);
+                    failures.still_failing(&self.app);
                     clock.sleep(ACCEPT_BACKOFF).await;
                     continue;
                 }
@@ -201,7 +202,7 @@ impl Accepting {
             let opened = loop {
                 match open.open_one(clock, idle, peer).await {
                     Some(opened) => break opened,
-                    None => failures.last(&self.app),
+                    None => failures.still_failing(&self.app),
                 }
             };
             failures.since = None;
@@ -213,11 +214,11 @@ impl Accepting {
                 Arc::clone(&link),
                 self.draining.clone(),
             );
-            let hurry = self.hurry.clone();
+            let abort = self.abort.clone();
             self.connections.spawn(async move {
                 tokio::select! {
                     biased;
-                    () = hurry.cancelled() => {}
+                    () = abort.cancelled() => {}
                     () = connection => {}
                     () = link.cut() => {}
                 }
@@ -232,10 +233,10 @@ impl Accepting {
             app,
             router,
             draining,
-            hurry,
+            abort,
             connections,
         } = self;
-        // Connections in the kernel's queue are refused from here on.
+        // Connections in the backlog are refused from here on.
         drop(listener);
         drop(router);
         draining.cancel();
@@ -246,36 +247,36 @@ impl Accepting {
             tokio::select! {
                 biased;
                 () = connections.wait() => {}
-                () = hurry.cancelled() => {}
+                () = abort.cancelled() => {}
             }
         };
         let _ = within(&*app.clock, app.settings.drain_timeout, finished).await;
         let cut = connections.len();
-        hurry.cancel();
+        abort.cancel();
         connections.wait().await;
         if cut > 0 {
-            tracing::warn!(connections = cut, "connections were cut with a request under way");
+            tracing::warn!(connections = cut, "connections were cut with a request in flight");
         }
         Drained { cut }
     }
 }
 
-/// Whether a failed accept says nothing about the next one.
+/// Whether a failed accept concerns that connection only.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionReset)
 }
 
-/// Connections that could not be accepted. Their errors come in floods, and are logged once a second.
+/// Failed accepts. Errors are logged at most once a second.
 #[derive(Default)]
-struct Failures {
-    /// Since when no client could connect.
+struct AcceptFailures {
+    /// When accepting began to fail.
     since: Option<Mono>,
     unlogged: u64,
     logged_at: Option<Mono>,
 }
 
-impl Failures {
+impl AcceptFailures {
     fn count(&mut self, error: &io::Error, now: Mono) {
         meters::not_accepted();
         self.unlogged += 1;
@@ -285,12 +286,12 @@ impl Failures {
         }
     }
 
-    /// No client can connect now. When that lasts, beats are kept out.
-    fn last(&mut self, app: &App) {
+    /// Accepting keeps failing. After a gap, beats are missing because of it.
+    fn still_failing(&mut self, app: &App) {
         let now = app.clock.mono();
         let since = *self.since.get_or_insert(now);
         if now.since(since) >= gap(Some(MIN_TTL)) {
-            app.nobody_can_connect();
+            app.cannot_accept();
         }
     }
 }

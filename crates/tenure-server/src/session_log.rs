@@ -1,12 +1,12 @@
-//! One structured log line for each change of a session that goes through this daemon, in the words of the events.
+//! One structured log line for each change of a session through this daemon, named like the events.
 //!
-//! A session that gets or loses one connection of several does not change, and makes no line.
+//! Gaining or losing one connection of several is not a change.
 
 use tenure::wire::ms;
 use tenure_core::id::{Group, SessionId, TenureId};
 use tenure_core::session::{Attach, AttachOutcome, Detach, DetachOutcome, Epoch, How};
 
-/// Tells which of the sessions are new, and which are resumed.
+/// Logs created and resumed sessions.
 pub(crate) fn attached(group: &Group, tenure: &TenureId, attaches: &[Attach], outcomes: &[AttachOutcome]) {
     let instance = tenure.member();
     for (attach, outcome) in attaches.iter().zip(outcomes) {
@@ -22,7 +22,7 @@ pub(crate) fn attached(group: &Group, tenure: &TenureId, attaches: &[Attach], ou
     }
 }
 
-/// Tells which sessions have no connection left.
+/// Logs sessions that lost their last connection.
 pub(crate) fn detached(group: &Group, tenure: &TenureId, detaches: &[Detach], outcomes: &[DetachOutcome]) {
     let instance = tenure.member();
     for (detach, outcome) in detaches.iter().zip(outcomes) {
@@ -35,7 +35,7 @@ pub(crate) fn detached(group: &Group, tenure: &TenureId, detaches: &[Detach], ou
     }
 }
 
-/// Tells that a session was deleted.
+/// Logs a deleted session.
 pub(crate) fn deleted(group: &Group, session: &SessionId, epoch: Epoch) {
     tracing::info!(%group, %session, epoch = epoch.get(), "session deleted");
 }

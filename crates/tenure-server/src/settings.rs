@@ -1,4 +1,4 @@
-//! What a server can be told, and the refusal of what cannot work.
+//! The settings of a server, and their validation.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,53 +14,52 @@ use crate::tls::TlsSettings;
 /// The limits of a server. The defaults suit a fleet of some ten thousand members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Listen on an address that other machines can reach, although not everybody has to show who they are, or shows it
-    /// in the clear.
+    /// Allow an address that other machines can reach although callers are not authenticated, or send tokens unencrypted.
     pub insecure_listen: bool,
-    /// The tokens that callers have to show one of; without them nobody is asked.
+    /// The tokens, one of which each caller needs; `None` disables authentication.
     pub tokens: Option<TokenSettings>,
-    /// How connections are encrypted; without it they are not.
+    /// TLS; `None` for plain HTTP.
     pub tls: Option<TlsSettings>,
-    /// Serve `/metrics` to everybody. With tokens it is for those who may read everything.
+    /// Serve `/metrics` without a token. Otherwise, with tokens, it requires an unrestricted read token.
     pub public_metrics: bool,
-    /// How often one caller may ask; without it as often as they like. A caller is a token, or an address without one.
+    /// The rate limit per caller; `None` for no limit. A caller is a token, or an address if there is none.
     pub rate: Option<RateSettings>,
-    /// The largest body that is read, in bytes; batches may have four times as much.
+    /// The largest body, in bytes; four times as much for batches.
     pub body_limit: usize,
-    /// How long a body may take to arrive.
+    /// The time limit for receiving a body.
     pub body_timeout: Duration,
-    /// How long the store may take to answer before the client gets a 503. At most 2 s. Longer rides out longer hiccups,
-    /// and makes clients wait longer for an answer that is no answer.
+    /// How long the store may take to answer before the client gets a 503. At most 2 s. A longer time-out tolerates longer
+    /// stalls, but clients wait longer for an error.
     pub request_timeout: Duration,
-    /// How long a sweep that was asked for over HTTP may take.
+    /// The time limit of a sweep over HTTP.
     pub sweep_timeout: Duration,
-    /// How many requests of one caller in one group are answered at once; more get a 503. Beats have as much room again, of
-    /// their own. While others ask much as well it is less; together they get 13/9 of it. (Streams have their own limit;
-    /// probes have none.)
+    /// Concurrent requests of one caller in one group; more get a 503. Beats have a separate limit of the same size. The limit
+    /// shrinks under load from other callers, to 13/9 of it for all together. (Streams have their own limit; probes have
+    /// none.)
     pub max_requests: usize,
-    /// How many connections are open at once. For more, those that were not answered lately are closed: first those that
-    /// have sent least for longest, of the address that has most.
+    /// Open connections. Beyond it, connections without a recent answer are closed: the slowest and oldest first, of the
+    /// address that has most.
     pub max_connections: usize,
-    /// How long a connection may be idle, or take to send the head of a request. Longer than the longest time between two
-    /// beats: a third of the store's `max_ttl`, and 5 s. (A new one has 5 s for its first byte.)
+    /// How long a connection may be idle, or take to send the head of a request. Longer than the longest interval of beats: a
+    /// third of the store's `max_ttl` plus 5 s. (A new connection has 5 s for its first byte.)
     pub idle_timeout: Duration,
-    /// How long a connection may take to shake hands, with TLS.
+    /// The time limit of a TLS handshake.
     pub handshake_timeout: Duration,
-    /// How many event streams and long polls of one caller in one group are open at once; more get a 503. While others have
-    /// many as well it is less; together they get 13/9 of it.
+    /// Open event streams and long polls of one caller in one group; more get a 503. The limit shrinks when other callers have
+    /// many, to 13/9 of it for all together.
     pub max_streams: usize,
-    /// How often a silent stream says that it is still there.
+    /// The interval of keep-alive comments on a silent stream.
     pub stream_keep_alive: Duration,
-    /// A client that does not read for this long is dropped.
+    /// A client that does not read for this long is disconnected.
     pub stall_timeout: Duration,
-    /// How long a shutdown waits for requests under way.
+    /// How long a shutdown waits for requests in flight.
     pub drain_timeout: Duration,
 }
 
-/// The longest request timeout: clients are promised an answer within it.
+/// The longest request timeout: the promised bound of every answer.
 const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The highest limit of requests per second: above, it limits nobody.
+/// The highest rate limit; a higher one would never apply.
 const MAX_RATE: u32 = 1_000_000;
 
 impl Default for Settings {
@@ -88,14 +87,14 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Where clients reach a server that listens on an address.
+    /// The URL of a server that listens on an address.
     #[must_use]
     pub fn url_at(&self, address: SocketAddr) -> String {
         let scheme = if self.tls.is_none() { "http" } else { "https" };
         format!("{scheme}://{address}")
     }
 
-    /// Refuses what cannot work.
+    /// Validates the settings.
     ///
     /// # Errors
     /// `Misconfigured`, naming the setting and its value.
@@ -124,7 +123,7 @@ impl Settings {
             && (rate.burst == 0 || !(1..=MAX_RATE).contains(&rate.per_second))
         {
             return bad(format!(
-                "a rate of {} requests per second and {} at once is outside 1 to {MAX_RATE} and at least 1",
+                "a rate of {} requests per second with a burst of {} is outside 1 to {MAX_RATE} per second and a burst of at least 1",
                 rate.per_second, rate.burst
             ));
         }
@@ -142,14 +141,14 @@ impl Settings {
         }
     }
 
-    /// Refuses an address that others can reach, unless everybody has to show who they are, and nobody else sees it; or
-    /// unless that is wanted all the same.
+    /// Refuses an address that other machines can reach, unless callers are authenticated over an encrypted connection, or
+    /// `insecure_listen` is set.
     ///
-    /// Tokens without TLS are refused as well: whoever sees the network pass by has them then, and a warning in a log is
-    /// read after that. Behind a proxy that speaks TLS it is wanted, and said so.
+    /// Tokens without TLS are refused, too: anyone on the network path could read them, and a warning in a log would come too
+    /// late. Behind a proxy that terminates TLS, set `insecure_listen`.
     ///
     /// # Errors
-    /// `Misconfigured`, naming the address and the ways out.
+    /// `Misconfigured`, naming the address and the alternatives.
     pub fn check_address(&self, addr: SocketAddr) -> Result<()> {
         if addr.ip().is_loopback() || self.insecure_listen {
             return Ok(());
@@ -157,15 +156,15 @@ impl Settings {
         let why = match (&self.tokens, &self.tls) {
             (_, Some(tls)) if tls.files.client_ca.is_some() => return Ok(()),
             (Some(_), Some(_)) => return Ok(()),
-            (Some(_), None) => "tokens would travel in the clear: set tls.cert and tls.key as well",
-            (None, Some(_)) => "nobody would have to show who they are: set tokens, or tls.client_ca",
-            (None, None) => "nobody would have to show who they are: set tokens, tls.cert and tls.key",
+            (Some(_), None) => "tokens would be sent in the clear: set tls.cert and tls.key as well",
+            (None, Some(_)) => "callers would not be authenticated: set tokens, or tls.client_ca",
+            (None, None) => "callers would not be authenticated: set tokens, tls.cert and tls.key",
         };
         Err(Error::new(
             ErrorKind::Misconfigured,
             format!(
                 "{addr} can be reached from other machines, and {why}; or listen on 127.0.0.1 or [::1]; or set insecure_listen \
-                 on a network that you trust"
+                 on a trusted network"
             ),
         ))
     }
@@ -176,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_is_listened_on_unless_asked() {
+    fn non_loopback_address_needs_insecure_listen() {
         let settings = Settings::default();
         for good in ["127.0.0.1:0", "127.8.8.8:1", "[::1]:7717"] {
             settings.check_address(good.parse().unwrap()).expect(good);
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_callers_and_hides_the_answer_may_listen_anywhere() {
+    fn authenticated_encrypted_server_may_listen_anywhere() {
         let files = |client_ca: Option<&str>| {
             let client_ca = client_ca.map(Into::into);
             let (cert, key) = ("c".into(), "k".into());
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused_by_name() {
+    fn invalid_setting_is_refused_by_name() {
         Settings::default().check().expect("the defaults work");
         let base = Settings::default;
         for (settings, must_say) in [

@@ -1,4 +1,4 @@
-//! TLS for those who connect: the handshake, and a certificate that can be replaced under a running daemon.
+//! TLS: the handshake, and certificates that are reloaded while the daemon runs.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,20 +19,20 @@ use tokio_rustls::server::TlsStream;
 use crate::auth::hex;
 use crate::meters;
 
-/// The most bytes of a file that are looked at to see whether it has changed.
+/// The most bytes of a file that are hashed to detect a change.
 const MAX_FILE: u64 = 4 << 20;
 
-/// How connections are encrypted.
+/// The TLS settings of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// The certificate, its key, and the authorities of clients that have to show one.
+    /// The certificate, its key, and the CA of client certificates, if those are required.
     pub files: ServerTls,
-    /// How often the files are looked at.
+    /// How often the files are checked for changes.
     pub refresh: Duration,
 }
 
 impl TlsSettings {
-    /// TLS from files that are looked at every 2 s.
+    /// TLS from files that are checked every 2 s.
     #[must_use]
     pub fn new(files: ServerTls) -> Self {
         Self {
@@ -42,17 +42,17 @@ impl TlsSettings {
     }
 }
 
-/// The certificate that is shown, and the files it is from.
+/// The certificate in use, and its files.
 pub(crate) struct Tls {
     files: ServerTls,
     acceptor: RwLock<TlsAcceptor>,
-    /// Held while the files are read. Whoever answers requests never waits for it.
+    /// Held while the files are read. Requests never wait for it.
     refreshing: Mutex<()>,
-    seen: Mutex<Seen>,
+    last_read: Mutex<LastRead>,
 }
 
-/// What was in the files when they were last looked at.
-struct Seen {
+/// The files as they were last read.
+struct LastRead {
     print: Vec<u8>,
     trouble: Option<String>,
 }
@@ -61,7 +61,7 @@ impl Tls {
     /// Reads the files.
     ///
     /// # Errors
-    /// `Misconfigured`, naming the file and what it lacks.
+    /// `Misconfigured`, naming the file and the mistake.
     pub(crate) fn new(settings: &TlsSettings) -> Result<Self> {
         let files = settings.files.clone();
         let (print, config) = (print(&files), config(&files)?);
@@ -70,24 +70,28 @@ impl Tls {
             files,
             acceptor: RwLock::new(TlsAcceptor::from(config)),
             refreshing: Mutex::new(()),
-            seen: Mutex::new(Seen { print, trouble: None }),
+            last_read: Mutex::new(LastRead { print, trouble: None }),
         })
     }
 
-    /// Whether clients have to show a certificate.
+    /// Whether client certificates are required.
     pub(crate) fn asks_clients(&self) -> bool {
         self.files.client_ca.is_some()
     }
 
-    /// Why what is in the files now is not used, if it is not.
+    /// Why the current files are not in use, if they are not.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).trouble.clone()
+        self.last_read
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .trouble
+            .clone()
     }
 
-    /// Shakes hands, and tells the SHA-256 of the certificate that the other side showed, if it had to.
+    /// Performs the handshake; returns the SHA-256 of the client certificate, if one is required.
     ///
     /// # Errors
-    /// When the other side does not want to, or is not believed.
+    /// When the handshake fails or the client certificate is not trusted.
     pub(crate) async fn accept(&self, socket: TcpStream) -> io::Result<(TlsStream<TcpStream>, Option<Arc<str>>)> {
         let acceptor = self.acceptor.read().unwrap_or_else(PoisonError::into_inner).clone();
         let stream = acceptor.accept(socket).await?;
@@ -96,37 +100,37 @@ impl Tls {
         Ok((stream, certificate))
     }
 
-    /// Looks at the files, and takes what is new in them for connections to come. Blocks.
+    /// Reloads the files if they changed, for new connections. Blocks.
     ///
     /// # Errors
-    /// `Misconfigured` when they cannot be used: what is shown stays as it was.
+    /// `Misconfigured` when the files are invalid; the certificate does not change.
     pub(crate) fn refresh(&self) -> Result<()> {
-        // One at a time, from reading to taking over: else what was read first could be put in place last.
+        // One reload at a time, from reading to replacing: an older read must not finish last.
         let _turn = self.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Before the files are read: one that changes in between is noticed the next time.
+        // Before the files are read: a change in between is noticed by the next reload.
         let print = print(&self.files);
         if self.is_as_seen(&print) {
             return Ok(());
         }
-        // Not under the lock of what was seen, which the status of the daemon takes.
+        // Not under the lock of `last_read`, which the daemon's status takes.
         let config = config(&self.files);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_read = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
         match config {
             Ok(config) => {
-                if seen.print != print {
-                    tracing::info!("the certificate has changed");
+                if last_read.print != print {
+                    tracing::info!("certificate reloaded");
                     *self.acceptor.write().unwrap_or_else(PoisonError::into_inner) = TlsAcceptor::from(config);
                 }
-                *seen = Seen { print, trouble: None };
+                *last_read = LastRead { print, trouble: None };
                 meters::stale(meters::TLS_FILES, false);
                 Ok(())
             }
             Err(error) => {
                 let trouble = error.chain();
-                if seen.trouble.as_ref() != Some(&trouble) {
-                    tracing::warn!(error = trouble, "the certificate stays as it was");
+                if last_read.trouble.as_ref() != Some(&trouble) {
+                    tracing::warn!(error = trouble, "certificate not reloaded: the old one stays in use");
                 }
-                seen.trouble = Some(trouble);
+                last_read.trouble = Some(trouble);
                 meters::stale(meters::TLS_FILES, true);
                 Err(error)
             }
@@ -134,8 +138,8 @@ impl Tls {
     }
 
     fn is_as_seen(&self, print: &[u8]) -> bool {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.print == print && seen.trouble.is_none()
+        let last_read = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
+        last_read.print == print && last_read.trouble.is_none()
     }
 }
 
@@ -174,7 +178,7 @@ impl LoopBody for TlsWatch {
     async fn turn(&mut self) -> Result<Turn> {
         let tls = Arc::clone(&self.0);
         let refreshed = tokio::task::spawn_blocking(move || tls.refresh().is_err()).await;
-        // What cannot be used has been reported, and is no reason to look at it more often.
+        // Invalid files were reported already, and are not read more often for it.
         let skipped = u64::from(refreshed.unwrap_or(true));
         Ok(Turn {
             skipped,
@@ -195,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_files_on_a_disk_that_hangs_but_whoever_reads_them() {
+    fn hung_disk_blocks_the_reload_only() {
         let certs = Certs::new();
         let files = ServerTls {
             cert: certs.server_cert(),

@@ -1,4 +1,4 @@
-//! What was seen of the store last, so that status and metrics answer while it is away.
+//! A cache of the state of the store, so that status and metrics answer while the store is down.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
@@ -19,45 +19,45 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::app::App;
 use crate::meters;
 
-/// How often the store's clock is asked for.
+/// How often the store's clock is read.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
-/// How often the groups are looked at.
+/// How often the state of the groups is read.
 const GROUPS_EVERY: Duration = Duration::from_secs(5);
-/// How many of them are looked at at once.
+/// How many groups are read concurrently.
 const AT_ONCE: usize = 8;
-/// The most groups that are looked at.
+/// The most groups that are read.
 pub(crate) const MAX_GROUPS: usize = 1_000;
-/// How long one probe for writes answers all callers: `/readyz` is open to strangers, who must not make the store write at
-/// will.
+/// How long the result of a write probe is cached: `/readyz` needs no token, and must not cause writes at the rate of its
+/// callers.
 const PROBE_FRESH: Duration = Duration::from_secs(1);
-/// The most registries of a group that are remembered.
+/// The most registries that are remembered per group.
 const MAX_REGISTRIES: usize = 100;
 
-/// The last sight of the groups.
+/// The cached state of the store.
 #[derive(Default)]
 pub(crate) struct Watch {
-    seen: Mutex<Seen>,
-    /// Held by whoever looks: a store that is slow must not be asked by everyone at once.
+    seen: Mutex<GroupStates>,
+    /// Held during a read of all groups: a slow store must not get one per caller.
     looking: tokio::sync::Mutex<()>,
     registries: Mutex<BTreeMap<Group, BTreeSet<RegistryName>>>,
-    /// What the store said when it was last asked whether it takes writes. Held by whoever asks; the others wait for it.
-    probed: Arc<tokio::sync::Mutex<Option<Known>>>,
+    /// The last write probe. Locked during a probe; concurrent callers wait for its result.
+    probed: Arc<tokio::sync::Mutex<Option<ProbeResult>>>,
 }
 
-struct Known {
+struct ProbeResult {
     at: Mono,
     answer: Result<Vec<String>, String>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct GroupStates {
     groups: BTreeMap<Group, (GroupState, Mono)>,
     total: u64,
     listed_at: Option<Mono>,
 }
 
 impl Watch {
-    /// The groups as they were seen last, with how long ago; how many there are; and when they were listed.
+    /// The cached groups with their ages; the number of all groups; the age of that listing.
     pub(crate) fn groups(&self, now: Mono) -> (Vec<Watched>, u64, Option<Duration>) {
         let (seen, registries) = (self.seen(), self.registries());
         let groups = seen.groups.values();
@@ -71,8 +71,8 @@ impl Watch {
         (watched, seen.total, seen.listed_at.map(|at| now.since(at)))
     }
 
-    /// Remembers that a group has such a registry: a store cannot be asked which there are.
-    pub(crate) fn heard_of(&self, group: &Group, registry: &RegistryName) {
+    /// Remembers a registry of a group: a store cannot list them.
+    pub(crate) fn remember_registry(&self, group: &Group, registry: &RegistryName) {
         let mut all = self.registries();
         if !all.contains_key(group) && all.len() >= MAX_GROUPS {
             return;
@@ -87,14 +87,14 @@ impl Watch {
         self.registries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, GroupStates> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl App {
-    /// Looks at the groups again, unless that was done within `max_age` or somebody does it now. What cannot be read
-    /// keeps its last state. Answers how many could not.
+    /// Reads all groups again, unless that was done within `max_age` or is in progress. A group that cannot be read keeps its
+    /// cached state. Returns how many failed.
     pub(crate) async fn look(&self, max_age: Duration) -> Result<u64> {
         let Ok(_only_one) = self.watch.looking.try_lock() else {
             return Ok(0);
@@ -144,11 +144,11 @@ impl App {
         Ok(())
     }
 
-    /// Whether the store answers and takes writes, as of the last second. However many ask, it is asked once. Answers what of
-    /// it does not, in words.
+    /// Whether the store accepts writes, as of the last second. Concurrent callers share one probe. Returns descriptions of
+    /// the nodes that do not.
     ///
     /// # Errors
-    /// Why nothing of it does, in words.
+    /// Why no node accepts writes.
     pub(crate) async fn probe(self: &Arc<Self>) -> Result<Vec<String>, String> {
         let mut probed = Arc::clone(&self.watch.probed).lock_owned().await;
         if let Some(known) = &*probed
@@ -162,19 +162,19 @@ impl App {
             let asked = app.timed(app.ask_for_a_write(), |probed| probed.as_of).await;
             let answer = asked.map(|probed| probed.away).map_err(|error| error.chain());
             let at = app.clock.mono();
-            probed.insert(Known { at, answer }).answer.clone()
+            probed.insert(ProbeResult { at, answer }).answer.clone()
         });
-        asked.await.unwrap_or_else(|_| Err("asking it panicked".to_owned()))
+        asked.await.unwrap_or_else(|_| Err("the probe panicked".to_owned()))
     }
 
-    /// Waits a little longer than for any node of the store.
+    /// Waits a little longer than for each node of the store.
     async fn ask_for_a_write(&self) -> Result<Probed> {
         let patience = self.settings.request_timeout;
         let bound = Timeout::change(patience.mul_f64(1.5));
         bound.call(&*self.clock, "the store", self.store.probe(patience)).await
     }
 
-    /// The groups that there are, in order, without our own probe.
+    /// The groups of the store, sorted, without the probe group.
     pub(crate) async fn groups(&self) -> Result<Vec<Group>> {
         let mut groups = self.read(self.store.groups()).await?;
         groups.retain(|group| !is_probe(group));
@@ -184,10 +184,10 @@ impl App {
     }
 }
 
-/// The loop that keeps looking. It holds the app weakly: the supervisor outlives a server, and must not keep it.
+/// The loop that refreshes the cache. It holds the app weakly: the loops outlive a server, and must not keep it alive.
 pub(crate) struct Watcher {
     app: Weak<App>,
-    /// The look that is under way. It outlasts a turn, so that slow groups hold up nothing else.
+    /// The read in progress. It may outlive a turn, so that slow groups delay nothing else.
     look: Option<AbortOnDropHandle<Result<u64>>>,
 }
 

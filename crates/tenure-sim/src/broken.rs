@@ -1,43 +1,43 @@
-//! Rules broken on purpose, to see that the checkers notice. Nothing here is on unless a run asks for it by name.
+//! Rules broken on purpose, to test that the checkers detect each. A rule is broken only in a run that names it.
 //!
-//! Each stands for a bug that systems of this kind have had. They live in the seams of the world (the store's machine,
-//! the clock, the connection); no library code knows of them.
+//! Each stands for a bug of real systems of this kind. The changes are made in the seams of the simulation (the store's
+//! machine, the clock, the connection); the library code is unchanged.
 
 use std::time::Duration;
 
 use tenure::{EndReason, Result, TenureId};
-use tenure_core::call::{Ask, Op, Reply};
+use tenure_core::call::{Op, Reply, StoreRequest};
 use tenure_core::membership::{BeatReply, End, EndBy, Revision};
 use tenure_core::registry::{ClaimOf, ReleaseClaim};
 use tenure_core::store::Call;
 
-use crate::server::{Server, at_once};
+use crate::server::{Server, poll_once};
 
-/// What is broken.
+/// A rule that can be broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Broken {
+pub enum BrokenRule {
     /// The store extends a tenure that has lapsed when a late beat comes (redbeat's renew without an ownership check).
     ReviveOnLateBeat,
-    /// The store forgets that it did not serve: nobody gets the full ttl after an outage.
+    /// After an outage the store does not restart the ttls.
     NoGrace,
-    /// A client's trust time stands still while its machine is suspended (`CLOCK_MONOTONIC`).
+    /// A client's trust time stops while its machine is suspended (`CLOCK_MONOTONIC`).
     ForgetSuspend,
-    /// A release deletes whoever's claim it finds.
+    /// A release deletes the claim of any owner.
     ReleaseAnyones,
-    /// A store that restarts from an older copy turns its clock back to it, so that numbers are given out again.
+    /// A store that restarts from an older copy sets its clock back to it, so that numbers are assigned twice.
     TurnBackClock,
-    /// A command that was given up takes effect whenever it arrives.
+    /// A command takes effect after its caller has timed out.
     ForgetNotAfter,
-    /// A look-up calls every owner alive.
+    /// A look-up reports every owner as alive.
     GhostReads,
-    /// What a superseded tenure leased can be had at once, although its process may still run.
+    /// The leases of a superseded tenure are free immediately, although its process may still run.
     SupersededFreesAtOnce,
-    /// Beats say nothing of what is held, so that a grant that was lost with a tail goes unnoticed.
+    /// Beats do not carry the revision, so that a grant lost with a tail is not detected.
     ForgetRevisions,
 }
 
-impl Broken {
-    /// Every one.
+impl BrokenRule {
+    /// All rules.
     pub const ALL: [Self; 9] = [
         Self::ReviveOnLateBeat,
         Self::NoGrace,
@@ -50,8 +50,8 @@ impl Broken {
         Self::ForgetRevisions,
     ];
 
-    /// Bends what the store is asked.
-    pub(crate) fn bend_request(self, ask: &mut Ask) {
+    /// Alters a request to the store.
+    pub(crate) fn alter_request(self, ask: &mut StoreRequest) {
         match (self, &mut ask.op) {
             (Self::ForgetRevisions, Op::Beat(ask)) => {
                 ask.beats.iter_mut().for_each(|beat| beat.revision = Revision::NONE);
@@ -61,8 +61,8 @@ impl Broken {
         }
     }
 
-    /// Bends what the store answered, and does in it what a store with this bug would have done.
-    pub(crate) fn bend(self, server: &mut Server, op: &Op, reply: Result<Reply>) -> Result<Reply> {
+    /// Alters the store's reply, and changes the store as one with this bug would.
+    pub(crate) fn alter_reply(self, server: &mut Server, op: &Op, reply: Result<Reply>) -> Result<Reply> {
         match (self, op, reply) {
             (Self::ReviveOnLateBeat, Op::Beat(_), Ok(Reply::Beat(mut beaten))) => {
                 for reply in &mut beaten.replies {
@@ -83,7 +83,7 @@ impl Broken {
                     registry: registry.clone(),
                     key: key.clone(),
                 }));
-                let Ok(Reply::ClaimOf(Some(claim))) = at_once(server.apply(&look)) else {
+                let Ok(Reply::ClaimOf(Some(claim))) = poll_once(server.apply(&look)) else {
                     return Ok(Reply::ReleaseClaim(()));
                 };
                 let tenure = claim.tenure;
@@ -105,7 +105,7 @@ impl Broken {
         }
     }
 
-    /// What it does before a join: a tenure that is about to be superseded leaves, and with it go its leases.
+    /// Before a join, lets the tenure that is about to be superseded leave, which releases its leases.
     pub(crate) fn before_join(self, server: &mut Server, current: Option<TenureId>, call: Call) {
         let late = call.not_after.is_some_and(|limit| server.clock.time() > limit);
         if let (Self::SupersededFreesAtOnce, Some(tenure), false) = (self, current, late) {

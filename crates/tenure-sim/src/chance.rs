@@ -1,14 +1,14 @@
-//! All randomness of a world: one stream per purpose, all of them made from the seed.
+//! The randomness of a simulation: one stream per purpose, all derived from the seed.
 
 use std::time::Duration;
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): small, and any two
-/// streams split from one seed are independent enough for drawing faults.
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014): small, and two streams
+/// of one seed are independent enough to draw faults.
 #[derive(Debug, Clone)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// A stream that the seed and the purpose decide.
+    /// Creates the stream of a seed and a purpose.
     #[must_use]
     pub fn new(seed: u64, purpose: u64) -> Self {
         let mut chance = Self(seed ^ purpose.wrapping_mul(0xd1b5_4a32_d192_ed03));
@@ -16,7 +16,7 @@ impl Chance {
         chance
     }
 
-    /// 64 random bits.
+    /// Draws 64 random bits.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -25,23 +25,23 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`; zero when that is zero.
+    /// Draws a number below `limit`, or zero if that is zero.
     pub fn below(&mut self, limit: u64) -> u64 {
         if limit == 0 { 0 } else { self.draw() % limit }
     }
 
-    /// True `per_mille` times in a thousand.
+    /// Returns true `per_mille` times in a thousand.
     pub fn happens(&mut self, per_mille: u64) -> bool {
         self.below(1_000) < per_mille
     }
 
-    /// A duration from `low` up to `high`, in whole microseconds.
+    /// Draws a duration from `low` up to `high`, in whole microseconds.
     pub fn duration(&mut self, low: Duration, high: Duration) -> Duration {
         let span = u64::try_from(high.saturating_sub(low).as_micros()).unwrap_or(u64::MAX);
         low + Duration::from_micros(self.below(span.saturating_add(1)))
     }
 
-    /// One of several.
+    /// Picks one element.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         let at = self.below(from.len() as u64);
         from.get(usize::try_from(at).unwrap_or(0))
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_seed_draws_one_stream_and_two_purposes_draw_apart() {
+    fn a_seed_fixes_the_stream_of_each_purpose() {
         let draw = |purpose| {
             let mut chance = Chance::new(7, purpose);
             [chance.draw(), chance.draw(), chance.draw()]

@@ -1,7 +1,7 @@
-//! The checkers: a second, independent account of what is true, kept beside the store and compared after every step.
+//! The checkers: a second, independent record of the store's state, compared with it after every step.
 //!
-//! It is made from the requests and the events alone, with its own arithmetic for the end of a tenure. What the store's
-//! model and this account do not agree on is a violation; so is what no documented exception allows.
+//! It is built from requests and events alone, with its own arithmetic for the end of a tenure. A disagreement with the
+//! store is a violation, unless a documented exception allows it.
 
 mod claim;
 mod lease;
@@ -26,12 +26,12 @@ pub use outage::Outages;
 pub use shadow::{Current, Ended, Shadow};
 pub use truth::compare;
 
-/// A rule that did not hold.
+/// A broken rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The rule, as an invariant in a few words.
     pub rule: &'static str,
-    /// What was seen.
+    /// The observation that breaks it.
     pub seen: String,
 }
 
@@ -41,13 +41,13 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Later than any caller waits.
+/// A call carried out this long after it was sent is late: no caller waits longer.
 const LATE: Duration = Duration::from_millis(1_500);
 
-/// What a check came to.
+/// The result of a check.
 pub type Checked = Result<(), Violation>;
 
-/// A violation, when a condition does not hold.
+/// Returns a violation if the condition is false.
 pub fn must(holds: bool, rule: &'static str, seen: impl FnOnce() -> String) -> Checked {
     if holds {
         Ok(())
@@ -56,53 +56,53 @@ pub fn must(holds: bool, rule: &'static str, seen: impl FnOnce() -> String) -> C
     }
 }
 
-/// A tenure that lapsed in a step, with what was known of it.
+/// A tenure that lapsed in a step.
 #[derive(Debug, Clone)]
 pub struct Lapse {
-    /// Which, and how it stood.
+    /// The tenure before it lapsed.
     pub current: Current,
-    /// When, by the store.
+    /// The store's time of the step.
     pub now: StoreTime,
-    /// It ended earlier than its holder could know, in a way that is documented (see [`Checker::excuse`]).
+    /// It ended earlier than its holder could know, in a documented way (see [`Checker::excuse`]).
     pub excused: bool,
 }
 
-/// What is true in the world, as far as the store's steps tell.
+/// The record of the simulation's true state, derived from the store's steps.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// The account of the data that the store has now.
+    /// The record of the store's current data.
     pub shadow: Shadow,
     /// The outages of the store's machine.
     pub outages: Outages,
-    /// The highest number of a sequence that was ever given out, in any life of the store.
+    /// The highest number of a sequence that was ever assigned, before and after any loss.
     highest_term: u64,
     highest_token: u64,
     /// Every tenure that ever began.
     begun: BTreeSet<TenureId>,
-    /// The newest confirmed beat that a loss took, by tenure.
+    /// The newest confirmed beat that was lost, by tenure.
     lost_beats: BTreeMap<TenureId, At>,
-    /// Grants that a loss took.
+    /// Grants that were lost.
     lost_grants: BTreeSet<(LeaseName, Token)>,
-    /// What the answered beats of a tenure have told of its holdings since the last loss, the two highest.
-    told: BTreeMap<TenureId, [u64; 2]>,
-    /// Claims that are gone without their members being told, until they claim them again: others took them, or a loss
-    /// of data did.
+    /// The two highest revisions in answered beats of a tenure since the last loss.
+    reported: BTreeMap<TenureId, [u64; 2]>,
+    /// Claims that were removed without a notice to the member (another member took the key, or the data was lost),
+    /// until the member claims them again.
     gone: BTreeSet<((RegistryName, Key), MemberId)>,
-    /// A grace began since the last loss: whoever lost something by it has been given time.
+    /// A grace began since the last loss, so members have had time to recover.
     noticed: bool,
-    /// Data of this life of the store was lost at its end, so that a tail loss may be noticed.
+    /// Data of the current store was lost at its end, so a tail loss may be detected.
     tail_was_lost: bool,
-    /// The highest number that had been given out when a tail was lost.
+    /// The highest number that had been assigned when a tail was lost.
     lost_number: u64,
-    /// All data was lost, so that terms may fall while the clock is behind the ones before.
+    /// All data was lost, so terms may fall while the clock is behind the earlier ones.
     wiped: bool,
-    /// A broken rule under test makes the store end tenures nobody ended; another check is to notice.
+    /// The broken rule under test makes the store end tenures without a request; another check must detect it.
     pub unasked_ends: bool,
     max_ttl: Duration,
 }
 
 impl Checker {
-    /// An account of a store that has never served.
+    /// The record of a store that has never served.
     #[must_use]
     pub fn new(max_ttl: Duration) -> Self {
         Self {
@@ -111,7 +111,7 @@ impl Checker {
         }
     }
 
-    /// Takes a step into account. Answers the tenures that lapsed in it.
+    /// Applies a step to the record. Returns the tenures that lapsed in it.
     ///
     /// # Errors
     /// The first violation.
@@ -123,11 +123,9 @@ impl Checker {
                 .is_err_and(|error| error.kind() == ErrorKind::TooLate);
             self.not_after(step, too_late)?;
             if too_late {
-                must(
-                    step.events.is_empty(),
-                    "a call that comes too late changes nothing",
-                    || format!("{:?}", step.events),
-                )?;
+                must(step.events.is_empty(), "a late call changes nothing", || {
+                    format!("{:?}", step.events)
+                })?;
                 return Ok(Vec::new());
             }
         } else {
@@ -169,15 +167,14 @@ impl Checker {
         Ok(lapses)
     }
 
-    /// A call that its caller has given up on does not take effect: not after its limit, and one without a limit never
-    /// late.
+    /// An abandoned call does not take effect: with a not-after never past it, and without one never late.
     fn not_after(&self, step: &Step, too_late: bool) -> Checked {
         let is_bounded = !matches!(step.op, Op::Beat(_) | Op::Tick(_));
         let (limit, late) = (step.call.not_after, step.at.since(step.sent_at));
         let in_time = limit.map_or(late <= LATE, |limit| step.now <= limit);
         must(
             too_late || in_time || !is_bounded,
-            "what was given up does not take effect later",
+            "an abandoned call does not take effect later",
             || {
                 format!(
                     "sent {late:?} ago, not after {limit:?}, carried out at {}: {:?}",
@@ -187,13 +184,13 @@ impl Checker {
         )
     }
 
-    /// Everyone gets one full ttl after every silence, and nobody notices one that was not.
+    /// Every ttl restarts after a silence longer than the gap, and only then.
     fn grace(&mut self, step: &Step) -> Checked {
         let shortest = self.shadow.current.values().map(|current| current.ttl).min();
         let longest_gap = tenure_core::settling::MAX_GAP.min(shortest.map_or(Duration::MAX, |ttl| ttl * 5 / 12));
         must(
             step.gap <= longest_gap,
-            "an unnoticed silence costs nobody a beat",
+            "an undetected silence costs no member a beat",
             || format!("the gap is {:?} with a ttl of {shortest:?}", step.gap),
         )?;
         let silent = self.shadow.silent(step.now, step.gap);
@@ -201,7 +198,7 @@ impl Checker {
             self.shadow.resume(step.now, step.jumped);
             must(
                 step.resumed_at == step.now,
-                "everyone gets one full ttl after the store was silent",
+                "every ttl restarts after the store was silent",
                 || {
                     let last = self.shadow.last_step;
                     format!("last step {last:?}, gap {:?}, resumed at {}", step.gap, step.resumed_at)
@@ -210,29 +207,29 @@ impl Checker {
         }
         let unchanged = step.resumed_at == self.shadow.resumed_at;
         let noticed_loss = step.resumed_at == step.now && (self.tail_was_lost || self.wiped);
-        must(unchanged || noticed_loss, "there is no grace without a reason", || {
+        must(unchanged || noticed_loss, "a grace has a reason", || {
             format!("resumed at {}, before {}", step.resumed_at, self.shadow.resumed_at)
         })
     }
 
-    /// The reply agrees with the account.
+    /// The reply agrees with the record.
     fn replied(&mut self, step: &Step) -> Checked {
         self.member_replies(step)?;
         self.claim_replies(step)?;
         self.lease_replies(step)
     }
 
-    /// What was read is what is true now.
+    /// A read returns the true state.
     fn read(&self, step: &Step) -> Checked {
         self.member_reads(step)?;
         self.claim_reads(step)?;
         self.lease_reads(step)
     }
 
-    /// The newest steps were lost: this is how things stood before them. `wiped` when it is everything.
+    /// Replaces the record by the one before the lost steps. `wiped`: all data was lost.
     pub fn lost(&mut self, older: Shadow, wiped: bool) {
         let newer = std::mem::replace(&mut self.shadow, older);
-        // Also of those who were ended in what was lost: they are alive again, with an older beat.
+        // Also tenures whose end was lost: they are alive again, with an older beat.
         let ended = newer.ended.values().map(|ended| &ended.current);
         for current in newer.current.values().chain(ended) {
             let tenure = &current.tenure;
@@ -252,7 +249,7 @@ impl Checker {
                 self.lost_grants.insert((lease.clone(), held.1));
             }
         }
-        self.told.clear();
+        self.reported.clear();
         self.noticed = false;
         if !wiped {
             self.lost_number = self.highest_number();
@@ -261,15 +258,15 @@ impl Checker {
         self.wiped |= wiped;
     }
 
-    /// Whether a member may believe to own a key that it does not: a loss of data took it, or somebody else did.
+    /// Whether a member may still believe that it owns this key: the claim was lost, or another member took it.
     #[must_use]
     pub fn may_be_gone(&self, entry: &(RegistryName, Key), member: &MemberId) -> bool {
         self.gone.contains(&(entry.clone(), member.clone()))
     }
 
-    /// Whether a tenure that is over ended earlier than its holder could know, in one of the two ways that
-    /// `GUARANTEES.md` names: the store's clock jumped forward by less than a gap, and but for that it would not be over
-    /// yet; or a beat that the store had confirmed was lost with a tail, and would have kept it until now.
+    /// Whether an ended tenure ended earlier than its holder could know, in one of the two ways that `GUARANTEES.md`
+    /// documents: without the store clock's forward jumps of less than a gap it would not have ended yet; or a
+    /// confirmed beat that would have kept it alive was lost with a tail.
     #[must_use]
     pub fn excuse(&self, tenure: &TenureId, step: &Step) -> bool {
         let now = step.now;
@@ -277,7 +274,7 @@ impl Checker {
             return false;
         };
         if now < *end {
-            // Whoever was superseded or expelled has time until its last deadline; nothing excuses not waiting for it.
+            // The holder of a superseded or expelled tenure has until its last deadline, without exception.
             return false;
         }
         let (began, before) = if self.shadow.resumed_at > current.renewed_at {
@@ -291,31 +288,31 @@ impl Checker {
             || lost_beat.is_some_and(|at| step.at.since(*at) < current.ttl)
     }
 
-    /// A beat has been answered, and its sender has had time to take that in.
-    pub fn answered(&mut self, tenure: &TenureId, told: u64) {
-        let [highest, second] = self.told.entry(tenure.clone()).or_default();
-        if told >= *highest {
-            (*highest, *second) = (told, *highest);
+    /// Records that the reply to a beat has arrived and its sender has had time to process it.
+    pub fn answered(&mut self, tenure: &TenureId, reported: u64) {
+        let [highest, second] = self.reported.entry(tenure.clone()).or_default();
+        if reported >= *highest {
+            (*highest, *second) = (reported, *highest);
         } else {
-            *second = told.max(*second);
+            *second = reported.max(*second);
         }
     }
 
-    /// Whether a grant was lost with a tail and its holder cannot know: none of its beats that tell of the grant has been
-    /// answered since, or one alone, while an act of its own was under way that might have explained the answer.
+    /// Whether a grant was lost with a tail and its holder cannot know: at most one beat that reports the grant has
+    /// been answered since, and that one while an act of the same tenure was under way that could explain the reply.
     #[must_use]
     pub fn is_lost_unknown(&self, tenure: &TenureId, lease: &LeaseName, token: Token) -> bool {
-        let told = self.told.get(tenure).map_or(0, |[_, second]| *second);
-        self.lost_grants.contains(&(lease.clone(), token)) && told < token.get()
+        let reported = self.reported.get(tenure).map_or(0, |[_, second]| *second);
+        self.lost_grants.contains(&(lease.clone(), token)) && reported < token.get()
     }
 
-    /// The same, while nobody has noticed the loss: then the lease may be granted once more.
+    /// Like [`is_lost_unknown`](Self::is_lost_unknown), before the loss is detected: the lease may be granted again.
     #[must_use]
     pub fn may_be_granted_again(&self, tenure: &TenureId, lease: &LeaseName, token: Token) -> bool {
         !self.noticed && self.is_lost_unknown(tenure, lease, token)
     }
 
-    /// A grace period lasts as long as the longest ttl at least.
+    /// A grace lasts at least the longest ttl.
     fn unsettled(&mut self, step: &Step) -> Checked {
         self.shadow.unsettled_until = step.unsettled_until;
         self.noticed = true;
@@ -328,8 +325,8 @@ impl Checker {
         )
     }
 
-    /// What the store's clock must not fall below: numbers that were lost, and that no newer one has passed since. Losing
-    /// them and the time that they were made from are two faults, and more than is promised.
+    /// A lower bound for the store's clock: lost numbers that no newer one has passed. Losing numbers together with the
+    /// time that they were made from is two faults, which is more than is promised.
     #[must_use]
     pub fn lowest_clock(&self) -> u64 {
         let highest = self.highest_number();
@@ -340,7 +337,7 @@ impl Checker {
         }
     }
 
-    /// The highest number that a sequence ever gave out.
+    /// The highest number that any sequence assigned.
     #[must_use]
     pub fn highest_number(&self) -> u64 {
         self.highest_term.max(self.highest_token)

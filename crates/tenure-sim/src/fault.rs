@@ -1,21 +1,18 @@
-//! What goes wrong, when, and for how long: drawn from the seed, by the weights of a mix.
+//! The faults: which, when and for how long, drawn from the seed by the weights of a mix.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::chance::Chance;
-use crate::network::Weather;
+use crate::network::Conditions;
 
 const MS: Duration = Duration::from_millis(1);
 const S: Duration = Duration::from_secs(1);
 
-/// Something that goes wrong, and for how long.
+/// A fault and its duration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(
-    missing_docs,
-    reason = "each is said by its name; `README` of the faults is docs/simulation.md"
-)]
+#[expect(missing_docs, reason = "the names say it; docs/simulation.md describes the faults")]
 pub enum Fault {
     Pause {
         node: usize,
@@ -44,7 +41,7 @@ pub enum Fault {
         lasts: Duration,
     },
     Storm {
-        weather: Weather,
+        conditions: Conditions,
         lasts: Duration,
     },
     Freeze {
@@ -89,12 +86,12 @@ const FAMILIES: [(&str, Family); 5] = [
     ("loss", Family::Loss),
 ];
 
-/// Which families of faults happen. Written as their names with commas, `all` or `none`.
+/// The families of faults to draw from. Written as names with commas, `all` or `none`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mix(Vec<Family>);
 
 impl Mix {
-    /// All of them.
+    /// All families.
     #[must_use]
     pub fn all() -> Self {
         Self(FAMILIES.map(|(_, family)| family).to_vec())
@@ -112,7 +109,7 @@ impl FromStr for Mix {
         let family = |name: &str| {
             let known = FAMILIES.iter().find(|(known, _)| *known == name);
             known.map(|(_, family)| *family).ok_or_else(|| {
-                format!("{name:?} is not a family of faults; there are network, nodes, store, clocks, loss, all, none")
+                format!("{name:?} is not a family of faults; use network, nodes, store, clocks, loss, all, none")
             })
         };
         text.split(',').map(family).collect::<Result<_, _>>().map(Self)
@@ -136,7 +133,7 @@ impl fmt::Display for Mix {
 
 type Make = fn(usize, &mut Chance) -> Fault;
 
-/// How often each fault is drawn, of all that its mix allows, and how it is made.
+/// The weight and constructor of each fault.
 const FAULTS: [(Family, u64, Make); 15] = [
     (Family::Network, 14, |node, chance| {
         let ways = [(true, true), (true, false), (false, true)];
@@ -145,7 +142,7 @@ const FAULTS: [(Family, u64, Make); 15] = [
         Fault::Cut { node, out, back, lasts }
     }),
     (Family::Network, 12, |_, chance| Fault::Storm {
-        weather: storm(chance),
+        conditions: storm(chance),
         lasts: chance.duration(S, S * 12),
     }),
     (Family::Nodes, 12, |node, chance| Fault::Pause {
@@ -188,7 +185,7 @@ const FAULTS: [(Family, u64, Make); 15] = [
         lag: chance.duration(MS * 10, S * 5),
         down: chance.duration(MS, S * 3),
     }),
-    // A failover so quick that nobody notices the gap.
+    // A failover so quick that it is shorter than the gap.
     (Family::Loss, 6, |_, chance| Fault::RollBack {
         lag: chance.duration(MS, MS * 500),
         down: chance.duration(MS, MS * 100),
@@ -199,7 +196,7 @@ const FAULTS: [(Family, u64, Make); 15] = [
 ];
 
 impl Mix {
-    /// The next fault; none, when the mix has none.
+    /// Draws the next fault, or `None` if the mix is empty.
     pub fn draw(&self, chance: &mut Chance, nodes: usize) -> Option<Fault> {
         let allowed: Vec<_> = FAULTS.iter().filter(|(family, ..)| self.0.contains(family)).collect();
         let whole: u64 = allowed.iter().map(|(_, weight, _)| weight).sum();
@@ -215,8 +212,8 @@ impl Mix {
     }
 }
 
-fn storm(chance: &mut Chance) -> Weather {
-    Weather {
+fn storm(chance: &mut Chance) -> Conditions {
+    Conditions {
         lose_request: chance.below(200),
         lose_reply: chance.below(250),
         reset: chance.below(100),
@@ -230,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mix_is_read_as_it_is_written_and_draws_only_its_own() {
+    fn a_mix_round_trips_and_draws_only_its_families() {
         for text in ["all", "none", "network", "nodes,loss"] {
             assert_eq!(text.parse::<Mix>().unwrap().to_string(), text);
         }

@@ -1,4 +1,4 @@
-//! What happened, as one number that tells two histories apart, and as lines when somebody wants to read them.
+//! The history of a run: a digest that identifies it, and optionally its lines as text.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -7,29 +7,29 @@ use crate::time::At;
 
 /// How much of a history is kept as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Keep {
-    /// Only the number. Fast.
+pub enum HistoryMode {
+    /// Only the digest. Fast.
     #[default]
     Digest,
     /// The last lines, for a failing seed.
     Tail(usize),
-    /// Every line goes to standard output as it happens.
+    /// Every line is printed as it happens.
     Print,
 }
 
 /// A history.
 #[derive(Debug, Default)]
 pub struct History {
-    keep: Keep,
+    keep: HistoryMode,
     digest: u64,
     steps: u64,
     lines: VecDeque<String>,
 }
 
 impl History {
-    /// An empty one.
+    /// Creates an empty history.
     #[must_use]
-    pub fn new(keep: Keep) -> Self {
+    pub fn new(keep: HistoryMode) -> Self {
         Self {
             keep,
             digest: 0xcbf2_9ce4_8422_2325,
@@ -37,15 +37,15 @@ impl History {
         }
     }
 
-    /// Something happened. The numbers are what makes it different from anything else at that time; the text is only
-    /// made when somebody reads it.
+    /// Records an event. The numbers distinguish it from any other event at that time; the text is built only if it is
+    /// kept.
     pub fn note(&mut self, at: At, numbers: &[u64], text: impl FnOnce() -> String) {
         self.steps += 1;
         self.mix(at.0);
         for number in numbers {
             self.mix(*number);
         }
-        if self.keep == Keep::Digest {
+        if self.keep == HistoryMode::Digest {
             return;
         }
         let mut line = String::new();
@@ -54,26 +54,26 @@ impl History {
         self.keep_line(line);
     }
 
-    /// A line for readers alone, such as a log line of the library.
+    /// Adds a line that is not part of the digest, such as a log line of the library.
     pub fn aside(&mut self, at: At, text: &str) {
-        if self.keep != Keep::Digest {
+        if self.keep != HistoryMode::Digest {
             self.keep_line(format!("{at}  {text}"));
         }
     }
 
-    /// Whether anybody reads the lines.
+    /// Whether lines are kept.
     #[must_use]
     pub fn is_read(&self) -> bool {
-        self.keep != Keep::Digest
+        self.keep != HistoryMode::Digest
     }
 
-    /// The number.
+    /// The digest of all events.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// How many things happened.
+    /// The number of events.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.steps
@@ -88,9 +88,9 @@ impl History {
     #[expect(clippy::print_stdout, reason = "`--trace` prints")]
     fn keep_line(&mut self, line: String) {
         match self.keep {
-            Keep::Digest => {}
-            Keep::Print => println!("{line}"),
-            Keep::Tail(most) => {
+            HistoryMode::Digest => {}
+            HistoryMode::Print => println!("{line}"),
+            HistoryMode::Tail(most) => {
                 if self.lines.len() >= most {
                     self.lines.pop_front();
                 }

@@ -1,12 +1,13 @@
-//! A seeded world in which the real library runs: many machines, one store, and everything that goes wrong between them.
+//! Runs the real library in a seeded simulation: many machines, one store, and faults of all of them and of the
+//! network.
 //!
-//! One thread, no real time, no real chance. Each machine has a clock of its own and a runtime of its own that only the
-//! [`world`] drives, so that a process can be stopped, suspended or killed at any instant while the others go on. The
-//! store is the reference store behind a [`network`] that delays, loses and cuts; its machine freezes, restarts, loses
-//! data, and has a clock that drifts and steps. After every step of the store the [`check`]ers compare what it did with
-//! an account of their own.
+//! One thread, no real time, no real randomness. Each machine has its own clock and its own runtime, which only the
+//! [`world`] drives, so that a process can be stopped, suspended or killed at any instant while the others continue.
+//! The store is the reference store behind a [`network`] that delays, loses and cuts. The store's machine freezes,
+//! restarts and loses data, and its clock drifts and steps. After every step of the store the [`check`]ers compare its
+//! state with their own record.
 //!
-//! The same seed gives the same history. `docs/simulation.md` says what is tried, and what it has found.
+//! The same seed gives the same history. `docs/simulation.md` lists the faults, the checks and the bugs found.
 
 pub mod broken;
 pub mod chance;
@@ -27,7 +28,7 @@ pub mod time;
 pub mod wire;
 pub mod world;
 
-pub use broken::Broken;
+pub use broken::BrokenRule;
 pub use fault::Mix;
-pub use history::Keep;
+pub use history::HistoryMode;
 pub use world::{Outcome, Plan, run};

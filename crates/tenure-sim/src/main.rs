@@ -1,40 +1,40 @@
-//! `tenure-sim`: runs seeds, and prints the command and the end of the history of those that fail.
+//! `tenure-sim`: runs seeds, and prints the command and the end of the history for each seed that fails.
 
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use tenure_sim::{Broken, Keep, Mix, Plan, run};
+use tenure_sim::{BrokenRule, HistoryMode, Mix, Plan, run};
 
-/// Runs the library in a seeded world with faults, and checks every step.
+/// Runs the library in a seeded simulation with faults, and checks every step.
 #[derive(Debug, Parser)]
 #[command(name = "tenure-sim")]
 struct Options {
     /// One seed.
     #[arg(long, conflicts_with = "seeds")]
     seed: Option<u64>,
-    /// A range of seeds, `A..B` without B.
+    /// A range of seeds, `A..B`, without B.
     #[arg(long, default_value = "0..100")]
     seeds: String,
-    /// How many faults a world has.
+    /// The number of faults in a run.
     #[arg(long, default_value_t = Plan::of(0).steps)]
     steps: u32,
-    /// How many machines.
+    /// The number of machines.
     #[arg(long, default_value_t = Plan::of(0).nodes)]
     nodes: usize,
-    /// Families of faults: network, nodes, store, clocks, loss; with commas; or all, or none.
+    /// Families of faults: network, nodes, store, clocks, loss (comma-separated); or all, or none.
     #[arg(long, default_value = "all")]
     faults: Mix,
     /// A rule to break on purpose.
     #[arg(long, value_enum)]
-    broken: Option<Broken>,
+    broken: Option<BrokenRule>,
     /// Print the whole history.
     #[arg(long)]
     trace: bool,
-    /// How many lines of a failing history are printed.
+    /// How many lines of a failing history to print.
     #[arg(long, default_value_t = 60)]
     tail: usize,
-    /// Go on after a failing seed.
+    /// Continue after a failing seed.
     #[arg(long)]
     keep_going: bool,
 }
@@ -74,15 +74,19 @@ impl Options {
             steps: self.steps,
             mix: self.faults.clone(),
             broken: self.broken,
-            keep: if self.trace { Keep::Print } else { Keep::Digest },
+            keep: if self.trace {
+                HistoryMode::Print
+            } else {
+                HistoryMode::Digest
+            },
         }
     }
 
-    /// The same history again, now kept as text: its end, and the command that makes it.
+    /// Runs the plan again with its history kept as text, and prints the end of it and the command that reproduces it.
     fn report(&self, plan: &Plan, violation: &str) -> Result<()> {
         if !self.trace {
             let again = run(&Plan {
-                keep: Keep::Tail(self.tail),
+                keep: HistoryMode::Tail(self.tail),
                 ..plan.clone()
             })?;
             for line in again.tail {
@@ -105,7 +109,7 @@ impl Options {
 }
 
 fn range(text: &str) -> Result<(u64, u64)> {
-    let (first, end) = text.split_once("..").context("a range of seeds is written A..B")?;
+    let (first, end) = text.split_once("..").context("a range of seeds has the form A..B")?;
     Ok((first.parse().context("A of A..B")?, end.parse().context("B of A..B")?))
 }
 

@@ -1,34 +1,34 @@
-//! The network between the nodes and the store: it delays, loses, cuts, and delivers what nobody waits for any more.
+//! The network between the nodes and the store. It delays, loses and cuts, and delivers late.
 //!
-//! It behaves like TCP: on one connection things arrive in the order in which they were sent, nothing arrives twice, and
-//! what a cut held back may be delivered once it heals, however long ago its sender gave up.
+//! It behaves like TCP: on one connection, messages arrive in the order in which they were sent and at most once. A
+//! message held back by a cut may be delivered after it heals, long after its sender has timed out.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure::{Error, Outcome, Result, TenureId};
-use tenure_core::call::{Ask, Op};
+use tenure_core::call::{Op, StoreRequest};
 use tokio::sync::oneshot;
 
 use crate::chance::Chance;
 use crate::time::{At, WorldClock};
-use crate::wire::{Answer, Request};
+use crate::wire::{Request, TimedReply};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// How likely a request is to go wrong, per mille. All zero in calm weather.
+/// How likely a request is to go wrong, per mille. All zero without faults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Weather {
-    /// It never arrives, and nobody says so.
+pub struct Conditions {
+    /// The request is lost without an error.
     pub lose_request: u64,
-    /// It takes effect, and its answer never arrives.
+    /// The request takes effect and its reply is lost.
     pub lose_reply: u64,
-    /// The connection breaks: the sender is told at once, the request may have gone out or not.
+    /// The connection breaks. The sender is notified at once; the request may have been delivered or not.
     pub reset: u64,
-    /// It is delivered seconds after everybody has given up.
+    /// The request is delivered seconds after every caller has timed out.
     pub straggle: u64,
-    /// It takes tens or hundreds of milliseconds.
+    /// The request takes tens or hundreds of milliseconds.
     pub slow: u64,
 }
 
@@ -36,10 +36,10 @@ pub struct Weather {
 #[derive(Debug, Default)]
 struct Lane {
     cut: bool,
-    /// On one connection nothing overtakes.
+    /// Messages on one connection arrive in order.
     last_at: At,
-    /// Held back by the cut, delivered when it heals.
-    held: Vec<Parcel>,
+    /// Messages held back by the cut, delivered when it heals.
+    held: Vec<Message>,
 }
 
 #[derive(Debug, Default)]
@@ -48,62 +48,62 @@ struct Link {
     back: Lane,
 }
 
-/// Something on its way.
+/// A message in transit.
 #[derive(Debug)]
-pub enum Parcel {
-    /// To the store.
+pub enum Message {
+    /// A request to the store.
     Request(Request),
-    /// To a node.
-    Answer {
-        /// Which.
+    /// A reply to a node.
+    Reply {
+        /// The node.
         node: usize,
-        /// What the store said.
-        answer: Answer,
-        /// Who waits for it.
-        to: oneshot::Sender<Answer>,
-        /// What the beats told that it answers.
-        told: Vec<(TenureId, u64)>,
+        /// The store's reply.
+        answer: TimedReply,
+        /// The waiting caller.
+        to: oneshot::Sender<TimedReply>,
+        /// The revisions in the beats of the request.
+        reported: Vec<(TenureId, u64)>,
     },
-    /// A node learns that its connection broke.
+    /// The notice that a node's connection broke.
     Reset {
-        /// Which.
+        /// The node.
         node: usize,
-        /// Who waits for it; dropping it is the news.
-        to: oneshot::Sender<Answer>,
+        /// The waiting caller; dropping the sender notifies it.
+        to: oneshot::Sender<TimedReply>,
     },
 }
 
 #[derive(Debug)]
-struct State {
+struct NetworkState {
     chance: Chance,
-    weather: Weather,
+    conditions: Conditions,
     refusing: bool,
     links: Vec<Link>,
-    under_way: BTreeMap<(At, u64), Parcel>,
+    under_way: BTreeMap<(At, u64), Message>,
     next_number: u64,
-    /// Those who wait for an answer that never comes.
-    hanging: Vec<oneshot::Sender<Answer>>,
+    /// Callers whose reply never arrives.
+    unanswered: Vec<oneshot::Sender<TimedReply>>,
 }
 
-/// The network. All clones are one.
+/// The network. Clones share state.
 #[derive(Debug, Clone)]
 pub struct Network {
     world: WorldClock,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<NetworkState>>,
 }
 
 impl Network {
-    /// A calm network with this many links.
+    /// Creates a network with this many links and no faults.
     #[must_use]
     pub fn new(world: &WorldClock, links: usize, chance: Chance) -> Self {
-        let state = State {
+        let state = NetworkState {
             chance,
-            weather: Weather::default(),
+            conditions: Conditions::default(),
             refusing: false,
             links: (0..links).map(|_| Link::default()).collect(),
             under_way: BTreeMap::new(),
             next_number: 0,
-            hanging: Vec::new(),
+            unanswered: Vec::new(),
         };
         Self {
             world: world.clone(),
@@ -111,11 +111,11 @@ impl Network {
         }
     }
 
-    /// Sends a request. Its answer arrives, or the sender of it is dropped, or neither.
+    /// Sends a request. Then its reply arrives, or the sender of the reply is dropped, or neither.
     ///
     /// # Errors
     /// `Unavailable` (unchanged) when the store's machine refuses connections.
-    pub fn send(&self, node: usize, ask: Ask) -> Result<oneshot::Receiver<Answer>> {
+    pub fn send(&self, node: usize, ask: StoreRequest) -> Result<oneshot::Receiver<TimedReply>> {
         let now = self.world.now();
         let mut state = self.state();
         if state.refusing && !state.links[node].out.cut {
@@ -135,16 +135,16 @@ impl Network {
         Ok(answered)
     }
 
-    /// Sends the answer to a request back.
-    pub fn reply(&self, request: Request, answer: Answer) {
+    /// Sends the reply to a request.
+    pub fn reply(&self, request: Request, answer: TimedReply) {
         let now = self.world.now();
         let mut state = self.state();
         if request.reply_is_lost {
-            state.hang(request.answer);
+            state.never_answer(request.answer);
             return;
         }
         let (node, to) = (request.node, request.answer);
-        let told = match request.ask.op {
+        let reported = match request.ask.op {
             Op::Beat(ask) => ask
                 .beats
                 .into_iter()
@@ -152,35 +152,41 @@ impl Network {
                 .collect(),
             _ => Vec::new(),
         };
-        let parcel = Parcel::Answer { node, answer, to, told };
+        let message = Message::Reply {
+            node,
+            answer,
+            to,
+            reported,
+        };
         if state.links[node].back.cut {
-            state.links[node].back.held.push(parcel);
+            state.links[node].back.held.push(message);
             return;
         }
         let at = now + state.travel_time();
-        state.deliver(Direction::Back, node, at, parcel);
+        state.deliver(Direction::Back, node, at, message);
     }
 
-    /// When the next thing arrives.
+    /// The time of the next arrival.
     #[must_use]
     pub fn next_arrival(&self) -> Option<At> {
         self.state().under_way.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// What arrives now, one at a time.
-    pub fn take_arrived(&self) -> Option<Parcel> {
+    /// Takes one message that has arrived.
+    pub fn take_arrived(&self) -> Option<Message> {
         let now = self.world.now();
         let mut state = self.state();
         let entry = state.under_way.first_entry().filter(|entry| entry.key().0 <= now)?;
         Some(entry.remove())
     }
 
-    /// The weather from now on.
-    pub fn set_weather(&self, weather: Weather) {
-        self.state().weather = weather;
+    /// Sets the conditions from now on.
+    pub fn set_conditions(&self, conditions: Conditions) {
+        self.state().conditions = conditions;
     }
 
-    /// Cuts the directions of a node's link, or mends them. What a mended lane held back is delivered or lost.
+    /// Cuts or restores the directions of a node's link. Messages held back by a restored direction are delivered or
+    /// lost.
     pub fn cut(&self, node: usize, out: bool, back: bool) {
         let now = self.world.now();
         let mut state = self.state();
@@ -190,15 +196,15 @@ impl Network {
             if cut {
                 continue;
             }
-            for parcel in std::mem::take(&mut lane.held) {
+            for message in std::mem::take(&mut lane.held) {
                 let at = now + state.travel_time();
-                state.deliver(direction, node, at, parcel);
+                state.deliver(direction, node, at, message);
             }
         }
     }
 
-    /// The store's machine refuses connections, or takes them again. What was on its way to it is lost, and its sender
-    /// is told.
+    /// Makes the store's machine refuse or accept connections. Requests in transit to it are lost and their senders
+    /// notified.
     pub fn refuse(&self, refusing: bool) {
         let now = self.world.now();
         let mut state = self.state();
@@ -208,10 +214,10 @@ impl Network {
         }
         let (lost, rest) = std::mem::take(&mut state.under_way)
             .into_iter()
-            .partition(|(_, parcel)| matches!(parcel, Parcel::Request(_)));
+            .partition(|(_, message)| matches!(message, Message::Request(_)));
         state.under_way = rest;
-        for parcel in BTreeMap::into_values(lost) {
-            if let Parcel::Request(request) = parcel {
+        for message in BTreeMap::into_values(lost) {
+            if let Message::Request(request) = message {
                 state.reset(request, now);
             }
         }
@@ -223,7 +229,7 @@ impl Network {
         self.state().reset(request, now);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NetworkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -234,78 +240,79 @@ enum Direction {
     Back,
 }
 
-impl State {
+impl NetworkState {
     fn dispatch(&mut self, mut request: Request, now: At) {
         let node = request.node;
-        let Weather {
+        let Conditions {
             lose_request,
             lose_reply,
             reset,
             straggle,
             ..
-        } = self.weather;
-        // Each fault draws from the stream whether or not it comes to it, so that a change of one moves no other.
+        } = self.conditions;
+        // Each fault draws from the stream in every case, so that a change of one does not shift the others.
         let draws: [u64; 4] = std::array::from_fn(|_| self.chance.below(1_000));
         if draws[0] < lose_request {
-            return self.hang(request.answer);
+            return self.never_answer(request.answer);
         }
         if draws[1] < reset {
             let goes_out = self.chance.happens(500);
             let (silent, _) = oneshot::channel();
-            let told = std::mem::replace(&mut request.answer, silent);
+            let sender = std::mem::replace(&mut request.answer, silent);
             let at = now + self.travel_time();
-            self.deliver(Direction::Back, node, at, Parcel::Reset { node, to: told });
+            self.deliver(Direction::Back, node, at, Message::Reset { node, to: sender });
             if !goes_out {
                 return;
             }
         }
         request.reply_is_lost = draws[2] < lose_reply;
         if self.links[node].out.cut {
-            // What the kernel holds is sent again when the cut heals; sometimes the process has closed it by then.
+            // The kernel retransmits what it holds when the cut heals, unless the process has closed the connection by
+            // then.
             match self.chance.happens(700) {
-                true => self.links[node].out.held.push(Parcel::Request(request)),
-                false => self.hang(request.answer),
+                true => self.links[node].out.held.push(Message::Request(request)),
+                false => self.never_answer(request.answer),
             }
         } else if draws[3] < straggle {
-            // It sits in a buffer of an abandoned connection, and so delays nothing behind it.
+            // It waits in a buffer of an abandoned connection, so it delays no other message.
             let at = now + self.chance.duration(MS * 1_000, MS * 15_000);
-            self.post(at, Parcel::Request(request));
+            self.post(at, Message::Request(request));
         } else {
             let at = now + self.travel_time();
-            self.deliver(Direction::Out, node, at, Parcel::Request(request));
+            self.deliver(Direction::Out, node, at, Message::Request(request));
         }
     }
 
     fn travel_time(&mut self) -> Duration {
-        if self.chance.happens(self.weather.slow) {
+        if self.chance.happens(self.conditions.slow) {
             self.chance.duration(MS * 20, MS * 400)
         } else {
             self.chance.duration(MS / 20, MS * 2)
         }
     }
 
-    /// In the order of the connection.
-    fn deliver(&mut self, direction: Direction, node: usize, at: At, parcel: Parcel) {
+    /// Delivers in the order of the connection.
+    fn deliver(&mut self, direction: Direction, node: usize, at: At, message: Message) {
         let lane = self.lane(direction, node);
         lane.last_at = lane.last_at.max(at);
         let at = lane.last_at;
-        self.post(at, parcel);
+        self.post(at, message);
     }
 
-    fn post(&mut self, at: At, parcel: Parcel) {
+    fn post(&mut self, at: At, message: Message) {
         self.next_number += 1;
-        self.under_way.insert((at, self.next_number), parcel);
+        self.under_way.insert((at, self.next_number), message);
     }
 
     fn reset(&mut self, request: Request, now: At) {
         let at = now + self.travel_time();
         let (node, to) = (request.node, request.answer);
-        self.deliver(Direction::Back, node, at, Parcel::Reset { node, to });
+        self.deliver(Direction::Back, node, at, Message::Reset { node, to });
     }
 
-    fn hang(&mut self, answer: oneshot::Sender<Answer>) {
-        self.hanging.retain(|waiting| !waiting.is_closed());
-        self.hanging.push(answer);
+    fn never_answer(&mut self, answer: oneshot::Sender<TimedReply>) {
+        self.unanswered.retain(|waiting| !waiting.is_closed());
+        self.unanswered.push(answer);
     }
 
     fn lane(&mut self, direction: Direction, node: usize) -> &mut Lane {

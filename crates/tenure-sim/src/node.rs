@@ -1,4 +1,4 @@
-//! One machine of the fleet: a clock, a process with the library in it, and what has happened to them.
+//! A machine of the fleet: a clock, a process with the library in it, and the state of its faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use anyhow::Result;
 use tenure::sweeper::SweeperSettings;
 use tenure::{ClientSettings, Clock, Tenure};
 
-use crate::broken::Broken;
+use crate::broken::BrokenRule;
 use crate::chance::Chance;
 use crate::network::Network;
 use crate::node_clock::NodeClock;
 use crate::node_store::NodeStore;
 use crate::process::Process;
-use crate::program::{Habits, Program, View};
+use crate::program::{Program, ProgramConfig, View};
 use crate::sink::Sink;
 use crate::time::{At, Drift, WorldClock};
 
-/// What every process is started with.
+/// What every process starts with.
 #[derive(Debug, Clone)]
-pub struct Start {
+pub struct NodeConfig {
     /// The world's clock.
     pub world: WorldClock,
     /// The network.
@@ -28,26 +28,26 @@ pub struct Start {
     pub group: String,
     /// The longest ttl.
     pub max_ttl: Duration,
-    /// What everybody writes to.
+    /// The storage that all programs write to.
     pub sink: Arc<Sink>,
-    /// What is broken on purpose.
-    pub broken: Option<Broken>,
+    /// The broken rule.
+    pub broken: Option<BrokenRule>,
 }
 
 /// A machine.
 #[derive(Debug)]
 pub struct Node {
     index: usize,
-    start: Start,
+    start: NodeConfig,
     chance: Chance,
     drift: Drift,
     running: Option<Running>,
     paused: bool,
     suspended: bool,
     cut: bool,
-    /// Whether something woke a task of it since it ran last.
-    pub stirred: bool,
-    /// When it was last in trouble of its own.
+    /// Whether a task was woken since the last run.
+    pub woken: bool,
+    /// The end of its last fault.
     trouble: At,
 }
 
@@ -61,10 +61,10 @@ struct Running {
 }
 
 impl Node {
-    /// A machine on which nothing runs.
+    /// Creates a machine without a process.
     #[must_use]
-    pub fn new(index: usize, start: Start, mut chance: Chance) -> Self {
-        // Up to one percent: far more than a crystal drifts, and within the margin that Tenure keeps for it.
+    pub fn new(index: usize, start: NodeConfig, mut chance: Chance) -> Self {
+        // Up to 1 %: far more than a crystal drifts, and within Tenure's margin for drift.
         let drift = Drift(i64::try_from(chance.below(20_001)).unwrap_or(0) - 10_000);
         Self {
             index,
@@ -75,7 +75,7 @@ impl Node {
             paused: false,
             suspended: false,
             cut: false,
-            stirred: false,
+            woken: false,
             trouble: At::default(),
         }
     }
@@ -83,9 +83,9 @@ impl Node {
     /// Starts a process.
     ///
     /// # Errors
-    /// When the system refuses a runtime.
-    pub fn boot(&mut self, habits: Habits) -> Result<()> {
-        let Start {
+    /// If the system refuses a runtime.
+    pub fn boot(&mut self, habits: ProgramConfig) -> Result<()> {
+        let NodeConfig {
             world,
             network,
             group,
@@ -95,12 +95,12 @@ impl Node {
         } = &self.start;
         let process = Process::new()?;
         let fork = |chance: &mut Chance| Chance::new(chance.draw(), 1);
-        let forget_suspend = *broken == Some(Broken::ForgetSuspend);
+        let forget_suspend = *broken == Some(BrokenRule::ForgetSuspend);
         let clock = NodeClock::new(world, self.drift, fork(&mut self.chance), forget_suspend);
-        let forget_not_after = *broken == Some(Broken::ForgetNotAfter);
+        let forget_not_after = *broken == Some(BrokenRule::ForgetNotAfter);
         let local: Arc<dyn Clock> = Arc::clone(&clock) as Arc<dyn Clock>;
         let store = NodeStore::new(self.index, network.clone(), Arc::clone(&local), forget_not_after);
-        // One in five uses the store without sweeping it; the first always does.
+        // One in five uses the store without sweeping it; the first always sweeps.
         let sweeps = !self.chance.happens(200) || self.index == 0;
         let sweeper = sweeps.then(SweeperSettings::default);
         let settings = ClientSettings {
@@ -125,13 +125,13 @@ impl Node {
             _tenure: tenure,
             process,
         });
-        self.stirred = true;
+        self.woken = true;
         Ok(())
     }
 
-    /// Lets its process run as far as it gets, unless it is stopped. Whether it ran.
+    /// Runs its process until all tasks wait, unless it is stopped. Returns whether it ran.
     pub fn run(&mut self) -> bool {
-        if self.paused || self.suspended || !std::mem::take(&mut self.stirred) {
+        if self.paused || self.suspended || !std::mem::take(&mut self.woken) {
             return false;
         }
         if let Some(running) = &self.running {
@@ -140,7 +140,7 @@ impl Node {
         true
     }
 
-    /// Kills its process: no goodbye.
+    /// Kills its process without a leave.
     pub fn kill(&mut self) {
         self.note_trouble();
         self.running = None;
@@ -148,26 +148,26 @@ impl Node {
         self.suspended = false;
     }
 
-    /// Whether a process runs, or would if it were let.
+    /// Whether it has a process, running or stopped.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.running.is_some()
     }
 
-    /// Whether a process runs undisturbed, so that something can happen to it.
+    /// Whether its process runs without a fault, so that one can begin.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.is_up() && !self.paused && !self.suspended
     }
 
-    /// `SIGSTOP`, or `SIGCONT`.
+    /// Sends `SIGSTOP` or `SIGCONT`.
     pub fn pause(&mut self, paused: bool) {
         self.note_trouble();
         self.paused = paused;
-        self.stirred |= !paused;
+        self.woken |= !paused;
     }
 
-    /// The lid is closed, or opened.
+    /// Suspends or resumes the machine.
     pub fn suspend(&mut self, suspended: bool) {
         self.note_trouble();
         self.suspended = suspended;
@@ -178,10 +178,10 @@ impl Node {
                 running.clock.resume();
             }
         }
-        self.stirred |= !suspended;
+        self.woken |= !suspended;
     }
 
-    /// Its wall clock is stepped.
+    /// Steps its wall clock.
     pub fn step_wall(&mut self, by_nanos: i64) {
         self.note_trouble();
         if let Some(running) = &self.running {
@@ -189,18 +189,18 @@ impl Node {
         }
     }
 
-    /// Its link is cut, or mended.
+    /// Records that its link was cut or restored.
     pub fn note_cut(&mut self, cut: bool) {
         self.note_trouble();
         self.cut = cut;
     }
 
-    /// Something has just happened to it.
+    /// Records a fault that ends now.
     pub fn note_trouble(&mut self) {
         self.trouble = self.start.world.now();
     }
 
-    /// When it was last in trouble of its own; now, if it still is.
+    /// The end of its last fault; now if one lasts.
     #[must_use]
     pub fn trouble(&self) -> At {
         if self.paused || self.suspended || self.cut {
@@ -210,20 +210,20 @@ impl Node {
         }
     }
 
-    /// When its earliest timer is due.
+    /// The time of its earliest timer.
     #[must_use]
     pub fn next_wake(&self) -> Option<At> {
         self.running.as_ref().and_then(|running| running.clock.next_wake())
     }
 
-    /// Lets its timers expire.
+    /// Expires the timers that are due.
     pub fn fire(&mut self) {
         if let Some(running) = &self.running {
-            self.stirred |= running.clock.fire();
+            self.woken |= running.clock.fire();
         }
     }
 
-    /// What its program can be asked.
+    /// The observable state of its program.
     #[must_use]
     pub fn view(&self) -> Option<&View> {
         self.running.as_ref().map(|running| &*running.view)

@@ -1,4 +1,4 @@
-//! The clocks of one machine, as its processes see them: drifting, stepped, and stopped by a suspend.
+//! The clocks of one machine as its processes read them: they drift, are stepped, and stop during a suspend.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,43 +13,43 @@ use tenure_core::clock::{Sleep, TrustTime};
 use crate::chance::Chance;
 use crate::time::{At, Drift, WorldClock, nanos};
 
-/// 2026-01-01T00:00:00Z, at which every world begins.
+/// 2026-01-01T00:00:00Z, the start of every simulation.
 pub const EPOCH_MICROS: u64 = 1_767_225_600_000_000;
 
-/// What the wall clock shows at the start of a process, for the difference to boot time alone.
+/// The wall clock at the start of a process. Only its difference to boot time matters.
 const REAL: Duration = Duration::from_secs(1_000_000_000);
 
-/// The clock of one process. Its trust time is made by the code that makes the real one.
+/// The clock of one process. It computes trust time with the code of the system clock.
 #[derive(Debug)]
 pub struct NodeClock {
     world: WorldClock,
     drift: Drift,
-    /// Break on purpose: trust time stops while the machine is suspended, as `CLOCK_MONOTONIC` does.
+    /// Broken rule: trust time stops during a suspend, as `CLOCK_MONOTONIC` does.
     forget_suspend: bool,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ClockState>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ClockState {
     born: At,
-    /// How long the machine was suspended, up to the last resume.
+    /// The total suspend time, up to the last resume.
     asleep: u64,
     asleep_since: Option<At>,
-    /// How far the wall clock was stepped since the process began.
+    /// The sum of the wall clock's steps since the process began.
     stepped: i64,
     trust: TrustTime,
     sleepers: BTreeMap<(u64, u64), Waker>,
     next_sleeper: u64,
-    /// The earliest sleeper's time on this clock, and the time of the world that it comes to.
+    /// The earliest sleeper's time on this clock, and the matching world time.
     next_due: (u64, u64),
     chance: Chance,
 }
 
 impl NodeClock {
-    /// A clock of a process that begins now.
+    /// Creates the clock of a process that begins now.
     #[must_use]
     pub fn new(world: &WorldClock, drift: Drift, chance: Chance, forget_suspend: bool) -> Arc<Self> {
-        let state = State {
+        let state = ClockState {
             born: world.now(),
             asleep: 0,
             asleep_since: None,
@@ -68,13 +68,13 @@ impl NodeClock {
         })
     }
 
-    /// The machine is suspended: timers stand still, boot time and wall time go on.
+    /// Suspends the machine: timers stop, boot time and wall time continue.
     pub fn suspend(&self) {
         let now = self.world.now();
         self.state().asleep_since.get_or_insert(now);
     }
 
-    /// The machine goes on.
+    /// Resumes the machine.
     pub fn resume(&self) {
         let now = self.world.now();
         let mut state = self.state();
@@ -89,7 +89,7 @@ impl NodeClock {
         state.stepped = state.stepped.saturating_add(by_nanos);
     }
 
-    /// When the earliest sleeper is due, if anyone sleeps and the machine is not suspended.
+    /// The time at which the earliest sleeper is due, unless the machine is suspended.
     #[must_use]
     pub fn next_wake(&self) -> Option<At> {
         let mut state = self.state();
@@ -104,7 +104,7 @@ impl NodeClock {
         Some(At(state.born.0 + state.asleep + state.next_due.1))
     }
 
-    /// Wakes whoever is due. Whether there was anyone.
+    /// Wakes the sleepers that are due. Returns whether there were any.
     pub fn fire(&self) -> bool {
         let due = {
             let mut state = self.state();
@@ -117,18 +117,18 @@ impl NodeClock {
         any
     }
 
-    /// Time in which the machine ran.
-    fn run_time(&self, state: &State) -> u64 {
+    /// The time for which the machine ran.
+    fn run_time(&self, state: &ClockState) -> u64 {
         let until = state.asleep_since.unwrap_or_else(|| self.world.now());
         self.drift
             .local(until.0.saturating_sub(state.born.0).saturating_sub(state.asleep))
     }
 
-    fn boot_time(&self, state: &State) -> u64 {
+    fn boot_time(&self, state: &ClockState) -> u64 {
         self.drift.local(self.world.now().0.saturating_sub(state.born.0))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ClockState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -140,7 +140,7 @@ impl Clock for NodeClock {
             return Mono::from_origin(Duration::from_nanos(self.run_time(&state)));
         }
         let boot = self.boot_time(&state);
-        // Far enough from zero that no step takes it below.
+        // Far enough from zero that no step makes it negative.
         let real = (boot + nanos(REAL)).saturating_add_signed(state.stepped);
         let (boot, real) = (Duration::from_nanos(boot), Duration::from_nanos(real));
         Mono::from_origin(state.trust.read(boot, real))
@@ -169,10 +169,10 @@ impl Clock for NodeClock {
     }
 }
 
-/// One sleep. It is over when the clock took it off the list, and leaves the list when it is dropped.
+/// One sleep. It ends when the clock removes it from the list, and removes itself when dropped.
 struct Sleeper {
     entry: (u64, u64),
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ClockState>>,
     slept: bool,
     registered: bool,
 }
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_broken_clock_stands_still_while_suspended() {
+    fn the_broken_clock_stops_during_a_suspend() {
         let (world, clock) = clock(true);
         clock.suspend();
         world.set(At(9_000_000_000));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_is_due_on_its_own_clock_and_a_suspend_makes_it_late() {
+    fn a_sleep_follows_its_own_clock_and_stops_in_suspend() {
         let (world, clock) = clock(false);
         let mut sleep = clock.sleep(Duration::from_millis(1_010));
         let mut context = Context::from_waker(Waker::noop());
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_sleep_wakes_nobody() {
+    fn a_dropped_sleep_wakes_no_task() {
         let (_world, clock) = clock(false);
         let mut sleep = clock.sleep(Duration::from_secs(1));
         let mut context = Context::from_waker(Waker::noop());

@@ -1,8 +1,8 @@
-//! The store as a node has it: every call is a request over the world's network.
+//! The store as a node sees it: every call is a request over the simulated network.
 //!
-//! It keeps the promise that every store over a network has to keep (see `tenure_core::store::Call`): it estimates the
-//! store's time from its answers and adds a not-after to each mutating call but a beat, so that a call it has given up
-//! cannot take effect later.
+//! It keeps the contract of every store over a network (see `tenure_core::store::Call`): it estimates the store's time
+//! from its replies and adds a not-after to each mutating call except a beat, so that a call that timed out cannot take
+//! effect later.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure::{Clock, Error, Outcome, Result, StoreOptions};
-use tenure_core::call::{Ask, Op, Reply};
+use tenure_core::call::{Op, Reply, StoreRequest};
 use tenure_core::clock::within;
 use tenure_core::event::WaitForEvents;
 use tenure_core::remote_clock::RemoteClock;
@@ -18,7 +18,7 @@ use tenure_core::store::{Backend, Call, Finding, Health, Now};
 
 use crate::network::Network;
 
-/// After this long a call counts as unanswered.
+/// The time-out of a call.
 const GIVE_UP: Duration = Duration::from_millis(1_000);
 
 /// One process's connection to the store.
@@ -27,7 +27,7 @@ pub struct NodeStore {
     network: Network,
     clock: Arc<dyn Clock>,
     store_clock: RemoteClock,
-    /// Break on purpose: calls carry no not-after at all.
+    /// Broken rule: calls carry no not-after.
     forget_not_after: bool,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Debug for NodeStore {
 }
 
 impl NodeStore {
-    /// A connection that is made when it is first used.
+    /// Creates a connection that is opened on first use.
     #[must_use]
     pub fn new(node: usize, network: Network, clock: Arc<dyn Clock>, forget_not_after: bool) -> Arc<Self> {
         Arc::new(Self {
@@ -50,11 +50,11 @@ impl NodeStore {
         })
     }
 
-    /// A call that must not take effect after its caller has given up.
-    async fn punctual(&self, mut ask: Ask) -> Result<Reply> {
+    /// Makes a call that must not take effect after its time-out.
+    async fn punctual(&self, mut ask: StoreRequest) -> Result<Reply> {
         if self.store_clock.age(self.clock.mono()).is_none() {
-            // A new connection asks for the time before it asks for a change.
-            self.exchange(Ask {
+            // A new connection reads the store's time before its first change.
+            self.exchange(StoreRequest {
                 group: None,
                 op: Op::Now(Now),
                 call: Call::default(),
@@ -68,7 +68,7 @@ impl NodeStore {
         self.exchange(ask).await
     }
 
-    async fn exchange(&self, ask: Ask) -> Result<Reply> {
+    async fn exchange(&self, ask: StoreRequest) -> Result<Reply> {
         let lost = |how: &'static str| Error::unavailable(how, Outcome::Unknown);
         let asked = self.clock.mono();
         let answer = self.network.send(self.node, ask)?;
@@ -85,9 +85,9 @@ impl NodeStore {
         }
     }
 
-    async fn wait(&self, ask: Ask, patience: Duration) -> Result<Reply> {
+    async fn wait(&self, ask: StoreRequest, patience: Duration) -> Result<Reply> {
         let answer = self.network.send(self.node, ask)?;
-        // A subscriber that hears nothing looks again; that is not an error.
+        // A subscriber without news checks again; that is not an error.
         match within(&*self.clock, patience, answer).await {
             Some(Err(_)) => Err(Error::unavailable("the connection was reset", Outcome::Unchanged)),
             Some(Ok((Err(error), _))) => Err(error),
@@ -98,13 +98,13 @@ impl NodeStore {
 
 #[async_trait]
 impl Backend for NodeStore {
-    async fn call(&self, ask: Ask) -> Result<Reply> {
+    async fn call(&self, ask: StoreRequest) -> Result<Reply> {
         match &ask.op {
             Op::WaitForEvents(WaitForEvents { patience, .. }) => {
                 let patience = *patience;
                 self.wait(ask, patience).await
             }
-            // The one group of this world is not forgotten and not lost, and all who look at it look often.
+            // The simulation has one group, which is never forgotten or lost, and its sweepers read often.
             Op::ForgetGroup(_) => Ok(Reply::ForgetGroup(false)),
             Op::FindGroups(_) => Ok(Reply::FindGroups(false)),
             Op::NewestEvents(_) => Ok(Reply::NewestEvents(Vec::new())),

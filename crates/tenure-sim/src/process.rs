@@ -1,8 +1,8 @@
-//! One operating-system process: a runtime of its own that runs only when the world lets it.
+//! One operating-system process: a runtime of its own that runs only when the simulation drives it.
 //!
-//! It is a real tokio runtime, so the library code in it is what a program runs; but nothing drives it between two calls
-//! of [`Process::run`], so a process that is not run is stopped as by `SIGSTOP`, and one that is dropped is killed as by
-//! `SIGKILL`: its tasks are gone, its connections say nothing.
+//! It is a real tokio runtime, so the library code runs as in a program. Between two calls of [`Process::run`] nothing
+//! drives it: a process that is not run is stopped as by `SIGSTOP`, and one that is dropped is killed as by `SIGKILL`:
+//! its tasks are gone and its connections silent.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,10 +26,10 @@ struct Idle {
 }
 
 impl Process {
-    /// A process in which nothing runs yet.
+    /// Creates a process without tasks.
     ///
     /// # Errors
-    /// When the system refuses a runtime.
+    /// If the system refuses a runtime.
     pub fn new() -> Result<Self> {
         let idle = Arc::<Idle>::default();
         let parked = Arc::clone(&idle);
@@ -40,18 +40,18 @@ impl Process {
         Ok(Self { runtime, idle })
     }
 
-    /// Where its tasks live.
+    /// The handle to spawn its tasks.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         self.runtime.handle()
     }
 
-    /// Lets every task run until all of them wait.
+    /// Runs every task until all of them wait.
     pub fn run(&self) {
         self.idle.reached.store(false, Ordering::Relaxed);
         let idle = &self.idle;
         self.runtime.block_on(poll_fn(|context| {
-            // The runtime parks only when no task can run; that is when it wakes us.
+            // The runtime parks only when no task can run, and then wakes us.
             if idle.reached.swap(false, Ordering::Relaxed) {
                 return Poll::Ready(());
             }
@@ -77,7 +77,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     #[test]
-    fn it_runs_everything_that_can_run_and_then_returns() {
+    fn run_returns_when_every_task_waits() {
         let process = Process::new().unwrap();
         let (done, notify) = (Arc::new(AtomicU64::new(0)), Arc::new(tokio::sync::Notify::new()));
         for _ in 0..200 {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_is_gone() {
+    fn dropping_a_process_drops_its_tasks() {
         let process = Process::new().unwrap();
         let (kept, seen) = (Arc::new(()), Arc::new(AtomicU64::new(0)));
         let (inside, sees) = (Arc::clone(&kept), Arc::clone(&seen));

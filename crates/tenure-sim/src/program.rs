@@ -1,6 +1,6 @@
-//! What runs in a node: an ordinary user of the library, who claims, releases, leaves, and joins again.
+//! The program in a node: an ordinary user of the library that claims, releases, leaves, and joins again.
 //!
-//! It knows nothing of the world but its store, its clock and its runtime.
+//! It uses only its store, its clock and its runtime.
 
 mod fleet;
 mod lease;
@@ -20,20 +20,20 @@ use crate::sink::Sink;
 
 pub use lease::LEASES;
 
-/// The registry that everybody claims in.
+/// The registry that all programs claim in.
 pub const REGISTRY: &str = "devices";
-/// How many keys there are to quarrel over.
+/// The number of keys they compete for.
 const KEYS: u64 = 12;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What the world can see of a program: what a program itself may ask without I/O.
+/// The state of a program that the simulation can observe: what a program itself can read without I/O.
 #[derive(Default)]
 pub struct View {
     membership: Mutex<Option<Arc<Membership>>>,
     claims: Mutex<BTreeSet<String>>,
     guards: Mutex<BTreeMap<String, LeaseGuard>>,
-    /// What the fleet's tasks work on. They alone hold it, so that it goes with them.
+    /// The assignments of the fleet's tasks. Only the tasks hold them, so they end with them.
     assignments: Mutex<Vec<Weak<Assignment>>>,
     calm: AtomicBool,
 }
@@ -45,19 +45,19 @@ impl std::fmt::Debug for View {
 }
 
 impl View {
-    /// Its membership, while it has one.
+    /// Its membership, if it has one.
     #[must_use]
     pub fn membership(&self) -> Option<Arc<Membership>> {
         lock(&self.membership).clone()
     }
 
-    /// The keys that it has claimed and neither released nor been told lost.
+    /// The keys that it has claimed, and neither released nor lost with notice.
     #[must_use]
     pub fn claims(&self) -> BTreeSet<String> {
         lock(&self.claims).clone()
     }
 
-    /// Looks at each of its guards.
+    /// Calls `look` on each of its guards.
     pub fn for_each_guard(&self, mut look: impl FnMut(&LeaseGuard)) {
         lock(&self.guards).values().for_each(&mut look);
         let assignments = lock(&self.assignments);
@@ -71,7 +71,7 @@ impl View {
         assignments.push(Arc::downgrade(assignment));
     }
 
-    /// From now on it only stays alive, and asks for the leases that nobody has.
+    /// From now on it only stays alive and acquires free leases.
     pub fn calm_down(&self) {
         self.calm.store(true, Ordering::Relaxed);
     }
@@ -82,7 +82,7 @@ impl View {
 
     fn set_membership(&self, membership: Option<Arc<Membership>>) {
         *lock(&self.membership) = membership;
-        // What it claims, it claims under this membership; another one begins with nothing.
+        // Claims belong to a membership, so a new one starts without any.
         lock(&self.claims).clear();
         drop(std::mem::take(&mut *lock(&self.guards)));
     }
@@ -92,14 +92,14 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a program behaves.
+/// The configuration of a program.
 #[derive(Debug, Clone)]
-pub struct Habits {
-    /// The member it joins as.
+pub struct ProgramConfig {
+    /// The member id.
     pub name: String,
-    /// Its ttl.
+    /// The ttl.
     pub ttl: Duration,
-    /// Whether it leaves its leases to the library's fleet, or takes them by itself.
+    /// Whether it uses the library's fleet for its leases, or acquires them itself.
     pub fleet: bool,
 }
 
@@ -107,19 +107,19 @@ pub struct Habits {
 pub struct Program {
     tenure: Tenure,
     clock: Arc<dyn Clock>,
-    habits: Habits,
+    habits: ProgramConfig,
     view: Arc<View>,
     sink: Arc<Sink>,
     chance: Chance,
 }
 
 impl Program {
-    /// A program that has not begun.
+    /// Creates a program that has not started.
     #[must_use]
     pub fn new(
         tenure: Tenure,
         clock: Arc<dyn Clock>,
-        habits: Habits,
+        habits: ProgramConfig,
         view: Arc<View>,
         sink: Arc<Sink>,
         chance: Chance,
@@ -148,7 +148,7 @@ impl Program {
                     self.view.set_membership(Some(Arc::clone(&membership)));
                     let end = self.work(&group, &membership).await;
                     self.view.set_membership(None);
-                    // Somebody starts it again after a while.
+                    // A supervisor restarts it after a while.
                     let most = if self.view.is_calm() { 500 } else { 4_000 };
                     self.rest(MS * if end.is_ok() { 200 } else { 50 }, MS * most).await;
                 }
@@ -187,7 +187,7 @@ impl Program {
             if self.view.is_calm() {
                 continue;
             }
-            // A supervisor restarts it: it leaves, and what it has goes.
+            // A supervisor restarts it: it leaves, and its holdings are released.
             if self.chance.happens(20) {
                 self.view.set_membership(None);
                 return match fleet {
@@ -199,7 +199,7 @@ impl Program {
         }
     }
 
-    /// One act. Errors are what a program has to live with.
+    /// Performs one random act. Errors are part of its life.
     async fn act(&mut self, group: &GroupHandle, membership: &Arc<Membership>, registry: &Registry) {
         let key = format!("k{}", self.chance.below(KEYS));
         let drawn = self.chance.below(100);
@@ -240,7 +240,7 @@ impl Program {
         }
     }
 
-    /// An operator ends somebody, rarely.
+    /// An operator expels a member, rarely.
     async fn expel(&mut self, group: &GroupHandle) {
         if let Ok(page) = group.members(&PageRequest::default()).await
             && let Some(member) = self.chance.pick(&page.items)

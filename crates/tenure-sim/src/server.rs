@@ -1,4 +1,4 @@
-//! The store's machine: the reference store, with everything that can happen to it.
+//! The store's machine: the reference store and the faults of its machine.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tenure::{Clock, Error, Event, EventId, EventQuery, Group, GroupStatus, Outcome, Result, StoreOptions, StoreTime};
-use tenure_core::call::{Ask, Op, Reply, make};
+use tenure_core::call::{Op, Reply, StoreRequest, make};
 use tenure_core::event::EventLog;
 use tenure_core::membership::MembershipStore;
 use tenure_core::memory::MemoryStore;
 use tenure_core::store::Call;
 use tenure_core::sweep::{Sweep, Tick};
 
-use crate::broken::Broken;
+use crate::broken::BrokenRule;
 use crate::step::Step;
 use crate::store_clock::StoreMachineClock;
 use crate::time::At;
-use crate::wire::{Answer, Request};
+use crate::wire::{Request, TimedReply};
 
 /// Whether it serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Serving {
-    /// It answers.
+    /// It replies.
     Up,
-    /// It takes requests and answers none until it goes on; then it carries out all of them.
+    /// It accepts requests and replies to none until it resumes; then it carries out all of them.
     Frozen,
-    /// It is not there.
+    /// It is down.
     Down,
 }
 
@@ -38,23 +38,23 @@ pub struct Server {
     group: Group,
     memory: Arc<MemoryStore>,
     serving: Serving,
-    broken: Option<Broken>,
-    /// What arrived while it was frozen.
-    stalled: VecDeque<Request>,
-    /// Those who wait for events, and until when.
+    broken: Option<BrokenRule>,
+    /// Requests that arrived while it was frozen.
+    queued: VecDeque<Request>,
+    /// Requests that wait for events, with their time-outs.
     listeners: Vec<(EventId, At, Request)>,
-    /// Its data was lost once, so it knows that it may have had more.
+    /// Its data was lost before, so it knows that it may have had more.
     lossy: bool,
-    /// Every step since it was last empty: what a restart from an older copy is made from.
-    log: Vec<(StoreTime, Ask)>,
+    /// Every step since it was last empty: the source of a restart from an older copy.
+    log: Vec<(StoreTime, StoreRequest)>,
     last_event: EventId,
     last_step: Option<StoreTime>,
 }
 
 impl Server {
-    /// A store that has never served.
+    /// Creates a store that has never served.
     #[must_use]
-    pub fn new(clock: Arc<StoreMachineClock>, options: StoreOptions, group: Group, broken: Option<Broken>) -> Self {
+    pub fn new(clock: Arc<StoreMachineClock>, options: StoreOptions, group: Group, broken: Option<BrokenRule>) -> Self {
         let memory = empty(&clock, &options, false);
         Self {
             clock,
@@ -63,7 +63,7 @@ impl Server {
             memory,
             serving: Serving::Up,
             broken,
-            stalled: VecDeque::new(),
+            queued: VecDeque::new(),
             lossy: false,
             listeners: Vec::new(),
             log: Vec::new(),
@@ -72,16 +72,16 @@ impl Server {
         }
     }
 
-    /// The store behind the network, for looking at it as nobody in the world can.
+    /// The store behind the network, for the checkers.
     #[must_use]
     pub fn truth(&self) -> &MemoryStore {
         &self.memory
     }
 
-    /// Its state now.
+    /// The status of its group.
     #[must_use]
     pub fn status(&self) -> GroupStatus {
-        at_once(self.memory.status(&self.group)).expect("the reference store is never closed")
+        poll_once(self.memory.status(&self.group)).expect("the reference store is never closed")
     }
 
     /// Whether it serves.
@@ -90,52 +90,52 @@ impl Server {
         self.serving
     }
 
-    /// It stops answering. What arrives waits.
+    /// Freezes it. Requests that arrive are queued.
     pub fn freeze(&mut self) {
         self.serving = Serving::Frozen;
     }
 
-    /// It goes away, and with it everything that waited. The requests are to be reset.
+    /// Stops it and drops the queue. Returns the queued requests, whose connections break.
     pub fn stop(&mut self) -> Vec<Request> {
         self.serving = Serving::Down;
         let listening = std::mem::take(&mut self.listeners).into_iter();
-        self.stalled
+        self.queued
             .drain(..)
             .chain(listening.map(|(_, _, request)| request))
             .collect()
     }
 
-    /// It serves again. What waited is to be carried out.
-    pub fn go_on(&mut self) -> VecDeque<Request> {
+    /// Makes it serve again. Returns the queued requests to carry out.
+    pub fn resume(&mut self) -> VecDeque<Request> {
         self.serving = Serving::Up;
-        std::mem::take(&mut self.stalled)
+        std::mem::take(&mut self.queued)
     }
 
-    /// A request that arrives while it is frozen waits.
-    pub fn stall(&mut self, request: Request) {
-        self.stalled.push_back(request);
+    /// Queues a request that arrives while it is frozen.
+    pub fn queue(&mut self, request: Request) {
+        self.queued.push_back(request);
     }
 
-    /// How many steps it remembers: a place to go back to.
+    /// The number of steps in its log: a point to roll back to.
     #[must_use]
-    pub fn place(&self) -> usize {
+    pub fn log_len(&self) -> usize {
         self.log.len()
     }
 
-    /// The newest steps are lost, as in a failover to a replica that lagged or a restart from an older copy.
+    /// Drops the newest steps, as in a failover to a lagging replica or a restart from an older copy.
     pub fn roll_back(&mut self, to: usize) {
         self.log.truncate(to);
         self.memory = empty(&self.clock, &self.options, self.lossy);
         let log = std::mem::take(&mut self.log);
         for (at, ask) in &log {
             self.clock.pretend(Some(*at));
-            // What it answered the first time, it answers again: the model has no other input.
-            drop(at_once(self.apply(ask)));
+            // The replay gives the same replies: the model has no other input.
+            drop(poll_once(self.apply(ask)));
         }
         self.clock.pretend(None);
         self.log = log;
         self.after_a_loss();
-        if self.broken == Some(Broken::TurnBackClock)
+        if self.broken == Some(BrokenRule::TurnBackClock)
             && let Some((newest, _)) = self.log.last()
         {
             let ahead = self.clock.time().micros().saturating_sub(newest.micros());
@@ -143,7 +143,7 @@ impl Server {
         }
     }
 
-    /// All data is lost.
+    /// Drops all data.
     pub fn wipe(&mut self) {
         self.lossy = true;
         self.memory = empty(&self.clock, &self.options, true);
@@ -151,10 +151,10 @@ impl Server {
         self.after_a_loss();
     }
 
-    /// Whether its clock stays behind what it has lost: broken on purpose.
+    /// Whether its clock stays behind the lost data, as a broken rule.
     #[must_use]
     pub fn broken_clock(&self) -> bool {
-        self.broken == Some(Broken::TurnBackClock)
+        self.broken == Some(BrokenRule::TurnBackClock)
     }
 
     fn after_a_loss(&mut self) {
@@ -162,24 +162,25 @@ impl Server {
         self.last_step = self.log.last().map(|(at, _)| *at);
     }
 
-    /// Carries a request out, unless it is one that waits for events.
+    /// Carries out a request, unless it waits for events.
     pub fn serve(&mut self, request: &Request, at: At) -> Step {
         let gap = self.status().gap;
-        if let (Some(Broken::NoGrace), true, Some(last)) = (self.broken, !request.ask.op.is_read(), self.last_step) {
-            self.hide_the_silence(last, gap);
+        if let (Some(BrokenRule::NoGrace), true, Some(last)) = (self.broken, !request.ask.op.is_read(), self.last_step)
+        {
+            self.hide_outage(last, gap);
         }
         let mut ask = request.ask.clone();
         if let Some(broken) = self.broken {
-            broken.bend_request(&mut ask);
+            broken.alter_request(&mut ask);
         }
         if let (Some(broken), Op::Join(join)) = (self.broken, &ask.op) {
-            let look = at_once(self.memory.member(&self.group, &join.member));
+            let look = poll_once(self.memory.member(&self.group, &join.member));
             broken.before_join(self, look.ok().flatten().map(|member| member.tenure), ask.call);
         }
         let now = self.clock.time();
-        let mut reply = at_once(self.apply(&ask));
+        let mut reply = poll_once(self.apply(&ask));
         if let Some(broken) = self.broken {
-            reply = broken.bend(self, &request.ask.op, reply);
+            reply = broken.alter_reply(self, &request.ask.op, reply);
         }
         let late = reply
             .as_ref()
@@ -207,13 +208,13 @@ impl Server {
         }
     }
 
-    /// Somebody waits for events.
+    /// Adds a request that waits for events.
     pub fn listen(&mut self, after: EventId, until: At, request: Request) {
         self.listeners.push((after, until, request));
     }
 
-    /// Those who have waited for what has happened by now, and those who have waited long enough.
-    pub fn heard(&mut self, now: At) -> Vec<Request> {
+    /// Takes the waiting requests that have a new event or have reached their time-out.
+    pub fn take_due_listeners(&mut self, now: At) -> Vec<Request> {
         let newest = self.status().last_event;
         let (over, waiting) = std::mem::take(&mut self.listeners)
             .into_iter()
@@ -223,33 +224,33 @@ impl Server {
         over.into_iter().map(|(_, _, request)| request).collect()
     }
 
-    /// When the first of those who wait has waited long enough.
+    /// The earliest time-out of the waiting requests.
     #[must_use]
     pub fn next_listener(&self) -> Option<At> {
         self.listeners.iter().map(|(_, until, _)| *until).min()
     }
 
-    /// An answer without a change: the store's time goes with it.
-    pub fn answer(&self, reply: Result<Reply>) -> Answer {
+    /// A reply without a change, with the store's time.
+    pub fn answer(&self, reply: Result<Reply>) -> TimedReply {
         (reply, self.clock.time())
     }
 
-    /// Break on purpose: ticks for the time in which nobody served, so that the silence is never noticed.
-    fn hide_the_silence(&mut self, last: StoreTime, gap: Duration) {
+    /// Broken rule: writes the ticks that are missing from the outage, so that no step detects it.
+    fn hide_outage(&mut self, last: StoreTime, gap: Duration) {
         let (now, mut at) = (self.clock.time(), last);
         while now.since(at) > gap {
             at = at + gap / 2;
             self.clock.pretend(Some(at));
             let tick = self.ask(Op::Tick(Tick));
-            drop(at_once(self.apply(&tick)));
+            drop(poll_once(self.apply(&tick)));
             self.log.push((at, tick));
         }
-        // Also when the call itself comes too late: the next one must not go back to before these ticks.
+        // Also if the call itself is late: the next one must not go back to before these ticks.
         self.last_step = Some(at);
         self.clock.pretend(None);
     }
 
-    /// The events since the step before.
+    /// The events since the previous step.
     fn new_events(&mut self) -> Vec<Event> {
         let newest = self.status().last_event;
         if newest == self.last_event {
@@ -261,27 +262,27 @@ impl Server {
             ..EventQuery::default()
         };
         self.last_event = newest;
-        at_once(self.memory.events(&self.group, &query)).map_or_else(|_| Vec::new(), |page| page.events)
+        poll_once(self.memory.events(&self.group, &query)).map_or_else(|_| Vec::new(), |page| page.events)
     }
 
-    /// Something that the store does besides: broken on purpose.
+    /// Makes an additional call, as part of a broken rule.
     pub(crate) fn also(&mut self, op: Op) -> Result<Reply> {
         let ask = self.ask(op);
-        let done = at_once(self.apply(&ask));
+        let done = poll_once(self.apply(&ask));
         self.log.push((self.clock.time(), ask));
         done
     }
 
-    /// A call about the group of the world, without a sender and without a not-after.
-    pub(crate) fn ask(&self, op: Op) -> Ask {
-        Ask {
+    /// A call on the group, without a sender and without a not-after.
+    pub(crate) fn ask(&self, op: Op) -> StoreRequest {
+        StoreRequest {
             group: Some(self.group.clone()),
             op,
             call: Call::default(),
         }
     }
 
-    pub(crate) async fn apply(&self, ask: &Ask) -> Result<Reply> {
+    pub(crate) async fn apply(&self, ask: &StoreRequest) -> Result<Reply> {
         make(&*self.memory, ask.clone()).await
     }
 }
@@ -294,13 +295,13 @@ fn empty(clock: &Arc<StoreMachineClock>, options: &StoreOptions, lossy: bool) ->
     })
 }
 
-/// The reference store never waits.
-pub(crate) fn at_once<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
+/// Polls a call of the reference store, which never waits.
+pub(crate) fn poll_once<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
     call.now_or_never()
-        .unwrap_or_else(|| Err(Error::unavailable("the store inside would wait", Outcome::Unchanged)))
+        .unwrap_or_else(|| Err(Error::unavailable("the reference store would wait", Outcome::Unchanged)))
 }
 
-/// Where the store is, for a line of history.
+/// The store's state in a line of history.
 impl std::fmt::Display for Serving {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -318,7 +319,7 @@ mod tests {
     use tenure_core::membership::Join;
 
     #[test]
-    fn a_call_that_comes_too_late_does_not_begin_the_wait_after_a_loss() {
+    fn a_late_call_does_not_start_the_grace_after_a_loss() {
         let (world, group) = (WorldClock::default(), Group::new("g").unwrap());
         let clock = StoreMachineClock::new(&world, Drift(0));
         let options = StoreOptions::default();
@@ -332,9 +333,9 @@ mod tests {
         let (in_time, mut late) = (server.ask(join.clone()), server.ask(join));
         let before = StoreTime::from_micros(clock.time().micros() - 1);
         late.call = Call::not_after(before);
-        assert!(at_once(server.apply(&late)).is_err());
+        assert!(poll_once(server.apply(&late)).is_err());
         world.set(At(1_000_000_000));
-        at_once(server.apply(&in_time)).unwrap();
+        poll_once(server.apply(&in_time)).unwrap();
         let until = server.status().unsettled.unwrap().until;
         assert_eq!(until, clock.time() + options.max_ttl);
     }

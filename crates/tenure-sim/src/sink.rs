@@ -1,4 +1,4 @@
-//! What the holders write to: a sink that keeps a mark per lease, as `tenure::Fence` does it.
+//! The storage that lease holders write to. It keeps the highest token per lease, like `tenure::Fence`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,30 +7,30 @@ use tenure::{Fence, TenureId, Token};
 
 /// A write that the fence refused although its sender trusted its lease.
 #[derive(Debug, Clone)]
-pub struct Refused {
+pub struct RefusedWrite {
     /// The lease.
     pub lease: String,
-    /// The token that came too late.
+    /// The token of the write.
     pub token: Token,
-    /// The higher one that had come before.
+    /// The higher token seen before.
     pub seen: Token,
-    /// Who sent it.
+    /// The sender.
     pub tenure: TenureId,
 }
 
-/// The sink. It belongs to nobody's machine and never fails.
+/// The storage. It runs on no machine of the simulation and never fails.
 pub struct Sink {
     fence: Fence,
-    state: Mutex<State>,
+    state: Mutex<SinkState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SinkState {
     highest: BTreeMap<String, Token>,
     written: u64,
     fenced: u64,
-    fell: Option<String>,
-    refused: Vec<Refused>,
+    regression: Option<String>,
+    refused: Vec<RefusedWrite>,
 }
 
 impl std::fmt::Debug for Sink {
@@ -49,7 +49,7 @@ impl Default for Sink {
 }
 
 impl Sink {
-    /// A write arrives. `trusted`: its sender trusts its lease at this very moment.
+    /// Handles a write. `trusted`: its sender trusts its lease at this instant.
     pub fn write(&self, lease: &str, token: Token, tenure: &TenureId, trusted: bool) {
         let refused = self.fence.admit(lease, token).err();
         let mut state = self.state();
@@ -57,7 +57,7 @@ impl Sink {
             state.written += 1;
             let highest = state.highest.entry(lease.to_owned()).or_insert(token);
             if token < *highest {
-                state.fell = Some(format!("{lease}: {token} was written"));
+                state.regression = Some(format!("{lease}: {token} was written"));
             } else {
                 *highest = token;
             }
@@ -65,7 +65,7 @@ impl Sink {
         };
         state.fenced += 1;
         if trusted {
-            state.refused.push(Refused {
+            state.refused.push(RefusedWrite {
                 lease: lease.to_owned(),
                 token,
                 seen: refused.seen,
@@ -74,25 +74,25 @@ impl Sink {
         }
     }
 
-    /// A write with an older token than one before it that got past the fence.
+    /// A write with a token below an earlier one that the fence admitted.
     #[must_use]
-    pub fn fell(&self) -> Option<String> {
-        self.state().fell.clone()
+    pub fn regression(&self) -> Option<String> {
+        self.state().regression.clone()
     }
 
-    /// Writes of holders who trusted a lease that somebody else had had since.
-    pub fn take_refused(&self) -> Vec<Refused> {
+    /// Writes whose sender trusted a lease that another holder had acquired since.
+    pub fn take_refused(&self) -> Vec<RefusedWrite> {
         std::mem::take(&mut self.state().refused)
     }
 
-    /// How many writes were admitted, and how many were fenced off.
+    /// The number of admitted writes and of refused ones.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         let state = self.state();
         (state.written, state.fenced)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

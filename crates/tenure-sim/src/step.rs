@@ -1,4 +1,4 @@
-//! What the store did, as the checkers see it.
+//! A step of the store, as the checkers see it.
 
 use tenure::{Event, Result, StoreTime, TenureId};
 use tenure_core::call::{Op, Reply};
@@ -11,34 +11,34 @@ use crate::time::At;
 pub struct Step {
     /// The number of the request.
     pub number: u64,
-    /// Who sent it.
+    /// The node that sent it.
     pub node: usize,
     /// When it was sent.
     pub sent_at: At,
     /// When it was carried out.
     pub at: At,
-    /// The same on the store's clock.
+    /// The same instant on the store's clock.
     pub now: StoreTime,
-    /// How far the store's clock has jumped forward in all, in microseconds.
+    /// The sum of the store clock's forward jumps, in microseconds.
     pub jumped: u64,
-    /// What was asked.
+    /// The call.
     pub op: Op,
-    /// Until when it might take effect.
+    /// The not-after of the call.
     pub call: Call,
-    /// What it came to.
+    /// The reply.
     pub reply: Result<Reply>,
     /// The events it wrote.
     pub events: Vec<Event>,
-    /// When the store last resumed serving, as it says after this step.
+    /// When the store last resumed serving, by its status after this step.
     pub resumed_at: StoreTime,
-    /// Until when the group is inside a grace period, as it says after this step.
+    /// The end of the group's grace, by its status after this step.
     pub unsettled_until: Option<StoreTime>,
-    /// How long a silence is a gap, as the store said before this step.
+    /// The length of a gap, by its status before this step.
     pub gap: std::time::Duration,
 }
 
 impl Step {
-    /// What makes this step different from any other at its time, for the digest of a history.
+    /// The numbers that distinguish this step from any other at its time, for the digest of a history.
     #[must_use]
     pub fn numbers(&self) -> Vec<u64> {
         let mut numbers = vec![
@@ -63,7 +63,7 @@ impl Step {
         numbers
     }
 
-    /// One line for people.
+    /// One line of text.
     #[must_use]
     pub fn text(&self) -> String {
         let reply = match &self.reply {

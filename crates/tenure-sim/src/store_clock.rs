@@ -1,4 +1,4 @@
-//! The clock of the store's machine: it drifts, falls back and jumps, and only the store reads it.
+//! The clock of the store's machine. It drifts, falls back and jumps, and only the store reads it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,29 +11,29 @@ use crate::time::{Drift, WorldClock};
 
 /// The store's clock.
 ///
-/// The reference store makes its time from a local clock (wall time at the start plus trust time since), which cannot
-/// fall. This one can: it shows zero while a store is made ([`StoreMachineClock::make`]), and its own time as trust time
-/// from then on, so that the store's time is exactly what this clock says.
+/// The reference store derives its time from a local clock (wall time at the start plus trust time since), which cannot
+/// fall back. This one can: it returns zero while a store is created ([`StoreMachineClock::make`]), and its own time as
+/// trust time afterwards, so that the store's time equals this clock.
 #[derive(Debug)]
 pub struct StoreMachineClock {
     world: WorldClock,
     drift: Drift,
-    state: Mutex<State>,
+    state: Mutex<Offsets>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Offsets {
     making: bool,
-    /// Sum of all steps, in microseconds.
+    /// The sum of all steps, in microseconds.
     stepped: i64,
-    /// Sum of the steps forward alone.
+    /// The sum of the small forward jumps.
     jumped: u64,
-    /// Shown instead of now while set: for breaking rules on purpose.
+    /// Returned instead of the current time while set, for broken rules.
     pretend: Option<StoreTime>,
 }
 
 impl StoreMachineClock {
-    /// A clock that drifts.
+    /// Creates a clock with this drift.
     #[must_use]
     pub fn new(world: &WorldClock, drift: Drift) -> Arc<Self> {
         Arc::new(Self {
@@ -43,7 +43,7 @@ impl StoreMachineClock {
         })
     }
 
-    /// Makes a store that reads this clock.
+    /// Creates a store that reads this clock.
     pub fn make<T>(&self, make: impl FnOnce() -> T) -> T {
         self.state().making = true;
         let made = make();
@@ -51,7 +51,7 @@ impl StoreMachineClock {
         made
     }
 
-    /// What the clock shows.
+    /// The current time.
     #[must_use]
     pub fn time(&self) -> StoreTime {
         let state = self.state();
@@ -62,31 +62,31 @@ impl StoreMachineClock {
         StoreTime::from_micros(since.saturating_add_signed(state.stepped))
     }
 
-    /// Steps it, in microseconds.
+    /// Steps the clock, in microseconds.
     pub fn step(&self, by: i64) {
         let mut state = self.state();
         state.stepped = state.stepped.saturating_add(by);
     }
 
-    /// Steps it forward by so little that the store cannot notice.
+    /// Jumps forward by less than the store can detect.
     pub fn jump(&self, by: Duration) {
         let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
         self.step(i64::try_from(by).unwrap_or(i64::MAX));
         self.state().jumped += by;
     }
 
-    /// How far such jumps have brought it forward in all.
+    /// The sum of these jumps.
     #[must_use]
     pub fn jumped(&self) -> Duration {
         Duration::from_micros(self.state().jumped)
     }
 
-    /// Shows another time for a while.
+    /// Returns a fixed time until called with `None`.
     pub fn pretend(&self, time: Option<StoreTime>) {
         self.state().pretend = time;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Offsets> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -104,7 +104,7 @@ impl Clock for StoreMachineClock {
     }
 
     fn sleep(&self, _: Duration) -> Sleep {
-        // The world never asks the store inside to wait; it waits itself.
+        // The simulation waits on behalf of the store, so the store never sleeps.
         Box::pin(std::future::pending())
     }
 
@@ -122,7 +122,7 @@ mod tests {
     use tenure_core::memory::MemoryStore;
 
     #[test]
-    fn the_reference_store_follows_it_back_and_forth() {
+    fn the_reference_store_follows_the_clock_both_ways() {
         let world = WorldClock::default();
         let clock = StoreMachineClock::new(&world, Drift(0));
         let store = clock.make(|| MemoryStore::new(StoreOptions::default(), Arc::clone(&clock) as Arc<dyn Clock>));

@@ -1,15 +1,15 @@
-//! World time: what an observer outside of all machines would read. No library code ever sees it.
+//! World time: what an observer outside all machines would read. Library code never sees it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// An instant of the world, in nanoseconds since it began.
+/// An instant of world time, in nanoseconds since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct At(pub u64);
 
 impl At {
-    /// How long after `earlier`; zero when before it.
+    /// The time since `earlier`, or zero if that is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -35,18 +35,18 @@ pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The clock on the wall of the world. All clones show the same time.
+/// The clock of world time. Clones share state.
 #[derive(Debug, Clone, Default)]
 pub struct WorldClock(Arc<AtomicU64>);
 
 impl WorldClock {
-    /// Now.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> At {
         At(self.0.load(Ordering::Relaxed))
     }
 
-    /// Moves on; never back.
+    /// Advances the clock; it never goes back.
     pub fn set(&self, now: At) {
         self.0.fetch_max(now.0, Ordering::Relaxed);
     }
@@ -57,7 +57,7 @@ impl WorldClock {
 pub struct Drift(pub i64);
 
 impl Drift {
-    /// What the clock shows after this much time of the world. A world lasts less than a day, so nothing overflows.
+    /// What the clock shows after this much world time. A simulation lasts less than a day, so nothing overflows.
     #[must_use]
     pub fn local(self, world: u64) -> u64 {
         let whole = i64::try_from(world).unwrap_or(i64::MAX);
@@ -66,10 +66,10 @@ impl Drift {
         world.saturating_add_signed(mega * self.0 + rest * self.0 / 1_000_000)
     }
 
-    /// The least time of the world after which the clock shows at least this much.
+    /// The least world time after which the clock shows at least this much.
     #[must_use]
     pub fn world(self, local: u64) -> u64 {
-        // The clocks are no more than a few percent apart, so a step or two of correction finds it.
+        // The clocks differ by at most a few percent, so a correction step or two finds it.
         let mut world = local;
         loop {
             let shown = self.local(world);
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drifting_clock_reaches_a_time_at_the_first_instant_it_shows_it() {
+    fn a_drift_inverts_to_the_first_instant_of_a_time() {
         for drift in [Drift(0), Drift(-20_000), Drift(20_000), Drift(137)] {
             for local in [0, 1, 999, 1_000_000_007, 123_456_789_012] {
                 let world = drift.world(local);

@@ -1,4 +1,4 @@
-//! The world: it moves time from one event to the next, hands things over, and looks at everything.
+//! The simulation loop: it advances time from one event to the next, delivers messages, and runs every check.
 
 mod converge;
 mod disturb;
@@ -14,44 +14,44 @@ use tenure_core::brake::BrakeSettings;
 use tenure_core::call::{Op, Reply};
 use tenure_core::event::WaitForEvents;
 
-use crate::broken::Broken;
+use crate::broken::BrokenRule;
 use crate::chance::Chance;
 use crate::check::{self, Checker, Shadow, Violation};
 use crate::fault::Mix;
-use crate::history::{History, Keep};
-use crate::network::{Network, Parcel};
-use crate::node::{Node, Start};
-use crate::program::Habits;
+use crate::history::{History, HistoryMode};
+use crate::network::{Message, Network};
+use crate::node::{Node, NodeConfig};
+use crate::program::ProgramConfig;
 use crate::server::{Server, Serving};
 use crate::sink::Sink;
 use crate::store_clock::StoreMachineClock;
 use crate::time::{At, Drift, WorldClock};
 use crate::wire::Request;
 
-use disturb::Change;
+use disturb::Action;
 
-/// The group that everybody joins.
+/// The group that all programs join.
 pub const GROUP: &str = "fleet";
-/// The longest ttl. Short, so that graces end within a run.
+/// The maximum ttl. Short, so that graces end within a run.
 pub const MAX_TTL: Duration = Duration::from_secs(12);
-/// How long the brake holds at most.
+/// The maximum duration of the brake.
 pub const BRAKE_HOLD: Duration = Duration::from_secs(8);
 
-/// What to run.
+/// The configuration of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Decides everything.
+    /// The seed, which determines everything.
     pub seed: u64,
-    /// How many machines there are.
+    /// The number of machines.
     pub nodes: usize,
-    /// How many faults there are.
+    /// The number of faults.
     pub steps: u32,
-    /// Which.
+    /// The families of faults.
     pub mix: Mix,
-    /// What is broken on purpose.
-    pub broken: Option<Broken>,
+    /// The broken rule.
+    pub broken: Option<BrokenRule>,
     /// How much of the history is kept.
-    pub keep: Keep,
+    pub keep: HistoryMode,
 }
 
 impl Plan {
@@ -64,30 +64,30 @@ impl Plan {
             steps: 25,
             mix: Mix::all(),
             broken: None,
-            keep: Keep::Digest,
+            keep: HistoryMode::Digest,
         }
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Tells this history from any other.
+    /// The digest of the history.
     pub digest: u64,
-    /// How many steps and faults there were.
+    /// The number of steps and of faults.
     pub events: u64,
-    /// How long the world lasted.
+    /// The duration in world time.
     pub lasted: At,
-    /// The rule that did not hold.
+    /// The violation, if any.
     pub violation: Option<Violation>,
     /// The end of the history, if it was kept.
     pub tail: Vec<String>,
 }
 
-/// Runs a plan to its end, or to the first violation.
+/// Runs a plan to its end or to the first violation.
 ///
 /// # Errors
-/// When the system refuses a runtime.
+/// If the system refuses a runtime.
 pub fn run(plan: &Plan) -> Result<Outcome> {
     let mut world = World::new(plan)?;
     let violation = world.live().err();
@@ -116,20 +116,20 @@ struct World {
     history: History,
     chance: Chance,
     mix: Mix,
-    /// Whether the library's fleet shares out the leases.
+    /// Whether programs use the library's fleet for their leases.
     fleet: bool,
-    /// The shortest ttl of this world.
+    /// The shortest ttl of this run.
     ttl: Duration,
     faults_left: u32,
-    timeline: BTreeMap<(At, u64), Change>,
-    next_change: u64,
-    /// Copies of the store to go back to, with the account of each and when it was made. All are from since the store's
-    /// clock fell back last.
+    timeline: BTreeMap<(At, u64), Action>,
+    next_action: u64,
+    /// Copies of the store to roll back to, each with its record and time. All are from after the last time the store's
+    /// clock fell back.
     copies: VecDeque<(usize, Shadow, At)>,
-    /// When the network as a whole was last in trouble.
+    /// The end of the last fault of the whole network.
     storm: At,
     storming: bool,
-    /// Beats that were answered to a process that has not run since.
+    /// Answered beats of processes that have not run since.
     answered: Vec<(usize, (TenureId, u64))>,
     /// Tenures that lapsed in a way that an exception allows.
     excused: BTreeSet<TenureId>,
@@ -155,12 +155,12 @@ impl World {
             },
             ..StoreOptions::default()
         };
-        // One machine more than there are names: the one that starts under somebody else's.
+        // One machine more than there are names: the one that runs a second process of a name.
         let links = plan.nodes + 1;
         let network = Network::new(&clock, links, Chance::new(plan.seed, 2));
         let store_clock = StoreMachineClock::new(&clock, drift);
         let sink = Arc::<Sink>::default();
-        let start = Start {
+        let start = NodeConfig {
             world: clock.clone(),
             network: network.clone(),
             group: GROUP.to_owned(),
@@ -181,7 +181,7 @@ impl World {
             fleet,
             faults_left: plan.steps,
             timeline: BTreeMap::new(),
-            next_change: 0,
+            next_action: 0,
             copies: VecDeque::new(),
             storm: At::default(),
             storming: false,
@@ -194,19 +194,19 @@ impl World {
             group,
             network,
         };
-        world.checker.unasked_ends = plan.broken == Some(Broken::SupersededFreesAtOnce);
+        world.checker.unasked_ends = plan.broken == Some(BrokenRule::SupersededFreesAtOnce);
         for node in 0..plan.nodes {
             let wait = world.chance.duration(Duration::ZERO, Duration::from_secs(1));
-            world.plan(wait, Change::Boot { node, name: node });
+            world.plan(wait, Action::Boot { node, name: node });
         }
-        world.plan(Duration::from_secs(2), Change::Draw);
-        world.plan(Duration::from_millis(100), Change::Copy);
+        world.plan(Duration::from_secs(2), Action::Draw);
+        world.plan(Duration::from_millis(100), Action::Copy);
         Ok(world)
     }
 
-    /// How a process under the name of a machine behaves.
-    fn habits(&self, name: usize) -> Habits {
-        Habits {
+    /// The configuration of a process with the name of a machine.
+    fn habits(&self, name: usize) -> ProgramConfig {
+        ProgramConfig {
             name: format!("n{name}"),
             fleet: self.fleet,
             ttl: self.ttl.mul_f64([1.0, 1.0, 1.5, 2.0][name % 4]),
@@ -227,9 +227,9 @@ impl World {
     /// The next instant at which anything happens.
     fn next_instant(&self) -> Option<At> {
         let timers = self.nodes.iter().filter_map(Node::next_wake);
-        let changes = self.timeline.first_key_value().map(|((at, _), _)| *at);
+        let actions = self.timeline.first_key_value().map(|((at, _), _)| *at);
         timers
-            .chain(changes)
+            .chain(actions)
             .chain(self.network.next_arrival())
             .chain(self.server.next_listener())
             .min()
@@ -239,13 +239,13 @@ impl World {
     fn turn(&mut self) -> Result<(), Violation> {
         let now = self.clock.now();
         while let Some(entry) = self.timeline.first_entry().filter(|entry| entry.key().0 <= now) {
-            let change = entry.remove();
-            self.change(change)?;
+            let action = entry.remove();
+            self.apply(action)?;
         }
-        while let Some(parcel) = self.network.take_arrived() {
-            self.hand_over(parcel)?;
+        while let Some(message) = self.network.take_arrived() {
+            self.hand_over(message)?;
         }
-        self.tell_listeners();
+        self.answer_listeners();
         for node in &mut self.nodes {
             if node.next_wake().is_some_and(|at| at <= now) {
                 node.fire();
@@ -256,35 +256,41 @@ impl World {
                 self.watch_holder(index)?;
                 self.watch_sink()?;
                 let here = self.answered.extract_if(.., |(node, _)| *node == index);
-                here.for_each(|(_, (tenure, told))| self.checker.answered(&tenure, told));
+                here.for_each(|(_, (tenure, reported))| self.checker.answered(&tenure, reported));
             }
         }
         Ok(())
     }
 
-    fn hand_over(&mut self, parcel: Parcel) -> Result<(), Violation> {
-        match parcel {
-            Parcel::Request(request) => match self.server.serving() {
+    fn hand_over(&mut self, message: Message) -> Result<(), Violation> {
+        match message {
+            Message::Request(request) => match self.server.serving() {
                 Serving::Up => self.serve(request)?,
-                Serving::Frozen => self.server.stall(request),
+                Serving::Frozen => self.server.queue(request),
                 Serving::Down => self.network.reset(request),
             },
-            Parcel::Answer { node, answer, to, told } => {
-                // It fails only when the caller has given up.
+            Message::Reply {
+                node,
+                answer,
+                to,
+                reported,
+            } => {
+                // The send fails only if the caller has timed out.
                 if to.send(answer).is_ok() {
-                    self.answered.extend(told.into_iter().map(|told| (node, told)));
+                    self.answered
+                        .extend(reported.into_iter().map(|reported| (node, reported)));
                 }
-                self.nodes[node].stirred = true;
+                self.nodes[node].woken = true;
             }
-            Parcel::Reset { node, to } => {
+            Message::Reset { node, to } => {
                 drop(to);
-                self.nodes[node].stirred = true;
+                self.nodes[node].woken = true;
             }
         }
         Ok(())
     }
 
-    /// The store carries a request out, and everybody looks.
+    /// Lets the store carry out a request, and runs the checks.
     fn serve(&mut self, request: Request) -> Result<(), Violation> {
         let now = self.clock.now();
         if let Op::WaitForEvents(WaitForEvents { after, patience }) = request.ask.op {
@@ -307,7 +313,7 @@ impl World {
             self.compare()?;
         }
         if !step.events.is_empty() {
-            self.tell_listeners();
+            self.answer_listeners();
         }
         Ok(())
     }
@@ -316,16 +322,16 @@ impl World {
         check::compare(&self.checker.shadow, self.server.truth(), &self.group)
     }
 
-    fn tell_listeners(&mut self) {
-        for request in self.server.heard(self.clock.now()) {
+    fn answer_listeners(&mut self) {
+        for request in self.server.take_due_listeners(self.clock.now()) {
             let answer = self.server.answer(Ok(Reply::WaitForEvents(())));
             self.network.reply(request, answer);
         }
     }
 
-    fn plan(&mut self, wait: Duration, change: Change) {
-        self.next_change += 1;
+    fn plan(&mut self, wait: Duration, action: Action) {
+        self.next_action += 1;
         let at = self.clock.now() + wait;
-        self.timeline.insert((at, self.next_change), change);
+        self.timeline.insert((at, self.next_action), action);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure_core::call::{Ask, Op, Reply};
+use tenure_core::call::{Op, Reply, StoreRequest};
 use tenure_core::engine::{Engine, StoreClock};
 use tenure_core::error::Outcome;
 use tenure_core::store::{Backend, Finding, Health, StoreOptions};
@@ -110,7 +110,7 @@ impl SqliteStore {
 
 #[async_trait]
 impl Backend for SqliteStore {
-    async fn call(&self, ask: Ask) -> Result<Reply> {
+    async fn call(&self, ask: StoreRequest) -> Result<Reply> {
         self.file.check_open()?;
         self.engine.call(ask).await
     }

@@ -1,19 +1,19 @@
-//! Catalogs: where others find the service. One actor owns the desired state of one registration.
+//! Service catalogs, in which clients find the service. One actor owns the desired state of one registration.
 //!
-//! [`Catalog::want`] says what shall be, and comes back at once; the actor pursues it for as long as it takes, against an
-//! agent that is away, slow, was restarted without its state, or refuses its token. It is never in the way of the child.
-//! There is at most one request at a time, and what is not wanted any more is not sent.
+//! [`Catalog::want`] sets the desired state and returns immediately. The actor pursues it for as long as it takes,
+//! while the agent is unreachable, slow, restarted without its state, or rejects the token. It never blocks the child.
+//! It sends at most one request at a time, and nothing that is no longer wanted.
 //!
-//! A registration is written to a journal before it is made and struck out once it is known to be gone, so that whatever
-//! ends this process, the next one removes what it left behind.
+//! A registration is written to a journal before it is made and removed from it once it is confirmed gone. So after any
+//! end of this process, the next one removes what it left behind.
 
 mod actor;
 mod agent;
 pub mod consul;
 mod failure;
-mod hold;
 mod journal;
 mod leftovers;
+mod registration_session;
 mod remove;
 mod service;
 mod status;
@@ -29,53 +29,52 @@ use tokio::sync::watch;
 
 pub use failure::Failure;
 pub use remove::Removed;
-pub use service::{BadService, MIN_DEREGISTER_AFTER, MIN_TTL, Service};
+pub use service::{InvalidService, MIN_DEREGISTER_AFTER, MIN_TTL, Service};
 pub use status::{Phase, Status};
 
 use self::actor::{Actor, Parts};
 use self::agent::Agent;
-use self::hold::Hold;
 use self::journal::Journal;
-use crate::survive::{self, Task};
+use self::registration_session::RegistrationSession;
+use crate::restart::{self, Task};
 
-/// The membership of this process, once there is one: a store that is away keeps nobody from starting.
-pub type Joined = watch::Receiver<Option<Arc<Membership>>>;
+/// The membership of this process, once it is joined: an unreachable store does not delay the start.
+pub type MembershipWatch = watch::Receiver<Option<Arc<Membership>>>;
 
-/// What a catalog is made of.
-struct Making {
+/// The parts of a catalog.
+struct CatalogParts {
     agent: Arc<dyn Agent>,
     service: Service,
-    /// Tells the registrations of this process from those of its predecessors under the same id.
+    /// Identifies the registrations of this process among those of earlier processes with the same id.
     life: String,
     journal: Option<PathBuf>,
-    hold: Option<Hold>,
+    hold: Option<RegistrationSession>,
 }
 
-/// What is wanted, and the how many-th wish that is.
+/// The desired state and its sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Want {
+struct DesiredState {
     registered: bool,
     turn: u64,
 }
 
-/// How a flush has ended.
+/// The result of a flush.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flushed {
-    /// The catalog has confirmed that the service is not in it.
+    /// The catalog confirmed that the service is not in it.
     Gone,
-    /// It was not confirmed in time, for this reason. The journal has it, and the next start tries again.
+    /// Not confirmed in time, for this reason. The journal has the registration, and the next start removes it.
     Journalled(String),
-    /// It was not confirmed in time, for this reason, and there is no journal: the agent removes it by itself, some time
-    /// after its ttl.
+    /// Not confirmed in time, for this reason, and there is no journal: the agent removes it some time after its ttl.
     Left(String),
 }
 
-/// The registration of one service in one catalog. Dropping it stops the actor and leaves the catalog as it is; call
-/// [`Catalog::flush`] first.
+/// The registration of one service in one catalog. Dropping it stops the actor and leaves the registration as it is;
+/// call [`Catalog::flush`] first.
 #[derive(Debug)]
 pub struct Catalog {
     clock: Arc<dyn Clock>,
-    want: watch::Sender<Want>,
+    want: watch::Sender<DesiredState>,
     status: watch::Receiver<Status>,
     journal: Arc<Journal>,
     place: String,
@@ -85,16 +84,16 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Starts the actor on the runtime of the caller. The service is not wanted yet.
-    fn start(making: Making, clock: &Arc<dyn Clock>) -> Self {
-        let Making {
+    /// Starts the actor on the caller's runtime. The service is not wanted yet.
+    fn start(parts: CatalogParts, clock: &Arc<dyn Clock>) -> Self {
+        let CatalogParts {
             agent,
             service,
             life,
             journal,
             hold,
-        } = making;
-        let (want, wanted) = watch::channel(Want {
+        } = parts;
+        let (want, wanted) = watch::channel(DesiredState {
             registered: false,
             turn: 0,
         });
@@ -114,7 +113,7 @@ impl Catalog {
         };
         let make = move || {
             let actor = Actor::new(parts.clone());
-            // What an actor that has panicked knew is not believed.
+            // The state of a panicked actor is not trusted.
             parts.fresh = false;
             actor.run()
         };
@@ -127,11 +126,11 @@ impl Catalog {
             place,
             id,
             life,
-            _task: survive::spawn("catalog", Arc::clone(clock), make, broken),
+            _task: restart::spawn("catalog", Arc::clone(clock), make, broken),
         }
     }
 
-    /// The agent, in the one spelling of its address.
+    /// The canonical address of the agent.
     #[must_use]
     pub fn place(&self) -> &str {
         &self.place
@@ -143,13 +142,13 @@ impl Catalog {
         &self.id
     }
 
-    /// What tells the registrations of this process from those of its predecessors under the same id.
+    /// Identifies the registrations of this process among those of earlier processes with the same id.
     #[must_use]
     pub fn life(&self) -> &str {
         &self.life
     }
 
-    /// The service shall be in the catalog, or shall not be. Comes back at once.
+    /// Sets whether the service shall be in the catalog. Returns immediately.
     pub fn want(&self, registered: bool) {
         self.want.send_if_modified(|want| {
             let news = want.registered != registered;
@@ -161,8 +160,8 @@ impl Catalog {
         });
     }
 
-    /// Waits until the catalog has confirmed that the service is not in it, after the latest `want(false)`. Never, while
-    /// it is wanted.
+    /// Waits until the catalog has confirmed that the service is not in it, after the latest `want(false)`. Never
+    /// completes while the service is wanted.
     pub async fn absent(&self) {
         let mut status = self.status.clone();
         let absent = |status: &Status| {
@@ -170,25 +169,25 @@ impl Catalog {
             !want.registered && status.phase == Phase::Absent && status.confirmed == want.turn
         };
         if status.wait_for(absent).await.is_err() {
-            // The actor is gone, and nothing is confirmed any more.
+            // The actor is gone, so nothing can be confirmed.
             std::future::pending::<()>().await;
         }
     }
 
-    /// How things stand.
+    /// The current status.
     #[must_use]
     pub fn status(&self) -> Status {
         self.status.borrow().clone()
     }
 
-    /// How things stand, and its changes.
+    /// The current status and its changes.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Status> {
         self.status.clone()
     }
 
-    /// Takes the service out of the catalog, trying again for as long as `bound`, and tells what came of it. The actor
-    /// goes on trying after that, for as long as the handle lives.
+    /// Removes the service from the catalog and waits at most `bound` for the confirmation. After that, the actor
+    /// continues to retry while the handle lives.
     pub async fn flush(&self, bound: Duration) -> Flushed {
         self.want(false);
         if within(&*self.clock, bound, self.absent()).await.is_some() {
@@ -203,15 +202,15 @@ impl Catalog {
     }
 }
 
-/// No catalog: whatever is wanted is so at once.
+/// No catalog: every desired state is reached immediately.
 #[must_use]
 pub fn none(service: Service, clock: &Arc<dyn Clock>) -> Catalog {
-    let making = Making {
-        agent: Arc::new(agent::Nowhere),
+    let parts = CatalogParts {
+        agent: Arc::new(agent::NoCatalog),
         service,
         life: String::new(),
         journal: None,
         hold: None,
     };
-    Catalog::start(making, clock)
+    Catalog::start(parts, clock)
 }

@@ -1,7 +1,7 @@
-//! The child: one program in a process group of its own, from its start until nothing of it is left.
+//! The child: one program in its own process group, from its start until none of its processes is left.
 
-mod keeper;
 mod search;
+mod watchdog;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -19,48 +19,48 @@ use tenure_core::clock::{Clock, Mono};
 
 use crate::process::{Processes, Started};
 
-pub use keeper::{Keep, Keeper};
+pub use watchdog::{Watchdog, WatchdogProcess};
 
-/// How often to look whether a group is empty: the kernel tells nobody when that happens.
+/// The poll interval for an empty group: the kernel reports no event for it.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What to run.
+/// The program to run.
 #[derive(Debug, Clone)]
 pub struct Program {
     /// The command and its arguments.
     pub command: Vec<OsString>,
-    /// The two small programs that stand by it.
+    /// The helper commands that start and guard it.
     pub helpers: Helpers,
 }
 
-/// How this program calls itself for the two steps that need a process of their own. The supervisor's process id comes
-/// behind both; it is followed by the command, or by the child's process group.
+/// The command lines of this executable for the two helper processes. The supervisor's process id is appended to both,
+/// followed by the command or by the child's process group.
 #[derive(Debug, Clone)]
 pub struct Helpers {
     /// The executable.
     pub program: PathBuf,
-    /// Leads to [`crate::process::launch::become_program`].
+    /// The arguments that run [`crate::process::launch::become_program`].
     pub launch: Vec<OsString>,
-    /// Leads to [`Keep::run`].
-    pub keep: Vec<OsString>,
-    /// What is different in the environment of every command that is started: variables that it does not get, since they
-    /// are secrets of ours, and those that it gets in other words.
+    /// The arguments that run [`WatchdogProcess::run`].
+    pub watchdog: Vec<OsString>,
+    /// Changes to the environment of every started command: `None` removes a variable (our secrets), `Some` replaces
+    /// its value.
     pub environment: Vec<(OsString, Option<OsString>)>,
 }
 
 impl Helpers {
-    /// The running executable, with its own words for the two.
+    /// The running executable, with these subcommands.
     #[must_use]
-    pub fn of_this_program(launch: &str, keep: &str) -> Self {
+    pub fn of_this_program(launch: &str, watchdog: &str) -> Self {
         Self {
             program: PathBuf::from("/proc/self/exe"),
             launch: vec![launch.into()],
-            keep: vec![keep.into()],
+            watchdog: vec![watchdog.into()],
             environment: Vec::new(),
         }
     }
 
-    /// A command that dies with this process, in a process group of its own.
+    /// A command that dies with this process, in its own process group.
     #[must_use]
     pub fn launch(&self, command: &[OsString]) -> Command {
         let mut launch = Command::new(&self.program);
@@ -69,7 +69,7 @@ impl Helpers {
             .arg(std::process::id().to_string())
             .arg("--")
             .args(command)
-            // Set before the program runs, and before the call that starts it returns: nobody sees it in our group.
+            // Set before the program runs and before the spawn returns, so it never shares our group.
             .process_group(0);
         for (name, value) in &self.environment {
             match value {
@@ -86,85 +86,85 @@ impl Helpers {
 pub struct Child {
     processes: Processes,
     started: Started,
-    keeper: Option<Keeper>,
-    /// It has ended, and then its group was seen empty: the number may mean another group by now.
+    watchdog: Option<Watchdog>,
+    /// The program has ended and its group was empty afterwards. Its number may belong to another group by now.
     group_is_over: AtomicBool,
-    /// It was asked to end, and so were these, which it has left behind.
+    /// Set once the program was asked to end: the strays that already received TERM.
     termed: Mutex<Option<HashSet<Pid>>>,
     killed: bool,
 }
 
 impl Child {
-    /// Starts the program with these variables besides our own.
+    /// Starts the program with these variables in addition to our own.
     ///
     /// # Errors
-    /// Those of the system; nothing runs then. A program that is not there is no error here: it ends with 127.
+    /// The system's; nothing runs then. A missing program is not an error here: the child exits with 127.
     pub async fn start(
         processes: &Processes,
         program: &Program,
         variables: Vec<(OsString, OsString)>,
     ) -> io::Result<Self> {
-        let mark = keeper::mark();
+        let mark = watchdog::mark();
         let mut command = program.helpers.launch(&program.command);
-        command.envs(variables).env(keeper::MARK, &mark);
+        command.envs(variables).env(watchdog::MARK, &mark);
         let started = processes.spawn(command).await?;
-        // A group that nobody keeps is still a child that is supervised.
-        let keeper = Keeper::start(processes, &program.helpers, started.pid, &mark)
+        // A failed watchdog does not stop the child from being supervised.
+        let watchdog = Watchdog::start(processes, &program.helpers, started.pid, &mark)
             .await
-            .inspect_err(|error| tracing::warn!(%error, "nobody will end what the child started if we are killed"))
+            .inspect_err(|error| tracing::warn!(%error, "no watchdog: processes of the child survive if this supervisor is killed"))
             .ok();
         Ok(Self {
             processes: processes.clone(),
             started,
-            keeper,
+            watchdog,
             group_is_over: AtomicBool::new(false),
             termed: Mutex::default(),
             killed: false,
         })
     }
 
-    /// Its process id, which is that of its group.
+    /// The process id, which is also the id of the group.
     #[must_use]
     pub const fn pid(&self) -> Pid {
         self.started.pid
     }
 
-    /// Waits until the program itself has ended, and tells its exit code, or 128 + the signal that killed it. May be
+    /// Waits until the program itself has ended. Returns its exit code, or 128 + the signal that killed it. May be
     /// called again.
     pub async fn ended(&mut self) -> u8 {
         self.started.code().await
     }
 
-    /// Has it killed at `until` even if this process is frozen then. `None`: for now nobody has to.
-    pub fn keep_until(&mut self, until: Option<Mono>, clock: &dyn Clock) {
-        if let Some(keeper) = &mut self.keeper {
-            keeper.until(until, clock);
+    /// Lets the watchdog kill the child at `until`, even if this process is frozen. `None` clears the deadline.
+    pub fn set_deadline(&mut self, until: Option<Mono>, clock: &dyn Clock) {
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.set_deadline(until, clock);
         }
     }
 
-    /// Passes a signal on to its process group. There may be nobody left to get it.
+    /// Forwards a signal to the process group, if it still exists.
     pub fn pass(&self, signal: Signal) {
         if self.has_group() {
             let _ = kill_process_group(self.pid(), signal);
         }
     }
 
-    /// Asks it to end, with everything that it has left behind. What it leaves behind from now on is asked while
-    /// [`Child::gone`] is waited for.
+    /// Sends TERM to the group and to every process it left behind. Processes left behind later get TERM while
+    /// [`Child::gone`] waits.
     pub fn term(&self) {
         self.pass(Signal::TERM);
         *self.termed.lock().unwrap_or_else(PoisonError::into_inner) = Some(HashSet::new());
         self.term_strays();
     }
 
-    /// Kills it, with everything that it has started.
+    /// Kills the group and every process it left behind.
     pub fn kill(&mut self) {
         self.killed = true;
         self.pass(Signal::KILL);
         self.processes.signal_strays(Signal::KILL);
     }
 
-    /// A daemon in a session of its own is nobody's but its parent's to end, for as long as it has one.
+    /// A daemon in its own session can only be ended by its parent, and we are its adoptive parent.
     fn term_strays(&self) {
         if let Some(termed) = &mut *self.termed.lock().unwrap_or_else(PoisonError::into_inner) {
             self.processes.signal_new_strays(Signal::TERM, termed);
@@ -175,7 +175,7 @@ impl Child {
         self.started.ended.borrow().is_some()
     }
 
-    /// Whether its group may still be signalled.
+    /// Whether the group may still be signalled.
     fn has_group(&self) -> bool {
         if self.has_ended() && test_kill_process_group(self.pid()) == Err(Errno::SRCH) {
             self.group_is_over.store(true, Ordering::Relaxed);
@@ -183,14 +183,14 @@ impl Child {
         !self.group_is_over.load(Ordering::Relaxed)
     }
 
-    /// Whether it has ended, and nothing that it has started is left.
+    /// Whether the program has ended and none of its processes is left.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.has_ended() && !self.has_group() && !self.processes.has_strays()
     }
 
-    /// Waits until it is gone. Once it was asked to end, so is whatever it leaves behind meanwhile; once it was killed, so
-    /// is whatever appears of it.
+    /// Waits until [`Child::is_gone`]. After `term` or `kill`, processes that the child leaves behind get the same
+    /// signal.
     pub async fn gone(&mut self, clock: &dyn Clock) {
         self.ended().await;
         while !self.is_gone() {
@@ -201,9 +201,9 @@ impl Child {
             }
             clock.sleep(LOOK).await;
         }
-        // Its group's number may mean somebody else from now on.
-        if let Some(mut keeper) = self.keeper.take() {
-            keeper.dismiss().await;
+        // The group's number may be reused from now on.
+        if let Some(mut watchdog) = self.watchdog.take() {
+            watchdog.stop().await;
         }
     }
 }

@@ -1,5 +1,5 @@
-//! HTTP clients: of agents, event streams and probes. No proxy, no redirect, no pool: a connection that the other side
-//! closes while something is being written would fail it.
+//! HTTP clients for agents, event streams and probes. They use no proxy, follow no redirect and pool no connection: a
+//! pooled connection that the peer closes during a write fails the request.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -9,29 +9,28 @@ use reqwest::{Client, ClientBuilder};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use tenure_core::clock::{Clock, within};
-use tenure_tls::{ClientTls, Followed, Look};
+use tenure_tls::{ClientTls, Reload, ReloadingTls};
 
-/// A client whose files of TLS are looked at before it is used: a certificate may be replaced under a supervisor, which
-/// runs for as long as its program.
+/// A client that reloads its TLS files when they change: certificates are rotated while a supervisor runs.
 #[derive(Debug)]
 pub(crate) struct Connector {
     socket: Option<PathBuf>,
     client: RwLock<Client>,
-    /// Where there are files to follow.
-    files: Option<Followed>,
+    /// The TLS files to watch, if any.
+    files: Option<ReloadingTls>,
     /// Held while the files are read.
     looking: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Connector {
-    /// Reads the files; without any, for plain HTTP.
+    /// Reads the files. `None` means plain HTTP.
     ///
     /// # Errors
-    /// A sentence, which names the file that cannot be used.
+    /// A message that names the unusable file.
     pub(crate) fn new(tls: Option<&ClientTls>, socket: Option<PathBuf>) -> Result<Self, String> {
-        let read = tls.map(|tls| Followed::new(tls.clone())).transpose();
+        let read = tls.map(|tls| ReloadingTls::new(tls.clone())).transpose();
         let (files, config) = read.map_err(|error| error.to_string())?.unzip();
-        let client = connecting(config, socket.clone())?;
+        let client = build(config, socket.clone())?;
         Ok(Self {
             socket,
             client: RwLock::new(client),
@@ -40,14 +39,14 @@ impl Connector {
         })
     }
 
-    /// The client for a connection now. A disk that takes longer than `bound` leaves the one before in use.
+    /// The client for a new connection. If the disk takes longer than `bound`, the previous one stays in use.
     pub(crate) async fn client(self: &Arc<Self>, clock: &dyn Clock, bound: Duration) -> Client {
         if self.files.is_some()
             && let Ok(turn) = Arc::clone(&self.looking).try_lock_owned()
         {
             let this = Arc::clone(self);
             let looking = tokio::task::spawn_blocking(move || {
-                this.look();
+                this.reload();
                 drop(turn);
             });
             within(clock, bound, looking).await;
@@ -55,11 +54,11 @@ impl Connector {
         self.client.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn look(&self) {
-        let made = match self.files.as_ref().map(Followed::look) {
-            None | Some(Look::Same) => return,
-            Some(Look::Changed(config)) => connecting(Some(*config), self.socket.clone()),
-            Some(Look::Unusable(error)) => Err(error.to_string()),
+    fn reload(&self) {
+        let made = match self.files.as_ref().map(ReloadingTls::reload) {
+            None | Some(Reload::Unchanged) => return,
+            Some(Reload::Changed(config)) => build(Some(*config), self.socket.clone()),
+            Some(Reload::Unusable(error)) => Err(error.to_string()),
         };
         match made {
             Ok(client) => {
@@ -71,7 +70,7 @@ impl Connector {
     }
 }
 
-fn connecting(tls: Option<ClientConfig>, socket: Option<PathBuf>) -> Result<Client, String> {
+fn build(tls: Option<ClientConfig>, socket: Option<PathBuf>) -> Result<Client, String> {
     let mut builder = client(tls)?;
     if let Some(socket) = socket {
         builder = builder.unix_socket(socket);
@@ -79,15 +78,14 @@ fn connecting(tls: Option<ClientConfig>, socket: Option<PathBuf>) -> Result<Clie
     builder.build().map_err(|error| error.to_string())
 }
 
-/// A client to be made. `None` believes nobody, which is enough for plain HTTP: the authorities of the machine are not
-/// read for it.
+/// Builds a client. `None` trusts no root, which suffices for plain HTTP and skips loading the system's roots.
 ///
 /// # Errors
-/// A sentence, when TLS cannot be set up.
+/// A message, when TLS cannot be set up.
 pub(crate) fn client(tls: Option<ClientConfig>) -> Result<ClientBuilder, String> {
     let tls = match tls {
         Some(tls) => tls,
-        None => believes_nobody()?,
+        None => no_trusted_roots()?,
     };
     Ok(Client::builder()
         .tls_backend_preconfigured(tls)
@@ -98,7 +96,7 @@ pub(crate) fn client(tls: Option<ClientConfig>) -> Result<ClientBuilder, String>
         .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION"))))
 }
 
-fn believes_nobody() -> Result<ClientConfig, String> {
+fn no_trusted_roots() -> Result<ClientConfig, String> {
     Ok(ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
@@ -106,18 +104,18 @@ fn believes_nobody() -> Result<ClientConfig, String> {
         .with_no_client_auth())
 }
 
-/// A URL for logs: without its user, its password and its query, which may be secrets.
+/// A URL for logs, without user, password and query, which may contain secrets.
 pub(crate) fn shown(url: &str) -> String {
     let Ok(mut url) = reqwest::Url::parse(url) else {
         return "a URL that cannot be read".to_owned();
     };
-    // It refuses only where there can be none.
+    // Fails only for URLs that cannot have a user.
     let _ = (url.set_username(""), url.set_password(None));
     url.set_query(None);
     url.to_string()
 }
 
-/// An error with all that caused it.
+/// An error with all its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -133,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_of_a_url_has_no_secrets() {
+    fn logged_url_hides_user_password_and_query() {
         for (url, means) in [
             ("http://host:1/health", "http://host:1/health"),
             ("http://user:secret@host:1/health?key=secret", "http://host:1/health"),

@@ -1,15 +1,15 @@
 //! Leadership: is this node the primary? A source is a stream of [`Evidence`].
 //!
-//! Sources answer [`Evidence::Primary`] only on positive evidence, [`Evidence::Replica`] only when somebody said so, and
-//! [`Evidence::Uncertain`] for everything else: silence, hanging file systems, missing mounts, their own bugs. What
-//! *uncertain* means for a child that runs is not theirs to decide.
+//! A source reports [`Evidence::Primary`] only on positive evidence, [`Evidence::Replica`] only on an explicit
+//! statement, and [`Evidence::Uncertain`] for everything else: silence, hanging file systems, missing mounts, its own
+//! bugs. The supervisor decides what *uncertain* means for a running child.
 
+mod evaluator;
 mod events;
-mod judge;
+mod handle;
 pub mod lease;
 pub mod litefs;
 mod mount;
-mod standing;
 
 use std::sync::Arc;
 
@@ -17,20 +17,20 @@ use tenure_core::clock::Clock;
 pub use tenure_core::supervise::{Evidence, Primacy};
 use tokio::sync::watch;
 
-use crate::survive::{self, Task};
+use crate::restart::{self, Task};
 
+pub use handle::{Leader, LeadershipHandle, LeadershipSettings, RELEASE_BUDGET};
 pub use mount::MountRule;
-pub use standing::{Following, GIVING_UP, Leader, Standing};
 
-/// A source of evidence, running. It stops with the handle; its receivers then keep the last word, so hold the handle
-/// for as long as you believe it.
+/// A running source of evidence. Dropping it stops the source; its receivers then keep the last value, so keep the
+/// handle for as long as you rely on it.
 #[derive(Debug)]
 pub struct Leadership {
     evidence: watch::Receiver<Evidence>,
     tasks: Vec<Task>,
-    /// What the evidence is made of.
+    /// The sources that this one combines.
     _parts: Vec<Leadership>,
-    /// The sender of a source that has nothing more to say, so that its receivers do not see an end.
+    /// Keeps the channel open for a source that never changes.
     _silent: Option<watch::Sender<Evidence>>,
 }
 
@@ -44,14 +44,15 @@ impl Leadership {
         }
     }
 
-    /// The evidence, and its changes: `borrow_and_update`, `changed`. A change that is overtaken by the next is skipped.
+    /// The evidence and its changes (`borrow_and_update`, `changed`). Receivers skip values that were overwritten
+    /// before they looked.
     #[must_use]
     pub fn evidence(&self) -> watch::Receiver<Evidence> {
         self.evidence.clone()
     }
 }
 
-/// A node that is always the primary.
+/// A source for a node that is always the primary.
 #[must_use]
 pub fn always() -> Leadership {
     let (tell, evidence) = watch::channel(Evidence::primary());
@@ -61,15 +62,15 @@ pub fn always() -> Leadership {
     }
 }
 
-/// Two sources that guard each other: primary only where both say so, replica where either says so, else uncertain.
+/// Combines two sources: primary if both say so, replica if either says so, otherwise uncertain.
 ///
-/// Runs on the runtime of the caller.
+/// Runs on the caller's runtime.
 #[must_use]
 pub fn combine(clock: &Arc<dyn Clock>, first: Leadership, second: Leadership) -> Leadership {
     let (mut one, mut other) = (first.evidence(), second.evidence());
     let (tell, evidence) = watch::channel(both(&one.borrow_and_update(), &other.borrow_and_update()));
     let (broken, receivers) = (tell.clone(), (one, other));
-    let task = survive::spawn(
+    let task = restart::spawn(
         "combine",
         Arc::clone(clock),
         move || {
@@ -78,7 +79,7 @@ pub fn combine(clock: &Arc<dyn Clock>, first: Leadership, second: Leadership) ->
                 loop {
                     let now = both(&one.borrow_and_update(), &other.borrow_and_update());
                     publish(&tell, now);
-                    // The senders live as long as the sources, which live as long as this task.
+                    // The senders live as long as the sources, and the sources as long as this task.
                     let heard = tokio::select! {
                         heard = one.changed() => heard,
                         heard = other.changed() => heard,
@@ -101,13 +102,13 @@ pub fn combine(clock: &Arc<dyn Clock>, first: Leadership, second: Leadership) ->
     }
 }
 
-/// What two sources say together.
+/// Combines two pieces of evidence.
 #[must_use]
 pub fn both(one: &Evidence, other: &Evidence) -> Evidence {
     match (one, other) {
         (Evidence::Replica, _) | (_, Evidence::Replica) => Evidence::Replica,
         (Evidence::Primary(one), Evidence::Primary(other)) => Evidence::Primary(Primacy {
-            // The earlier of two deadlines; none counts as never.
+            // The earlier of two deadlines; `None` means never.
             until: match (one.until, other.until) {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),
@@ -120,7 +121,7 @@ pub fn both(one: &Evidence, other: &Evidence) -> Evidence {
     }
 }
 
-/// Says something, unless it was said last.
+/// Sends the evidence unless it equals the last value.
 fn publish(tell: &watch::Sender<Evidence>, evidence: Evidence) {
     tell.send_if_modified(|last| {
         let news = *last != evidence;

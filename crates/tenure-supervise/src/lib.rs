@@ -1,20 +1,19 @@
-//! Runs a program only where it is the primary.
+//! Supervises a program and runs it only while this node is the primary: leader election by a lease or by LiteFS.
 //!
-//! What to do is decided by the pure machine in [`tenure_core::supervise`]; here are the hands and eyes of it: sources
-//! of evidence about leadership ([`leadership`]), the [`child`] and its [`process`]es, the [`probe`] that tells when it is
-//! ready, catalogs in which the service is registered ([`catalog`]), and the loop that ties them together ([`run`]). A [`node`] is all of
-//! it at once, from what it follows to the end.
+//! The pure state machine in [`tenure_core::supervise`] decides; this crate provides its inputs and carries out its
+//! actions: sources of leadership ([`leadership`]), the [`child`] and its [`process`]es, the readiness [`probe`], the
+//! service [`catalog`]s, and the event loop that connects them ([`run`]). A [`node`] runs all of it from start to end.
 
+mod blocking_thread;
 pub mod catalog;
 pub mod child;
 mod http;
 pub mod leadership;
 mod member;
 pub mod node;
-mod off_thread;
 pub mod probe;
 pub mod process;
+mod restart;
 pub mod run;
 pub mod signals;
 pub mod status;
-mod survive;

@@ -1,4 +1,4 @@
-//! The membership of a supervisor, joined in the background: a store that is away keeps nobody from starting.
+//! The membership of a supervisor, joined in the background: an unreachable store does not delay the start.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,51 +14,51 @@ use tenure_core::membership::EndReason;
 use tenure_core::store::Store;
 use tokio::sync::watch;
 
-use crate::catalog::Joined;
+use crate::catalog::MembershipWatch;
 
-/// How long giving one thing up may take, at the end. What is not given up ends with its ttl.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
+/// The timeout for each release at the end. What is not released in time ends with its ttl.
+pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The pause between two tries to reach the store at the start.
+/// The pause between two attempts to reach the store.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long the first try may keep the command from starting. What is wrong with the URL shows without asking anyone.
+/// How long the first attempt may delay the start. It is enough to reject an invalid URL.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// Connects to the store. `Invalid` is for what shows without asking anyone, and can never be.
+/// Connects to the store. `Invalid` means that no attempt can ever succeed.
 pub type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<Tenure>> + Send + Sync>;
 
-/// What is to be joined.
-pub struct Joining {
+/// The membership to join.
+pub struct JoinSettings {
     /// How to reach the store.
     pub connect: Connect,
     /// The group.
     pub group: Group,
-    /// Under which name, and with which ttl.
+    /// The member name and the ttl.
     pub options: JoinOptions,
 }
 
-impl fmt::Debug for Joining {
+impl fmt::Debug for JoinSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Joining")
+        f.debug_struct("JoinSettings")
             .field("group", &self.group)
             .field("options", &self.options)
             .finish_non_exhaustive()
     }
 }
 
-/// The membership, once it is there.
+/// The membership, once it is joined.
 pub(crate) struct Member {
-    joined: Joined,
+    joined: MembershipWatch,
     connected: Arc<Mutex<Option<Tenure>>>,
     over: watch::Receiver<bool>,
 }
 
-impl Joining {
-    /// Begins to join, again and again until it has come to that. `doubt` hears why it has not yet.
+impl JoinSettings {
+    /// Starts to join and retries until it succeeds. `doubt` receives the reason of each failure.
     ///
     /// # Errors
-    /// `Invalid`, as far as that shows in a moment: a supervisor must not begin with what can never be.
+    /// `Invalid`, if the first attempt finds it: a supervisor must not start with settings that cannot work.
     pub(crate) async fn start(self, clock: &Arc<dyn Clock>, doubt: impl Fn(String) + Send + 'static) -> Result<Member> {
         let first = match within(&**clock, FIRST, (self.connect)()).await {
             Some(Err(error)) if error.kind() == ErrorKind::Invalid => return Err(error),
@@ -69,18 +69,18 @@ impl Joining {
         let connected = Arc::new(Mutex::new(None));
         let (clock, place) = (Arc::clone(clock), Arc::clone(&connected));
         tokio::spawn(async move {
-            if let Some((connected, membership)) = self.join_at_last(first, &*clock, doubt).await {
+            if let Some((connected, membership)) = self.join_with_retry(first, &*clock, doubt).await {
                 *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(connected);
                 let membership = Arc::new(membership);
                 tell.send_replace(Some(Arc::clone(&membership)));
                 match membership.ended().await {
                     Ok(EndReason::Left) => {}
-                    Ok(reason) => tracing::error!(reason = reason.as_str(), "the membership is over for good"),
-                    Err(error) => tracing::error!(error = error.chain(), "the membership is over for good"),
+                    Ok(reason) => tracing::error!(reason = reason.as_str(), "the membership has ended for good"),
+                    Err(error) => tracing::error!(error = error.chain(), "the membership has ended for good"),
                 }
             }
             end.send_replace(true);
-            // What was joined stays there to be looked at, also when it is over.
+            // The joined membership stays readable after its end.
             tell.closed().await;
         });
         Ok(Member {
@@ -90,8 +90,8 @@ impl Joining {
         })
     }
 
-    /// `None` when that can never be.
-    async fn join_at_last(
+    /// `None` when no attempt can succeed.
+    async fn join_with_retry(
         &self,
         mut first: Option<Tenure>,
         clock: &dyn Clock,
@@ -100,12 +100,12 @@ impl Joining {
         loop {
             match self.join(first.take()).await {
                 Ok(joined) => return Some(joined),
-                Err(error) if is_hopeless(&error) => {
+                Err(error) if is_permanent(&error) => {
                     tracing::error!(error = error.chain(), "the store cannot be used");
                     return None;
                 }
                 Err(error) => {
-                    let why = format!("the store is out of reach: {}", error.chain());
+                    let why = format!("the store is unreachable: {}", error.chain());
                     tracing::warn!("{why}");
                     doubt(why);
                     clock.sleep(jitter(clock, RETRY, 25)).await;
@@ -125,19 +125,18 @@ impl Joining {
     }
 }
 
-/// Whether trying again cannot help.
-fn is_hopeless(error: &Error) -> bool {
+/// Whether retrying cannot help.
+fn is_permanent(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Misconfigured)
 }
 
 impl Member {
-    /// The membership, once it is there.
-    pub(crate) fn joined(&self) -> Joined {
+    /// The membership, once it is joined.
+    pub(crate) fn joined(&self) -> MembershipWatch {
         self.joined.clone()
     }
 
-    /// Waits for it.
-    pub(crate) async fn membership(mut joined: Joined) -> Arc<Membership> {
+    pub(crate) async fn membership(mut joined: MembershipWatch) -> Arc<Membership> {
         loop {
             if let Some(membership) = joined.borrow_and_update().clone() {
                 return membership;
@@ -148,7 +147,7 @@ impl Member {
         }
     }
 
-    /// Waits until the store is joined. `None` when it has been let go of already.
+    /// Waits until the store is joined. `None` after [`Member::end`].
     pub(crate) fn store(&self) -> impl Future<Output = Option<Arc<dyn Store>>> + Send + 'static {
         let (joined, connected) = (self.joined(), Arc::clone(&self.connected));
         async move {
@@ -158,27 +157,27 @@ impl Member {
         }
     }
 
-    /// Completes when it is over for good, or cannot be had at all; it was said why.
+    /// Completes when the membership has ended for good or cannot be joined. The reason was logged.
     pub(crate) fn over(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut over = self.over.clone();
         async move {
-            // A task that is gone cannot join any more.
+            // Without the task nothing can join any more.
             let _ = over.wait_for(|over| *over).await;
         }
     }
 
-    /// Leaves when `leaves`, else the tenure lapses; lets go of the store.
+    /// Leaves if `leaves`, otherwise lets the tenure lapse. Closes the store.
     pub(crate) async fn end(&self, leaves: bool, clock: &dyn Clock) {
         let membership = self.joined.borrow().clone();
         if leaves && let Some(membership) = membership {
-            let left = within(clock, PATIENCE, membership.leave()).await;
+            let left = within(clock, RELEASE_TIMEOUT, membership.leave()).await;
             if !matches!(left, Some(Ok(_))) {
                 tracing::warn!(tenure = %membership.tenure(), "could not leave; it will lapse");
             }
         }
         let connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(connected) = connected {
-            within(clock, PATIENCE, connected.close()).await;
+            within(clock, RELEASE_TIMEOUT, connected.close()).await;
         }
     }
 }

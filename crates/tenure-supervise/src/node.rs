@@ -1,4 +1,4 @@
-//! A node: a program that runs only where it is the primary, with everything beside it, from start to end.
+//! A node: a program that runs only while this node is the primary, with everything it needs, from start to end.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,71 +15,71 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use crate::catalog::consul::{self, ConsulSettings, Janitor, RemoteAgents};
-use crate::catalog::{self, Catalog, Joined, Service};
+use crate::catalog::{self, Catalog, MembershipWatch, Service};
 use crate::child::Program;
-use crate::leadership::{Following, Standing};
+use crate::leadership::{LeadershipHandle, LeadershipSettings};
 use crate::member::Member;
 use crate::probe::{Probe, Readiness};
 use crate::process::Processes;
-use crate::run::{Seat, Supervision};
-use crate::signals::{Signals, Wish};
+use crate::run::{LeaderGuard, Supervision};
+use crate::signals::{SignalAction, Signals};
 use crate::status::{keep_file, listen};
 
-pub use crate::member::{Connect, Joining};
+pub use crate::member::{Connect, JoinSettings};
 
-/// The exit code of a supervisor whose store can never be joined, or is over for good.
+/// The exit code when the store can never be joined or the membership has ended for good.
 const FAILED: u8 = 1;
 
-/// A node.
+/// The parts of a node.
 #[derive(Debug)]
 pub struct Node {
-    /// Local time.
+    /// The local clock.
     pub clock: Arc<dyn Clock>,
-    /// What makes it the primary.
-    pub following: Following,
-    /// The membership, where a store is used.
-    pub joining: Option<Joining>,
-    /// Whether it is nothing without the store. Otherwise it goes on when the store cannot be had.
+    /// What makes this node the primary.
+    pub leadership: LeadershipSettings,
+    /// The membership, if a store is used.
+    pub joining: Option<JoinSettings>,
+    /// Whether the node ends when the store cannot be used. Otherwise it runs without it.
     pub needs_store: bool,
-    /// Whether who leads depends on the store.
+    /// Whether leadership depends on the store.
     pub has_lease: bool,
-    /// What is registered while the program serves, and where.
+    /// The service to register while the program serves, and the catalog.
     pub registration: Option<(Service, Registrar)>,
-    /// At which agents it clears away what killed supervisors of its group have left.
+    /// The agents at which this node removes registrations that killed supervisors of its group left behind.
     pub agents: Option<RemoteAgents>,
-    /// What to run.
+    /// The program to run.
     pub program: Program,
-    /// Variables for it.
+    /// Its environment variables.
     pub variables: Vec<(OsString, OsString)>,
-    /// How to tell that it is ready.
+    /// The readiness probe.
     pub probe: Probe,
-    /// When it starts and stops.
+    /// When the program starts and stops.
     pub settings: Settings,
-    /// Where the status is kept.
+    /// The path of the status file.
     pub status_file: PathBuf,
-    /// Where the status is answered over HTTP.
+    /// The address that serves the status over HTTP.
     pub status_listen: Option<String>,
 }
 
-/// Where a service is registered.
+/// The catalog of a service.
 #[derive(Debug)]
 pub enum Registrar {
-    /// In the registry `services` of the group.
+    /// The registry `services` of the group.
     Tenure,
-    /// At an agent of Consul.
+    /// A Consul agent.
     Consul(ConsulSettings),
 }
 
 /// Why a node did not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// Its settings cannot work.
+    /// The settings cannot work.
     Refused(Error),
-    /// Its service cannot be registered like this.
+    /// The service cannot be registered with these settings.
     Catalog(Error),
-    /// It cannot listen where its status is to be answered.
+    /// The status address cannot be bound.
     StatusListen(io::Error),
-    /// The system refused something.
+    /// The system refused a resource.
     System(io::Error),
 }
 
@@ -90,26 +90,25 @@ impl From<Error> for StartError {
 }
 
 impl Node {
-    /// Runs the program wherever and whenever this node is the primary, until it is over or a signal ends it. Answers the
-    /// exit code.
+    /// Runs the program whenever this node is the primary, until a signal or the program's end. Returns the exit code.
     ///
     /// # Errors
-    /// As told by [`StartError`].
+    /// See [`StartError`].
     pub async fn run(mut self) -> std::result::Result<u8, StartError> {
-        let (wish, wishes) = mpsc::channel(8);
-        Signals::listen().map_err(StartError::System)?.forward(wish.clone());
+        let (sender, signals) = mpsc::channel(8);
+        Signals::listen().map_err(StartError::System)?.forward(sender.clone());
         let clock = Arc::clone(&self.clock);
-        let (tell, evidence) = watch::channel(Evidence::Uncertain("nothing was heard yet".to_owned()));
+        let (tell, evidence) = watch::channel(Evidence::Uncertain("no evidence yet".to_owned()));
         let group = self.joining.as_ref().map(|joining| joining.group.clone());
-        let member = self.join(&tell, wish).await?;
+        let member = self.join(&tell, sender).await?;
         let joined = member.as_ref().map(Member::joined);
         let catalog = self.registration.take();
         let catalog = catalog.map(|(service, registrar)| registrar.open(service, joined.clone(), &clock));
         let catalog = catalog.transpose().map_err(StartError::Catalog)?;
         let janitor = self.agents.take().zip(member.as_ref()).zip(group);
         let _janitor = janitor.map(|((agents, member), group)| clear_away(agents, member, group, &clock));
-        let standing = self.following.start(&clock, joined, tell)?;
-        let seat: Arc<dyn Seat> = Arc::<Standing>::clone(&standing);
+        let handle = self.leadership.start(&clock, joined, tell)?;
+        let guard: Arc<dyn LeaderGuard> = Arc::<LeadershipHandle>::clone(&handle);
         let supervision = Supervision {
             processes: Processes::adopting(&clock).map_err(StartError::System)?,
             program: self.program,
@@ -118,8 +117,8 @@ impl Node {
             settings: self.settings,
             evidence,
             registration: catalog,
-            seat: Some(seat),
-            wishes,
+            guard: Some(guard),
+            signals,
             clock: Arc::clone(&clock),
         };
         let status = supervision.status();
@@ -132,27 +131,31 @@ impl Node {
         };
         let keeper = tokio::spawn(keep_file(self.status_file, status.subscribe()));
         let ended = supervision.run(&status).await;
-        standing.end(ended.is_gone).await;
+        handle.end(ended.is_gone).await;
         if let Some(member) = &member {
             member.end(ended.is_gone, &*clock).await;
         }
-        // The last word is written before we go.
+        // Wait until the last status is written.
         drop(status);
         drop(server);
         let _ = within(&*clock, Duration::from_secs(1), keeper).await;
         Ok(ended.code)
     }
 
-    /// Joins, where the store is used. A membership that cannot be had, or is over for good, ends a supervisor that is
-    /// nothing without it; where it only makes the end of a killed one known sooner, the program goes on.
+    /// Joins, if the store is used. When the membership cannot be joined or has ended for good, a node that needs the
+    /// store ends; any other node continues.
     ///
     /// # Errors
-    /// `Invalid` for what names no store.
-    async fn join(&mut self, tell: &watch::Sender<Evidence>, wish: mpsc::Sender<Wish>) -> Result<Option<Member>> {
+    /// `Invalid` for an invalid store URL.
+    async fn join(
+        &mut self,
+        tell: &watch::Sender<Evidence>,
+        sender: mpsc::Sender<SignalAction>,
+    ) -> Result<Option<Member>> {
         let Some(joining) = self.joining.take() else {
             return Ok(None);
         };
-        // Only a lease makes who leads depend on the store.
+        // Only a lease makes leadership depend on the store.
         let doubts = self.has_lease.then(|| tell.clone());
         let doubt = move |why| {
             if let Some(tell) = &doubts {
@@ -164,8 +167,8 @@ impl Node {
             let over = member.over();
             tokio::spawn(async move {
                 over.await;
-                // It was said why; the same would be said for ever.
-                let _ = wish.send(Wish::End(FAILED)).await;
+                // The reason was logged; another attempt would fail the same way.
+                let _ = sender.send(SignalAction::Stop(FAILED)).await;
             });
         }
         Ok(Some(member))
@@ -173,10 +176,10 @@ impl Node {
 }
 
 impl Registrar {
-    /// The actor that keeps the service registered, on the runtime of the caller.
-    fn open(self, service: Service, joined: Option<Joined>, clock: &Arc<dyn Clock>) -> Result<Catalog> {
+    /// Starts the actor that keeps the service registered, on the caller's runtime.
+    fn open(self, service: Service, joined: Option<MembershipWatch>, clock: &Arc<dyn Clock>) -> Result<Catalog> {
         match (self, joined) {
-            (Self::Tenure, None) => Err(Error::invalid("tenure: there is no --store")),
+            (Self::Tenure, None) => Err(Error::invalid("the catalog `tenure` needs --store")),
             (Self::Tenure, Some(joined)) => catalog::tenure::catalog(joined, service, clock),
             (Self::Consul(settings), Some(joined)) => consul::held_catalog(settings, service, joined, clock),
             (Self::Consul(settings), None) => consul::catalog(settings, service, clock),
@@ -184,7 +187,7 @@ impl Registrar {
     }
 }
 
-/// Clears away what killed supervisors of the group have left in Consul, for as long as the answer is held.
+/// Removes registrations that killed supervisors of the group left in Consul. Stops when the result is dropped.
 fn clear_away(agents: RemoteAgents, member: &Member, group: Group, clock: &Arc<dyn Clock>) -> Loops {
     let loops = Loops::new(Arc::clone(clock), Handle::current());
     let (store, its, clock) = (member.store(), loops.clone(), Arc::clone(clock));
@@ -195,7 +198,7 @@ fn clear_away(agents: RemoteAgents, member: &Member, group: Group, clock: &Arc<d
         if let Err(error) = its.start(Janitor::settings(), make) {
             tracing::error!(
                 error = error.chain(),
-                "no janitor for registrations runs in this process"
+                "the janitor for registrations could not be started"
             );
         }
     });

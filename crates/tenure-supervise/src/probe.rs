@@ -1,4 +1,4 @@
-//! Is the child ready to serve? Only then may others find it.
+//! Readiness probes. The service is registered only once the child is ready.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -11,34 +11,34 @@ use crate::child::Helpers;
 use crate::http;
 use crate::process::Processes;
 
-/// How to tell.
+/// The kind of probe.
 #[derive(Debug, Clone)]
 pub enum Probe {
-    /// It is ready as soon as it runs.
+    /// Ready as soon as the child runs.
     None,
-    /// It is ready after this long.
+    /// Ready after this long.
     Delay(Duration),
-    /// It is ready when it accepts connections here (`host:port`).
+    /// Ready when this address (`host:port`) accepts connections.
     Tcp(String),
-    /// It is ready when it answers here with a status of 200 to 399.
+    /// Ready when this URL returns a status from 200 to 399.
     Http(String),
-    /// It is ready when this command ends with 0.
+    /// Ready when this command exits with 0.
     Command(Vec<OsString>),
 }
 
-/// A probe, and how often and how patiently it asks.
+/// A probe, with its interval and timeout.
 #[derive(Debug, Clone)]
 pub struct Readiness {
-    /// How to tell.
+    /// The kind of probe.
     pub probe: Probe,
-    /// The pause between two tries.
+    /// The pause between two attempts.
     pub interval: Duration,
-    /// How long one try may take.
+    /// The timeout of one attempt.
     pub timeout: Duration,
 }
 
 impl Readiness {
-    /// With the usual patience: four tries a second, each of at most a second.
+    /// The defaults: an attempt every 250 ms, each of at most 1 s.
     #[must_use]
     pub const fn by(probe: Probe) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Readiness {
         }
     }
 
-    /// Waits until the child is ready, however long that takes. May be dropped at any time.
+    /// Waits until the child is ready, without a limit. Cancel-safe.
     pub async fn ready(&self, processes: &Processes, helpers: &Helpers, clock: &dyn Clock) {
         match &self.probe {
             Probe::None => return,
@@ -63,7 +63,7 @@ impl Readiness {
                 Some(Err(why)) => why,
                 None => format!("no answer in {:?}", self.timeout),
             };
-            // Said once for each reason: a slow start is no flood of lines.
+            // Logged once per reason, so a slow start does not flood the log.
             if last.as_ref() != Some(&why) {
                 tracing::info!(why, "the child is not ready yet");
                 last = Some(why);
@@ -109,8 +109,8 @@ async fn run(command: &[OsString], processes: &Processes, helpers: &Helpers) -> 
     }
 }
 
-/// A probe that takes too long is killed, with what it has started; and so is what one that has ended has left in its
-/// group.
+/// Kills the probe's process group when dropped: a probe that timed out, and processes that a finished probe left
+/// behind.
 struct Group<'a>(&'a Processes, Pid);
 
 impl Drop for Group<'_> {
@@ -129,7 +129,7 @@ mod tests {
     use tenure_core::clock::SystemClock;
 
     #[tokio::test]
-    async fn what_is_said_about_a_probe_has_no_password_and_the_probe_itself_has() {
+    async fn probe_sends_credentials_but_does_not_log_them() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
@@ -147,7 +147,7 @@ mod tests {
         let answered = probe.attempt(&processes, &helpers).await.unwrap_err();
         assert!(answered.contains("/health answers 500"), "{answered}");
         assert!(server.join().unwrap().contains("authorization: basic"));
-        // Nobody listens any more.
+        // The port is closed now.
         let refused = probe.attempt(&processes, &helpers).await.unwrap_err();
         assert!(refused.contains("/health: "), "{refused}");
         for said in [answered, refused] {

@@ -1,15 +1,15 @@
-//! The processes of this program: started by one thread, waited for in one place.
+//! The processes of this program: one thread starts them, one task waits for them.
 //!
-//! * The kernel kills a child whose parent *thread* ends (see [`launch`]), so one thread that never ends starts all.
-//! * Whoever waits for "any child" takes the exit codes that others wait for. So here one task waits for all: it gives
-//!   the code of a child of ours to whom it concerns, and buries the rest. As process 1 of a container, and as a
-//!   *subreaper*, that rest are processes which somebody left behind.
-//! * What a child has left behind, also in sessions and groups of its own, becomes a child of this process; so nothing
-//!   can hide from its end.
-//! * As process 1 so does what somebody has put into the background by entering the container from outside (`docker exec`).
-//!   The kernel keeps no trace of where an orphan came from, and an environment can be written over, so it counts as left
-//!   behind by the child and ends with it. Where that matters, let another program be process 1 (`docker run --init`): a
-//!   subreaper that is not process 1 adopts its own descendants alone.
+//! * The kernel kills a child whose parent *thread* ends (see [`launch`]). So one thread that never ends starts all.
+//! * A `wait` for any child takes the exit codes that other waiters need. So one task waits for all: it delivers the
+//!   codes of our own children and reaps the rest. As process 1 of a container, and as a *subreaper*, the rest are
+//!   orphans.
+//! * A process that a child leaves behind becomes our child, even in its own session and group. So it cannot escape the
+//!   child's end.
+//! * As process 1 we also adopt background processes of `docker exec`. The kernel does not record where an orphan came
+//!   from, and its environment can be overwritten, so such a process counts as left behind by the child and ends with
+//!   it. If that matters, make another program process 1 (`docker run --init`): a subreaper that is not process 1
+//!   adopts only its own descendants.
 
 pub mod launch;
 mod spawner;
@@ -32,24 +32,24 @@ use tokio::sync::watch;
 
 pub(crate) use table::{all, children_of, has_variable};
 
-/// A child's end may be noticed this late when the kernel's word for it is lost.
-const LOOK_ANYWAY: Duration = Duration::from_secs(1);
+/// The reap interval if SIGCHLD is lost.
+const REAP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The exit code when a process has none that fits.
+/// The exit code of a process that reports none.
 const FAILED: u8 = 1;
 
-/// The processes that this program has started, and what they left behind. Cheap to clone; all clones are one.
+/// The processes that this program started and those they left behind. Clones share state.
 #[derive(Debug, Clone)]
 pub struct Processes {
-    own: Arc<Mutex<Own>>,
+    own: Arc<Mutex<ExitWatchers>>,
     adopts: bool,
     _reaper: Arc<Reaper>,
 }
 
-/// Whom an end concerns.
-type Own = HashMap<i32, watch::Sender<Option<u8>>>;
+/// The exit code channels of our own children, by pid.
+type ExitWatchers = HashMap<i32, watch::Sender<Option<u8>>>;
 
-/// The task that waits, which ends with the last handle.
+/// The reaping task. It ends with the last handle.
 #[derive(Debug)]
 struct Reaper(tokio::task::JoinHandle<()>);
 
@@ -59,61 +59,61 @@ impl Drop for Reaper {
     }
 }
 
-/// A process that was started here.
+/// A process started here.
 #[derive(Debug)]
 pub struct Started {
-    /// Its id.
+    /// The process id.
     pub pid: Pid,
-    /// Its exit code, when it has ended: its own, or 128 + the signal that killed it.
+    /// The exit code once it has ended: its own, or 128 + the signal that killed it.
     pub ended: watch::Receiver<Option<u8>>,
-    /// A pipe to it, when the command asked for one.
+    /// Its stdin, if the command asked for a pipe.
     pub stdin: Option<std::process::ChildStdin>,
 }
 
 impl Started {
-    /// Waits until it has ended, and tells its exit code. May be called again.
+    /// Waits until it has ended and returns its exit code. May be called again.
     pub async fn code(&mut self) -> u8 {
         match self.ended.wait_for(Option::is_some).await {
             Ok(code) => code.unwrap_or(FAILED),
-            // Nobody waits for it any more.
+            // The reaper is gone.
             Err(_) => FAILED,
         }
     }
 }
 
 impl Processes {
-    /// Takes charge of all children of this program: from now on what they leave behind becomes a child of this process
-    /// too, and every child is reaped here. For a program whose one job is to run another, like the entrypoint of a
-    /// container; at most one in a process, which must start no processes by other means.
+    /// Manages all children of this program: it adopts the processes they leave behind and reaps every child. For a
+    /// program that only runs another one, like a container's entrypoint. At most one per process, which must not start
+    /// processes in any other way.
     ///
     /// # Errors
-    /// When the system gives no signals.
+    /// When the system refuses a signal handler.
     pub fn adopting(clock: &Arc<dyn Clock>) -> io::Result<Self> {
-        // Without it (an old kernel) what leaves the group and the parent is lost to us, unless we are process 1.
+        // Without it (old kernels) orphans outside the group are out of reach, unless we are process 1.
         if let Err(error) = set_child_subreaper(Some(getpid())) {
-            tracing::warn!(%error, "what the program leaves behind cannot be adopted");
+            tracing::warn!(%error, "cannot become a subreaper; orphans of the program are not adopted");
         }
         Self::start(clock, true)
     }
 
-    /// Takes charge only of what is started here. For a program that does other things as well.
+    /// Manages only the processes started here. For a program that also does other things.
     ///
     /// # Errors
-    /// When the system gives no signals.
+    /// When the system refuses a signal handler.
     pub fn own(clock: &Arc<dyn Clock>) -> io::Result<Self> {
         Self::start(clock, false)
     }
 
     fn start(clock: &Arc<dyn Clock>, adopts: bool) -> io::Result<Self> {
         let mut ends = signal(SignalKind::child())?;
-        let (own, clock) = (Arc::new(Mutex::new(Own::new())), Arc::clone(clock));
+        let (own, clock) = (Arc::new(Mutex::new(ExitWatchers::new())), Arc::clone(clock));
         let waits_for = Arc::clone(&own);
         let reaper = tokio::spawn(async move {
             loop {
                 reap(&waits_for, adopts);
                 tokio::select! {
                     _ = ends.recv() => {}
-                    () = clock.sleep(LOOK_ANYWAY) => {}
+                    () = clock.sleep(REAP_INTERVAL) => {}
                 }
             }
         });
@@ -127,11 +127,11 @@ impl Processes {
     /// Starts a process, on a thread that lives as long as this program.
     ///
     /// # Errors
-    /// Those of the system. Nothing was started then.
+    /// The system's. Nothing was started then.
     pub async fn spawn(&self, mut command: Command) -> io::Result<Started> {
         let own = Arc::clone(&self.own);
         spawner::run(move || {
-            // Held until the child is known to be ours, so that it cannot be buried as a stranger.
+            // Held until the pid is recorded, so the reaper cannot take the child for an orphan.
             let mut own = lock(&own);
             let mut child = command.spawn()?;
             let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -147,7 +147,7 @@ impl Processes {
         .await
     }
 
-    /// Whether anything is alive that the children of this program have left behind.
+    /// Whether any process that our children left behind is alive.
     #[must_use]
     pub fn has_strays(&self) -> bool {
         if !self.adopts {
@@ -161,19 +161,19 @@ impl Processes {
         self.strays(&own).next().is_some()
     }
 
-    /// Signals everything that the children of this program have left behind.
+    /// Signals every process that our children left behind.
     pub fn signal_strays(&self, signal: Signal) {
         if !self.adopts {
             return;
         }
-        // Nothing is reaped while it is held, so no id can get another meaning.
+        // Holding the lock stops the reaper, so no pid can be reused.
         let own = lock(&self.own);
         for stray in self.strays(&own) {
             let _ = kill_process(stray, signal);
         }
     }
 
-    /// Signals those of them that are not among `known`; afterwards that has all that are there.
+    /// Signals the strays that are not in `known`, then sets `known` to all current strays.
     pub(crate) fn signal_new_strays(&self, signal: Signal, known: &mut HashSet<Pid>) {
         if !self.adopts {
             return;
@@ -186,8 +186,8 @@ impl Processes {
         *known = strays;
     }
 
-    /// Kills the group that a process of ours leads. When that process has ended, only as long as something is in the group
-    /// that it has left behind, as far as that is known here: the number may mean another group by now.
+    /// Kills the group that one of our processes leads. If that process has ended, only while a stray of ours is in the
+    /// group: otherwise its number may belong to another group.
     pub(crate) fn kill_group_of(&self, leader: Pid) {
         let own = lock(&self.own);
         let leads = own.contains_key(&leader.as_raw_pid());
@@ -200,15 +200,15 @@ impl Processes {
         }
     }
 
-    fn strays<'a>(&self, own: &'a Own) -> impl Iterator<Item = Pid> + 'a {
+    fn strays<'a>(&self, own: &'a ExitWatchers) -> impl Iterator<Item = Pid> + 'a {
         children_of(getpid())
             .into_iter()
             .filter(|pid| !own.contains_key(&pid.as_raw_pid()))
     }
 }
 
-/// Buries everybody who has ended.
-fn reap(own: &Mutex<Own>, adopts: bool) {
+/// Reaps every process that has ended.
+fn reap(own: &Mutex<ExitWatchers>, adopts: bool) {
     let mut own = lock(own);
     if adopts {
         loop {
@@ -223,27 +223,27 @@ fn reap(own: &Mutex<Own>, adopts: bool) {
     for pid in pids {
         match waitpid(Some(pid), WaitOptions::NOHANG) {
             Ok(Some((pid, status))) => tell(&mut own, pid, status),
-            // Somebody else has buried it; nobody will ever know its code.
+            // Another waiter reaped it, so its exit code is unknown.
             Err(Errno::CHILD) => _ = own.remove(&pid.as_raw_pid()),
             Ok(None) | Err(_) => {}
         }
     }
 }
 
-fn tell(own: &mut Own, pid: Pid, status: WaitStatus) {
+fn tell(own: &mut ExitWatchers, pid: Pid, status: WaitStatus) {
     if let Some(tell) = own.remove(&pid.as_raw_pid()) {
         tell.send_replace(Some(code_of(status)));
     }
 }
 
-/// The exit code that tells how a process ended: its own, or 128 + the signal that killed it.
+/// A process's exit code: its own, or 128 + the signal that killed it.
 fn code_of(status: WaitStatus) -> u8 {
     let signal = status.terminating_signal().map(|signal| 128 + signal);
     let code = status.exit_status().or(signal);
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED)
 }
 
-fn lock(own: &Mutex<Own>) -> MutexGuard<'_, Own> {
+fn lock(own: &Mutex<ExitWatchers>) -> MutexGuard<'_, ExitWatchers> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -254,18 +254,18 @@ mod tests {
     use tenure_core::clock::SystemClock;
 
     #[tokio::test]
-    async fn a_group_is_killed_while_it_is_ours_and_its_number_is_left_alone_afterwards() {
+    async fn only_a_group_that_is_still_ours_is_killed() {
         let processes = Processes::own(&SystemClock::shared()).unwrap();
         let mut sleep = Command::new("sleep");
         sleep.arg("1000").process_group(0);
         let mut ours = processes.spawn(sleep).await.unwrap();
         processes.kill_group_of(ours.pid);
         assert_eq!(ours.code().await, 128 + 9);
-        // Somebody else's group, which could have got the number.
+        // A foreign group, which could have reused the number.
         let mut stranger = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
         let pid = Pid::from_raw(i32::try_from(stranger.id()).unwrap()).unwrap();
         processes.kill_group_of(pid);
-        // KILL would come before it.
+        // A KILL would have arrived first.
         kill_process(pid, Signal::TERM).unwrap();
         let ended = std::os::unix::process::ExitStatusExt::signal(&stranger.wait().unwrap());
         assert_eq!(ended, Some(Signal::TERM.as_raw()));

@@ -1,8 +1,8 @@
-//! The supervisor at work: one loop that feeds the machine with what happens, and does what it says.
+//! The supervisor's event loop: it feeds events to the state machine and carries out its actions.
 
-mod followed;
+mod leader_guard;
 mod registration;
-mod seat;
+mod running_child;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,91 +16,91 @@ use tenure_core::clock::{Clock, Mono, within};
 use tenure_core::supervise::{Action, Event, Evidence, Run, Settings, Stage, Supervisor};
 use tokio::sync::{mpsc, watch};
 
-use self::followed::Followed;
+use self::running_child::RunningChild;
 use crate::child::Program;
 use crate::probe::Readiness;
 use crate::process::Processes;
 use crate::process::launch::CANNOT_EXECUTE;
-use crate::signals::Wish;
+use crate::signals::SignalAction;
 use crate::status::Status;
 
+pub use leader_guard::LeaderGuard;
 pub use registration::Registration;
-pub use seat::Seat;
 
 /// Everything that a supervisor needs.
 #[derive(Debug)]
 pub struct Supervision<R> {
-    /// Local time.
+    /// The local clock.
     pub clock: Arc<dyn Clock>,
-    /// Who starts and buries processes.
+    /// Starts and reaps processes.
     pub processes: Processes,
-    /// What to run.
+    /// The program to run.
     pub program: Program,
-    /// Variables for it, besides the supervisor's own environment and what each run gets: `TENURE_ROLE` (`primary`), and
-    /// `TENURE_TERM` and `TENURE_FENCING_TOKEN` where the leadership has them.
+    /// Environment variables, in addition to the supervisor's own environment and those of each run: `TENURE_ROLE`
+    /// (`primary`), and `TENURE_TERM` and `TENURE_FENCING_TOKEN` if the leadership has them.
     pub variables: Vec<(OsString, OsString)>,
-    /// How to tell that it is ready.
+    /// The readiness probe.
     pub readiness: Readiness,
-    /// When it starts and stops.
+    /// When the program starts and stops.
     pub settings: Settings,
-    /// Whether this node is the primary. A source that ends leaves the evidence uncertain.
+    /// The evidence of leadership. A source that ends makes it uncertain.
     pub evidence: watch::Receiver<Evidence>,
     /// The service in the catalog.
     pub registration: R,
-    /// What this node gives up when it has no child and is not to have one.
-    pub seat: Option<Arc<dyn Seat>>,
-    /// What signals want.
-    pub wishes: mpsc::Receiver<Wish>,
+    /// Released when this node has no child and must not start one.
+    pub guard: Option<Arc<dyn LeaderGuard>>,
+    /// Actions requested by signals.
+    pub signals: mpsc::Receiver<SignalAction>,
 }
 
 /// The exit code of a supervisor that panicked.
 const FAILED: u8 = 1;
 
-/// The longest wait between two looks at the clock: a machine that was suspended has to notice that an instant has passed.
+/// The longest sleep: after a suspend, a passed deadline is noticed within this time.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// How a supervisor has ended.
+/// How a supervisor ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
     /// The exit code.
     pub code: u8,
-    /// Whether nothing of the program is left. When not, leadership must not be given up: it has to run out.
+    /// Whether no process of the program is left. If one is, leadership must not be released: it must expire.
     pub is_gone: bool,
 }
 
 impl<R: Registration> Supervision<R> {
-    /// What a supervisor tells about itself before it has begun.
+    /// The status before the start.
     #[must_use]
     pub fn status(&self) -> watch::Sender<Status> {
         let machine = Supervisor::new(self.settings, self.clock.mono());
         watch::Sender::new(Status::of(&machine, None, &self.registration, &*self.clock))
     }
 
-    /// Runs the program wherever and whenever this node is the primary, until it is over.
+    /// Runs the program whenever this node is the primary, until it is over.
     ///
-    /// When it returns, nothing of the program is left (unless it hangs in the kernel, see [`Ended`]), and the service was
-    /// taken out of the catalog or the stop budget was used up; also when the supervisor itself panics. It is not to be
-    /// dropped before: what then remains of the program is killed by its keeper, and the catalog is not told.
+    /// On return, no process of the program is left (unless one hangs in the kernel, see [`Ended`]), and the service is
+    /// deregistered or the stop budget is used up. This also holds if the supervisor panics. Do not drop the future
+    /// earlier: the watchdog then kills the program, and the service stays registered.
     pub async fn run(self, status: &watch::Sender<Status>) -> Ended {
         let machine = Supervisor::new(self.settings, self.clock.mono());
-        let mut work = Work {
+        let mut event_loop = EventLoop {
             machine,
             child: None,
-            news: VecDeque::new(),
+            queued: VecDeque::new(),
             confirms: false,
-            is_deaf: false,
-            told: String::new(),
+            source_ended: false,
+            reported: String::new(),
             parts: self,
         };
-        // It is only borrowed by what may panic: the child and the registration are still there afterwards.
-        match AssertUnwindSafe(work.supervise(status)).catch_unwind().await {
+        // The code that may panic only borrows, so the child and the registration survive it.
+        match AssertUnwindSafe(event_loop.supervise(status)).catch_unwind().await {
             Ok(code) => {
-                let is_gone = work.child.is_none();
+                let is_gone = event_loop.child.is_none();
                 Ended { code, is_gone }
             }
             Err(_) => {
                 tracing::error!("the supervisor panicked; it stops the child and ends");
-                let ended = work.abandon().await;
+                let ended = event_loop.abandon().await;
                 status.send_modify(|last| last.broken(ended.is_gone));
                 ended
             }
@@ -108,41 +108,41 @@ impl<R: Registration> Supervision<R> {
     }
 }
 
-/// A supervisor at work.
-struct Work<R> {
+/// The state of the event loop.
+struct EventLoop<R> {
     machine: Supervisor,
-    child: Option<Followed>,
-    /// What has happened while something else was done.
-    news: VecDeque<Event>,
-    /// Whether the catalog has to confirm a deregistration.
+    child: Option<RunningChild>,
+    /// Events that occurred while another one was handled.
+    queued: VecDeque<Event>,
+    /// Whether a deregistration awaits confirmation.
     confirms: bool,
     /// The source of evidence has ended.
-    is_deaf: bool,
-    /// What the status says about the catalog.
-    told: String,
+    source_ended: bool,
+    /// The catalog status that was last published.
+    reported: String,
     parts: Supervision<R>,
 }
 
-impl<R: Registration> Work<R> {
-    /// Feeds the machine until it is over. The exit code.
+impl<R: Registration> EventLoop<R> {
+    /// Feeds the machine until it is over. Returns the exit code.
     async fn supervise(&mut self, status: &watch::Sender<Status>) -> u8 {
         let first = self.parts.evidence.borrow_and_update().clone();
-        self.news.push_back(Event::Evidence(first));
+        self.queued.push_back(Event::Evidence(first));
         loop {
-            let event = match self.news.pop_front() {
+            let event = match self.queued.pop_front() {
                 Some(event) => event,
                 None => self.next().await,
             };
-            let over = self.take(event).await;
-            self.tell(status);
+            let over = self.handle(event).await;
+            self.publish(status);
             if let Some(code) = over {
                 return code;
             }
         }
     }
 
-    /// After a panic the machine is not believed. What it would come to in the end is done without it, within the stop
-    /// budget: the service leaves the catalog, and the child is stopped.
+    /// After a panic the state machine is not trusted. Deregisters the service and stops the child without it, within
+    /// the stop budget.
     async fn abandon(mut self) -> Ended {
         let (settings, clock) = (self.parts.settings, Arc::clone(&self.parts.clock));
         let by = clock.mono() + settings.stop_budget;
@@ -166,46 +166,46 @@ impl<R: Registration> Work<R> {
         Ended { code: FAILED, is_gone }
     }
 
-    /// Waits for what happens next.
+    /// Waits for the next event.
     async fn next(&mut self) -> Event {
         let wake = self.machine.wake();
         let is_empty = self.child.is_none() && self.machine.stage() == Stage::Waiting;
-        let seat = self.parts.seat.clone().filter(|_| is_empty);
+        let guard = self.parts.guard.clone().filter(|_| is_empty);
         let parts = &mut self.parts;
-        let mut news = parts.registration.news(&self.told);
+        let mut changed = parts.registration.changed(&self.reported);
         loop {
             tokio::select! {
                 biased;
-                Some(wish) = parts.wishes.recv() => match wish {
-                    Wish::End(code) => return Event::Stop(code),
-                    Wish::Pass(signal) => {
+                Some(action) = parts.signals.recv() => match action {
+                    SignalAction::Stop(code) => return Event::Stop(code),
+                    SignalAction::Forward(signal) => {
                         if let Some(child) = &self.child {
                             child.pass(signal);
                         }
                     }
                 },
-                heard = parts.evidence.changed(), if !self.is_deaf => return Event::Evidence(match heard {
+                heard = parts.evidence.changed(), if !self.source_ended => return Event::Evidence(match heard {
                     Ok(()) => parts.evidence.borrow_and_update().clone(),
                     Err(_) => {
-                        // It would end again and again.
-                        self.is_deaf = true;
+                        // The receiver would return an error forever.
+                        self.source_ended = true;
                         Evidence::Uncertain("the source of leadership has ended".to_owned())
                     }
                 }),
-                event = followed::next(self.child.as_mut(), &*parts.clock) => return event,
+                event = running_child::next(self.child.as_mut(), &*parts.clock) => return event,
                 () = parts.registration.absent(), if self.confirms => return Event::Absent,
                 () = until(&*parts.clock, wake) => return Event::Tick,
-                // Here and nowhere else, so that it is never given up under a child: nothing starts meanwhile. What has
-                // been heard for this node is heard first.
-                seat = idle(seat.as_ref()) => seat.vacate().await,
-                // The machine does not mind, and the status is told anew.
-                () = &mut news => return Event::Tick,
+                // Released only here, where nothing can start concurrently, so never while a child runs. The branches
+                // above come first, so that pending evidence is handled first.
+                guard = idle(guard.as_ref()) => guard.release().await,
+                // The machine ignores it; it only refreshes the status.
+                () = &mut changed => return Event::Tick,
             }
         }
     }
 
-    /// Takes in what has happened, and does what comes of it. The exit code, when it is over.
-    async fn take(&mut self, event: Event) -> Option<u8> {
+    /// Handles one event and carries out the resulting actions. Returns the exit code when the supervisor is done.
+    async fn handle(&mut self, event: Event) -> Option<u8> {
         if let Some(child) = &mut self.child {
             child.note(&event);
         }
@@ -225,14 +225,14 @@ impl<R: Registration> Work<R> {
                 action => self.act(action).await,
             }
         }
-        // What is to be done is done first: nobody knows how long a log takes.
+        // Logging comes after the actions because it may block.
         log(&happened);
         tracing::debug!(?actions, "supervisor");
         if over.is_some() {
             return over;
         }
         if let Some(child) = &mut self.child {
-            child.keep_until(self.machine.deadline(), self.parts.settings.reserve, &*self.parts.clock);
+            child.set_deadline(self.machine.deadline(), self.parts.settings.reserve, &*self.parts.clock);
         }
         let after = self.machine.stage();
         if before != after {
@@ -256,12 +256,12 @@ impl<R: Registration> Work<R> {
             Action::Deregister => {
                 self.confirms = true;
                 if !self.parts.registration.is_listed() {
-                    self.news.push_back(Event::Unlisted);
+                    self.queued.push_back(Event::Unlisted);
                 }
                 self.parts.registration.want(false);
             }
-            Action::Term(_) => self.child.iter().for_each(Followed::term),
-            Action::Kill(_) => self.child.iter_mut().for_each(Followed::kill),
+            Action::Term(_) => self.child.iter().for_each(RunningChild::term),
+            Action::Kill(_) => self.child.iter_mut().for_each(RunningChild::kill),
             Action::Exit(_) => {}
         }
     }
@@ -277,19 +277,20 @@ impl<R: Registration> Work<R> {
                 .map(|token| ("TENURE_FENCING_TOKEN".into(), token.to_string().into()));
             variables.extend(term.into_iter().chain(token));
         }
-        match Followed::start(run, parts, variables).await {
+        match RunningChild::start(run, parts, variables).await {
             Ok(child) => self.child = Some(child),
             Err(error) => {
                 tracing::error!(%error, %run, "the program cannot be started");
-                self.news.extend([Event::Ended(run, CANNOT_EXECUTE), Event::Gone(run)]);
+                self.queued
+                    .extend([Event::Ended(run, CANNOT_EXECUTE), Event::Gone(run)]);
             }
         }
     }
 
-    fn tell(&mut self, status: &watch::Sender<Status>) {
-        let pid = self.child.as_ref().map(Followed::pid);
+    fn publish(&mut self, status: &watch::Sender<Status>) {
+        let pid = self.child.as_ref().map(RunningChild::pid);
         let now = Status::of(&self.machine, pid, &self.parts.registration, &*self.parts.clock);
-        self.told.clone_from(&now.catalog);
+        self.reported.clone_from(&now.catalog);
         status.send_if_modified(|last| {
             let is_news = *last != now;
             *last = now;
@@ -305,19 +306,19 @@ fn log(event: &Event) {
         Event::Evidence(Evidence::Uncertain(why)) => tracing::warn!(why, "leadership: uncertain"),
         Event::Ended(run, code) => tracing::info!(%run, code, "the child has ended"),
         Event::Ready(run) => tracing::info!(%run, "the child is ready"),
-        Event::Stop(code) => tracing::info!(signal = code.saturating_sub(128), "asked to end"),
+        Event::Stop(code) => tracing::info!(signal = code.saturating_sub(128), "received a stop signal"),
         Event::Gone(_) | Event::Absent | Event::Unlisted | Event::Tick => {}
     }
 }
 
-/// Waits until there is a seat to be given up.
-async fn idle(seat: Option<&Arc<dyn Seat>>) -> &Arc<dyn Seat> {
-    let Some(seat) = seat else { return pending().await };
-    seat.idle().await;
-    seat
+/// Waits until the guard can be released.
+async fn idle(guard: Option<&Arc<dyn LeaderGuard>>) -> &Arc<dyn LeaderGuard> {
+    let Some(guard) = guard else { return pending().await };
+    guard.idle().await;
+    guard
 }
 
-/// What sleeps counts no suspend, so it looks at the clock now and then.
+/// Sleeps do not count suspend, so the clock is checked at least every `LOOK`.
 async fn until(clock: &dyn Clock, at: Option<Mono>) {
     let Some(at) = at else { return pending().await };
     loop {

@@ -1,4 +1,4 @@
-//! The signals that a supervisor gets: some ask it to end, all others are for its child.
+//! The signals of a supervisor: some stop it, the others are forwarded to its child.
 
 use std::future::poll_fn;
 use std::io;
@@ -8,24 +8,24 @@ use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::mpsc;
 
-/// All of them, as a stream. As process 1 of a container a signal without a listener would be dropped by the kernel.
+/// A stream of all handled signals. As process 1 of a container, the kernel would drop a signal without a handler.
 #[derive(Debug)]
 pub struct Signals(Vec<(Signal, unix::Signal)>);
 
-/// What a signal wants.
+/// What a signal requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
-    /// The end; the exit code for it is 128 + n.
-    End(u8),
-    /// Something of the child.
-    Pass(Signal),
+pub enum SignalAction {
+    /// Stop the supervisor; its exit code is 128 + n.
+    Stop(u8),
+    /// Forward the signal to the child.
+    Forward(Signal),
 }
 
 impl Signals {
-    /// From here on these signals no longer end this process.
+    /// Installs the handlers. From then on these signals no longer end this process.
     ///
     /// # Errors
-    /// When the system gives no signals.
+    /// When the system refuses a handler.
     pub fn listen() -> io::Result<Self> {
         let wanted = [
             (Signal::TERM, SignalKind::terminate()),
@@ -43,7 +43,7 @@ impl Signals {
         Ok(Self(streams?))
     }
 
-    /// The next one.
+    /// The next signal.
     pub async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             let arrived = self
@@ -55,19 +55,19 @@ impl Signals {
         .await
     }
 
-    /// Hands them on as wishes, for as long as somebody listens.
-    pub fn forward(mut self, tell: mpsc::Sender<Wish>) {
-        tokio::spawn(async move { while tell.send(self.wish().await).await.is_ok() {} });
+    /// Sends the actions until the receiver is dropped.
+    pub fn forward(mut self, tell: mpsc::Sender<SignalAction>) {
+        tokio::spawn(async move { while tell.send(self.next_action().await).await.is_ok() {} });
     }
 
-    /// The next one, as what it wants of a supervisor: TERM, INT and QUIT ask for the end.
-    pub async fn wish(&mut self) -> Wish {
+    /// The next action: TERM, INT and QUIT stop the supervisor.
+    pub async fn next_action(&mut self) -> SignalAction {
         let signal = self.next().await;
         if matches!(signal, Signal::TERM | Signal::INT | Signal::QUIT) {
             let code = 128_i32.saturating_add(signal.as_raw());
-            Wish::End(u8::try_from(code).unwrap_or(u8::MAX))
+            SignalAction::Stop(u8::try_from(code).unwrap_or(u8::MAX))
         } else {
-            Wish::Pass(signal)
+            SignalAction::Forward(signal)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a supervisor tells about itself: to people, to health checks, and to its child.
+//! The status of a supervisor, for people, health checks and its child.
 
 mod file;
 mod listen;
@@ -13,14 +13,14 @@ use crate::run::Registration;
 pub use file::keep_file;
 pub use listen::{StatusServer, listen};
 
-/// A snapshot. Its JSON is what `--status-file` and `--status-listen` show.
+/// A snapshot. `--status-file` and `--status-listen` show it as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Status {
-    /// Where it stands: `waiting`, `backing_off`, `starting`, `running`, `draining`, `stopping`, `leaving`, `over`.
+    /// The stage: `waiting`, `backing_off`, `starting`, `running`, `draining`, `stopping`, `leaving`, `over`.
     pub state: &'static str,
-    /// The latest evidence about leadership: `primary`, `replica` or `uncertain`.
+    /// The latest evidence of leadership: `primary`, `replica` or `uncertain`.
     pub leadership: &'static str,
-    /// Why it is uncertain.
+    /// Why the evidence is uncertain.
     pub reason: Option<String>,
     /// How often the child was started.
     pub runs: u64,
@@ -30,17 +30,18 @@ pub struct Status {
     pub term: Option<u64>,
     /// The fencing token of the lease.
     pub token: Option<u64>,
-    /// Until when this node leads if nothing more is heard: a UTC time by this machine's clock. Work that only a primary
-    /// may do must not go on past it.
+    /// Until when this node leads if no renewal succeeds: a UTC time by this machine's clock. Work reserved for the
+    /// primary must stop by then.
     pub deadline: Option<String>,
-    /// Whether the service is in the catalog, as far as is known here: it was passing, and is not known to be gone.
+    /// Whether the service is in the catalog, as far as is known here: it was passing, and its removal is not
+    /// confirmed.
     pub registered: bool,
-    /// What the catalog says to that.
+    /// The status of the catalog.
     pub catalog: String,
 }
 
 impl Status {
-    /// The snapshot of a machine.
+    /// Takes a snapshot of a machine.
     #[must_use]
     pub fn of(machine: &Supervisor, pid: Option<i32>, registration: &impl Registration, clock: &dyn Clock) -> Self {
         let (leadership, reason, primacy) = match machine.evidence() {
@@ -53,7 +54,8 @@ impl Status {
             let wall = clock
                 .wall_micros()
                 .saturating_add(u64::try_from(left).unwrap_or(u64::MAX));
-            // To the second below: the two clocks are not read in one instant, and what has not changed is not news.
+            // Rounded down to the second: the two clocks are read one after the other, and the jitter must not count as
+            // a change.
             StoreTime::from_micros(wall - wall % 1_000_000).to_string()
         });
         Self {
@@ -70,7 +72,7 @@ impl Status {
         }
     }
 
-    /// The supervisor panicked and is over, with or without something of the child left.
+    /// The supervisor panicked and ended. `is_gone`: no process of the child is left.
     pub(crate) fn broken(&mut self, is_gone: bool) {
         (self.state, self.leadership) = (Stage::Over.as_str(), "uncertain");
         self.reason = Some("the supervisor panicked".to_owned());
@@ -78,10 +80,10 @@ impl Status {
         self.pid = self.pid.filter(|_| !is_gone);
     }
 
-    /// As JSON, with a line end.
+    /// As JSON, with a trailing newline.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Nothing in it can fail to be written.
+        // Serialization of these types cannot fail.
         let mut json = serde_json::to_string(self).unwrap_or_default();
         json.push('\n');
         json

@@ -1,4 +1,4 @@
-//! Certificates of a test's own: an authority, what it signed, and an authority that nobody should believe.
+//! Test certificates: an authority with certificates for a server and a client, and an untrusted authority.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,20 +10,20 @@ use tempfile::TempDir;
 
 use crate::server::must;
 
-/// Certificates and keys as PEM files in a directory of their own, which goes with the handle.
+/// Certificates and keys as PEM files in a temporary directory that is removed with the handle.
 ///
-/// Keys are readable by their owner alone, since a Postgres refuses others.
+/// Keys are readable by their owner only, because Postgres rejects others.
 #[derive(Debug)]
 pub struct Certs {
     dir: TempDir,
 }
 
 impl Certs {
-    /// Makes an authority with a certificate for a server and one for a client, and another authority with a client's
-    /// certificate of its own.
+    /// Creates an authority with a server's and a client's certificate, and another authority with a client's
+    /// certificate.
     ///
     /// # Panics
-    /// When the files cannot be written.
+    /// If the files cannot be written.
     #[must_use]
     #[track_caller]
     pub fn new() -> Certs {
@@ -76,13 +76,13 @@ impl Certs {
         self.path("client.key")
     }
 
-    /// The certificate of another authority, which has signed nothing but [`Certs::other_client_cert`].
+    /// The certificate of the other authority, which has signed only [`Certs::other_client_cert`].
     #[must_use]
     pub fn other_ca(&self) -> PathBuf {
         self.path("other-ca.pem")
     }
 
-    /// A client's certificate by the other authority; its common name is `stranger`.
+    /// A client's certificate signed by the other authority; its common name is `stranger`.
     #[must_use]
     pub fn other_client_cert(&self) -> PathBuf {
         self.path("other-client.pem")
@@ -94,7 +94,7 @@ impl Certs {
         self.path("other-client.key")
     }
 
-    /// The directory that they are in.
+    /// The directory of the files.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_is_there_and_is_pem() {
+    fn every_file_exists_and_is_pem() {
         let certs = Certs::new();
         let at = [
             certs.ca(),

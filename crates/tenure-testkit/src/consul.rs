@@ -1,4 +1,4 @@
-//! A Consul agent of a test's own, in development mode: one server, everything in memory.
+//! A Consul agent in development mode: one server, everything in memory.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,23 +18,24 @@ const START: Duration = Duration::from_secs(45);
 #[derive(Debug)]
 pub struct Agent {
     http: Port,
-    /// The other ports it listens on (RPC, gossip), held for as long as it may.
+    /// Its other ports (RPC, gossip), reserved while the agent may use them.
     _inner: [Port; 2],
     process: Process,
 }
 
 impl Agent {
-    /// Starts an agent and waits until it leads itself. `None`, after a loud word, when it isn't installed.
+    /// Starts an agent and waits until it is its own leader. Prints a message and returns `None` if Consul is not
+    /// installed.
     ///
     /// # Panics
-    /// When it is installed and doesn't start, or isn't installed and has to be.
+    /// If it does not start, or is required but not installed.
     #[must_use]
     #[track_caller]
     pub fn start() -> Option<Agent> {
         Agent::with(&[])
     }
 
-    /// Starts an agent with more arguments for `consul agent`.
+    /// Starts an agent with additional arguments for `consul agent`.
     ///
     /// # Panics
     /// As [`Agent::start`].
@@ -56,7 +57,7 @@ impl Agent {
             command.arg(format!("-http-port={}", http.number()));
             command.arg(format!("-server-port={}", inner[0].number()));
             command.arg(format!("-serf-lan-port={}", inner[1].number()));
-            // Nobody here asks for these, and their default ports would clash between two agents.
+            // Unused here; their default ports would clash between two agents.
             command.args(["-serf-wan-port=-1", "-dns-port=-1", "-grpc-port=-1"]);
             command.args(["-log-level=warn", "-node=test"]).args(settings);
             command
@@ -70,33 +71,33 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Its HTTP API: `http://127.0.0.1:PORT`.
+    /// The URL of its HTTP API: `http://127.0.0.1:PORT`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.addr())
     }
 
-    /// `127.0.0.1:PORT` of its HTTP API.
+    /// The address of its HTTP API: `127.0.0.1:PORT`.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.http.addr()
     }
 
-    /// The process, to be killed, paused and resumed.
+    /// The process, to kill, pause and resume it.
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// One request to its HTTP API: `agent.http("PUT", "/v1/kv/key", "value")`.
+    /// Sends one request to its HTTP API: `agent.http("PUT", "/v1/kv/key", "value")`.
     ///
     /// # Errors
-    /// When it can't be reached or doesn't answer within twenty seconds.
+    /// If it cannot be reached or does not answer within twenty seconds.
     pub fn http(&self, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
         http::request(self.addr(), method, path, body)
     }
 
-    /// As [`Agent::http`], with a token.
+    /// Like [`Agent::http`], with a token.
     ///
     /// # Errors
     /// As [`Agent::http`].
@@ -104,10 +105,10 @@ impl Agent {
         http::request_with(self.addr(), method, path, &[("X-Consul-Token", token)], body)
     }
 
-    /// Kills it if it runs and starts it on the same ports, with nothing in it.
+    /// Kills the agent if it runs and starts it on the same ports, without data.
     ///
     /// # Panics
-    /// When it doesn't start.
+    /// If it does not start.
     #[track_caller]
     pub fn restart_empty(&self) {
         must(self.process.restart().and_then(|()| self.wait_ready()));

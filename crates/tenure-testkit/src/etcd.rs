@@ -1,4 +1,4 @@
-//! An etcd server of a test's own: a cluster of one, on disk.
+//! An etcd server: a cluster of one, on disk.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,16 +18,16 @@ const START: Duration = Duration::from_secs(45);
 #[derive(Debug)]
 pub struct Etcd {
     client: Port,
-    /// Where its peers would connect, held for as long as it may listen there.
+    /// The port for its peers, reserved while it may listen there.
     _peer: Port,
     process: Process,
 }
 
 impl Etcd {
-    /// Starts a server and waits until it is healthy. `None`, after a loud word, when it isn't installed.
+    /// Starts a server and waits until it is healthy. Prints a message and returns `None` if etcd is not installed.
     ///
     /// # Panics
-    /// When it is installed and doesn't start, or isn't installed and has to be.
+    /// If it does not start, or is required but not installed.
     #[must_use]
     #[track_caller]
     pub fn start() -> Option<Etcd> {
@@ -70,36 +70,36 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// Its HTTP API: `http://127.0.0.1:PORT`.
+    /// The URL of its HTTP API: `http://127.0.0.1:PORT`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.addr())
     }
 
-    /// `127.0.0.1:PORT` of its HTTP API.
+    /// The address of its HTTP API: `127.0.0.1:PORT`.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.client.addr()
     }
 
-    /// The process, to be killed, paused and resumed.
+    /// The process, to kill, pause and resume it.
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// One request to its JSON gateway: `etcd.http("POST", "/v3/lease/grant", r#"{"TTL": 10}"#)`.
+    /// Sends one request to its JSON gateway: `etcd.http("POST", "/v3/lease/grant", r#"{"TTL": 10}"#)`.
     ///
     /// # Errors
-    /// When it can't be reached or doesn't answer within twenty seconds.
+    /// If it cannot be reached or does not answer within twenty seconds.
     pub fn http(&self, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
         http::request(self.addr(), method, path, body)
     }
 
-    /// Kills it if it runs and starts it on the same ports with what it has on disk.
+    /// Kills the server if it runs and starts it on the same ports with its data on disk.
     ///
     /// # Panics
-    /// When it doesn't start.
+    /// If it does not start.
     #[track_caller]
     pub fn restart_with_data(&self) {
         must(self.process.restart().and_then(|()| self.wait_ready()));

@@ -1,4 +1,4 @@
-//! One HTTP request to a test server, blocking: enough to probe readiness and to look at a peer's state.
+//! A blocking HTTP request to a test server, to probe its readiness and read a peer's state.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,17 +8,17 @@ use anyhow::{Context, Result};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Sends a request and reads the whole answer: its status and its body.
+/// Sends a request and returns the status and the body of the response.
 ///
-/// The request says HTTP/1.0, so the answer is neither chunked nor kept alive.
+/// The request is HTTP/1.0, so the response is neither chunked nor kept alive.
 ///
 /// # Errors
-/// When nobody listens, twenty seconds pass, or the answer isn't HTTP.
+/// If the connection fails, twenty seconds pass, or the response is not HTTP.
 pub fn request(addr: SocketAddr, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
     request_with(addr, method, path, &[], body)
 }
 
-/// Sends a request with headers of its own.
+/// Sends a request with additional headers.
 ///
 /// # Errors
 /// As [`request`].
@@ -42,7 +42,7 @@ pub fn request_with(
         .write_all(format!("{head}{body}").as_bytes())
         .context("send the request")?;
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).context("read the answer")?;
+    stream.read_to_end(&mut answer).context("read the response")?;
     parse(&String::from_utf8_lossy(&answer))
 }
 
@@ -57,9 +57,12 @@ pub fn get(addr: SocketAddr, path: &str) -> Result<(u16, String)> {
 fn parse(answer: &str) -> Result<(u16, String)> {
     let (head, body) = answer
         .split_once("\r\n\r\n")
-        .context("an answer without an end of headers")?;
-    let status = head.split(' ').nth(1).context("an answer without a status")?;
-    Ok((status.parse().context("a status that is no number")?, body.to_owned()))
+        .context("a response without an end of headers")?;
+    let status = head.split(' ').nth(1).context("a response without a status")?;
+    Ok((
+        status.parse().context("a status that is not a number")?,
+        body.to_owned(),
+    ))
 }
 
 #[cfg(test)]
@@ -67,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_a_status_and_a_body() {
+    fn a_response_has_a_status_and_a_body() {
         let answer = "HTTP/1.0 404 Not Found\r\nContent-Length: 2\r\n\r\nno";
         assert_eq!(parse(answer).unwrap(), (404, "no".to_owned()));
         assert!(parse("garbage").is_err());

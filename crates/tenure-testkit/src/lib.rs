@@ -1,10 +1,11 @@
 //! Real servers and real faults for Tenure's own tests and benchmarks.
 //!
-//! Every server runs on a free loopback port with a data directory of its own and is killed when its handle is
-//! dropped, also when the test process itself is killed. Nothing here talks to a system service, and nothing sleeps a
-//! guess: readiness is a condition that is polled until a deadline.
+//! Each server runs on a free loopback port with its own data directory. It is killed when its handle is dropped, and
+//! also when the test process is killed. The kit uses no system service. It waits by polling a condition until a
+//! deadline, never by a fixed sleep.
 //!
-//! A server that isn't installed makes a test skip loudly; with `CI=true` or `TENURE_REQUIRE_SERVERS=1` it fails:
+//! If a server is not installed, the test prints a message and is skipped; with `CI=true` or `TENURE_REQUIRE_SERVERS=1`
+//! it fails:
 //!
 //! ```no_run
 //! use tenure_testkit::valkey::{Flavour, Server};
@@ -14,18 +15,17 @@
 //! server.restart_empty();
 //! ```
 //!
-//! Handles are usable from plain and from async tests (all methods take `&self` and no method needs a runtime). A
-//! server that doesn't do what it is told fails the test on the spot: the methods of the handles panic, with the last
-//! lines of the server's log, rather than make every test unwrap.
+//! Handles work in plain and in async tests (all methods take `&self` and need no runtime). The methods panic with the
+//! end of the server's log if the server fails, so that tests need not unwrap.
 //!
-//! What this crate refuses: to be a dependency of anything that is shipped. It may read clocks, sleep and print.
+//! This crate may read clocks, sleep and print, so nothing that is shipped may depend on it.
 #![allow(
     clippy::disallowed_methods,
-    reason = "it waits on other processes, which know nothing of a test clock"
+    reason = "it waits on other processes, which do not use a test clock"
 )]
 #![allow(
     clippy::print_stderr,
-    reason = "a skipped test and a server's last words have to be seen"
+    reason = "a skipped test and the end of a server's log must be visible"
 )]
 
 pub mod certs;

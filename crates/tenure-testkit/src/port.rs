@@ -1,9 +1,8 @@
-//! A loopback port that stays ours until it is given back.
+//! A loopback port that stays reserved until the handle is dropped.
 //!
-//! "Bind port 0, look, close, hand the number to a server" loses races twice: with another test that is told the same
-//! number, and with an outgoing connection that takes it while the server is down between two restarts. So ports come
-//! from below the ephemeral range and are reserved across processes by a lock on a file per port, which the operating
-//! system drops with the process.
+//! Binding port 0, reading its number and closing it again is racy: another test may get the same number, and an
+//! outgoing connection may take it while the server restarts. So ports come from below the ephemeral range and are
+//! reserved across processes by a lock on one file per port, which the operating system releases with the process.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -12,11 +11,11 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use anyhow::{Context, Result, bail};
 
-/// Below Linux' ephemeral ports (32768 and up), above what services like.
+/// Below Linux' ephemeral ports (32768 and up), above the ports of common services.
 const FIRST: u16 = 18_000;
 const COUNT: u16 = 10_000;
 
-/// A reserved port on 127.0.0.1; dropping it gives it back.
+/// A reserved port on 127.0.0.1; dropping it releases the port.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
@@ -24,10 +23,10 @@ pub struct Port {
 }
 
 impl Port {
-    /// Reserves a port on which nobody listens.
+    /// Reserves a port without a listener.
     ///
     /// # Panics
-    /// When no port is free or the lock directory can't be written.
+    /// If no port is free or the lock directory cannot be written.
     #[must_use]
     #[track_caller]
     pub fn reserve() -> Port {
@@ -54,7 +53,7 @@ fn try_reserve() -> Result<Port> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
 
     let dir = lock_dir()?;
-    // Processes start their search at different places, or all of them would queue at the first port.
+    // Processes start at different numbers, so that they do not all contend for the first port.
     let start = u16::try_from(std::process::id() % u32::from(COUNT))
         .unwrap_or_default()
         .wrapping_mul(7)
@@ -86,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_port_is_given_out_twice() {
+    fn no_port_is_reserved_twice() {
         let ports: Vec<Port> = (0..50).map(|_| Port::reserve()).collect();
         let numbers: HashSet<u16> = ports.iter().map(Port::number).collect();
         assert_eq!(numbers.len(), ports.len());

@@ -1,9 +1,9 @@
-//! A Postgres server of a test's own.
+//! A Postgres server.
 //!
-//! Postgres differs from the other servers in three ways that matter here. It refuses to run as root, so under root it
-//! runs as `postgres` (or `nobody`). Each of its children is the leader of a session of its own, so a signal to the
-//! process group reaches only the first of them; this handle signals the children one by one. And it leaves a segment of
-//! System V shared memory behind when it is killed, of which a machine has few; so a dropped handle lets it clear up.
+//! Postgres differs from the other servers in three ways. It refuses to run as root, so under root it runs as
+//! `postgres` (or `nobody`). Each child process leads its own session, so a signal to the process group reaches only
+//! the parent; this handle signals the children one by one. If killed, it leaks a segment of System V shared memory, of
+//! which a machine has few; so dropping the handle shuts the server down.
 
 mod account;
 mod children;
@@ -30,18 +30,18 @@ use children::Frozen;
 pub use shared::shared;
 
 const START: Duration = Duration::from_secs(45);
-/// How long a dropped server may clear up.
-const CLEAR_UP: Duration = Duration::from_secs(2);
+/// The time limit for the shutdown of a dropped server.
+const SHUTDOWN: Duration = Duration::from_secs(2);
 
-/// The superuser of every test server; connections from this machine need no password.
+/// The superuser of every test server; local connections need no password.
 pub const USER: &str = "postgres";
 
-/// A running server; dropping it ends it and removes its data.
+/// A running server; dropping it stops the server and removes its data.
 ///
-/// It keeps its port for as long as the handle lives, whether it runs or not. Nothing it writes is flushed to the disk
-/// (`fsync=off`), which no death of a process can tell from a flush: what was committed survives [`Server::kill`].
+/// It keeps its port while the handle lives, whether it runs or not. It runs with `fsync=off`: the death of a process
+/// loses no committed data, so it survives [`Server::kill`].
 ///
-/// What any client may do with it is in [`Endpoint`].
+/// [`Endpoint`] has the methods of clients.
 #[derive(Debug)]
 pub struct Server {
     endpoint: Endpoint,
@@ -51,7 +51,7 @@ pub struct Server {
     frozen: Mutex<Option<Frozen>>,
 }
 
-/// Where a server is, its own or one that all tests of a run share ([`shared`]).
+/// The address of a server: one test's own, or one that all tests of a run share ([`shared`]).
 #[derive(Debug)]
 pub struct Endpoint {
     port: u16,
@@ -60,18 +60,18 @@ pub struct Endpoint {
 }
 
 impl Server {
-    /// Starts a server with an empty database `postgres`. `None`, after a loud word, when it isn't installed.
+    /// Starts a server with an empty database `postgres`. Prints a message and returns `None` if Postgres is not
+    /// installed.
     ///
     /// # Panics
-    /// When it is installed and doesn't start, or isn't installed and has to be (see
-    /// [`or_skip`](crate::Availability::or_skip)).
+    /// If it does not start, or is required but not installed (see [`or_skip`](crate::Availability::or_skip)).
     #[must_use]
     #[track_caller]
     pub fn start() -> Option<Server> {
         Server::with(&[])
     }
 
-    /// Starts a server with more settings: `&["max_connections=20", "deadlock_timeout=50ms"]`.
+    /// Starts a server with additional settings: `&["max_connections=20", "deadlock_timeout=50ms"]`.
     ///
     /// # Panics
     /// As [`Server::start`].
@@ -82,8 +82,8 @@ impl Server {
         Some(must(Server::launch(program, settings, None)))
     }
 
-    /// Starts a server that also speaks TLS, with the server's certificate; with `client_certs` it lets only those in who
-    /// show one by the same authority.
+    /// Starts a server with TLS and the server's certificate. With `client_certs` it accepts only clients with a
+    /// certificate of the same authority.
     ///
     /// # Panics
     /// As [`Server::start`].
@@ -91,12 +91,12 @@ impl Server {
     #[track_caller]
     pub fn with_tls(certs: &Certs, client_certs: bool) -> Option<Server> {
         let server = Server::start()?;
-        must(server.speak_tls(certs, client_certs));
+        must(server.enable_tls(certs, client_certs));
         Some(server)
     }
 
-    /// Puts the files beside the data, since a Postgres reads only keys of its own account, and starts anew.
-    fn speak_tls(&self, certs: &Certs, client_certs: bool) -> Result<()> {
+    /// Copies the files next to the data, because Postgres reads only keys of its own account, and restarts.
+    fn enable_tls(&self, certs: &Certs, client_certs: bool) -> Result<()> {
         let data = data(self.process.dir());
         for (from, name) in [
             (certs.server_cert(), "server.crt"),
@@ -112,7 +112,7 @@ impl Server {
         fs::write(data.join("postgresql.conf"), settings).context("write the settings")?;
         if client_certs {
             let rule = "hostssl all all 127.0.0.1/32 trust clientcert=verify-ca\n";
-            fs::write(data.join("pg_hba.conf"), rule).context("write who may come")?;
+            fs::write(data.join("pg_hba.conf"), rule).context("write the access rules")?;
         }
         self.kill();
         self.process.restart().and_then(|()| self.wait_ready())
@@ -133,7 +133,7 @@ impl Server {
                 "fsync=off",
                 "full_page_writes=off",
                 "shared_buffers=16MB",
-                // Kept with its data, and so removed with it.
+                // Stored with its data, and removed with it.
                 "dynamic_shared_memory_type=mmap",
             ];
             for setting in ours.iter().chain(settings) {
@@ -157,90 +157,90 @@ impl Server {
         Ok(server)
     }
 
-    /// The id of its first process, the parent of all others.
+    /// The id of the parent process.
     ///
     /// # Panics
-    /// When it isn't running.
+    /// If it is not running.
     #[must_use]
     #[track_caller]
     pub fn pid(&self) -> u32 {
         self.process.pid().expect("the server runs")
     }
 
-    /// The process, for what has no method here. Its own `pause`, `resume`, `kill` and `restart` leave the server's
-    /// children out: use those of this handle.
+    /// The process. Its own `pause`, `resume`, `kill` and `restart` do not reach the server's children: use those of
+    /// this handle.
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Kills all of it at once (SIGKILL), as a crash would.
+    /// Kills all its processes (SIGKILL), as a crash would.
     pub fn kill(&self) {
-        // The parent is stopped before it is asked for its children: it makes no more, and reaps none, so that none of
-        // their numbers can pass to somebody else.
+        // The parent is stopped before its children are listed: until then it creates none and reaps none, so no pid can
+        // be reused.
         if let Some(parent) = self.process.pid()
             && self.process.pause().is_ok()
         {
-            self.melt(|frozen| frozen.let_go(false));
+            self.take_frozen(|frozen| frozen.release(false));
             let children = children::of(parent);
             children::signal(&children, Signal::KILL);
             self.process.kill();
             children::wait_gone(&children);
         }
-        // Frozen children whose parent is gone end by themselves as soon as they run.
-        self.melt(|frozen| frozen.let_go(true));
+        // Stopped children without a parent end as soon as they run.
+        self.take_frozen(|frozen| frozen.release(true));
         self.process.kill();
     }
 
-    /// Asks it to end at once but in order, clients or not, and waits until it has ("fast shutdown").
+    /// Stops it with a "fast shutdown", which does not wait for clients, and waits for its end.
     ///
     /// # Panics
-    /// When it isn't running, or still runs after 45 seconds.
+    /// If it is not running, or still runs after 45 seconds.
     #[track_caller]
     pub fn terminate(&self) {
         must(self.end(Signal::INT, START));
     }
 
-    /// Freezes all of it (SIGSTOP): the system accepts connections in its name, and nothing answers.
+    /// Stops all its processes (SIGSTOP): the kernel accepts connections, and they get no reply.
     ///
     /// # Panics
-    /// When it isn't running.
+    /// If it is not running.
     #[track_caller]
     pub fn pause(&self) {
         must(self.process.pause());
         let parent = self.pid();
-        self.melt(|frozen| frozen.let_go(false));
+        self.take_frozen(|frozen| frozen.release(false));
         let frozen = must(Frozen::freeze(children::of(parent)));
         *self.frozen.lock().unwrap_or_else(PoisonError::into_inner) = Some(frozen);
     }
 
-    /// Lets a frozen server run on.
+    /// Resumes a paused server.
     ///
     /// # Panics
-    /// When it isn't running.
+    /// If it is not running.
     #[track_caller]
     pub fn resume(&self) {
-        self.melt(|frozen| frozen.let_go(true));
+        self.take_frozen(|frozen| frozen.release(true));
         must(self.process.resume());
     }
 
-    /// Kills it if it runs and starts it on the same port with nothing in it.
+    /// Kills the server if it runs and starts it on the same port without data.
     ///
     /// # Panics
-    /// When it doesn't start.
+    /// If it does not start.
     #[track_caller]
     pub fn restart_empty(&self) {
-        self.clear_up();
+        self.shut_down();
         let dir = self.process.dir();
         must(fs::remove_dir_all(data(dir)).context("remove the data"));
         must(init(&self.endpoint.program, &self.account, dir));
         self.restart_with_data();
     }
 
-    /// Kills it if it runs and starts it on the same port with all that was committed.
+    /// Kills the server if it runs and starts it on the same port with all committed data.
     ///
     /// # Panics
-    /// When it doesn't start.
+    /// If it does not start.
     #[track_caller]
     pub fn restart_with_data(&self) {
         self.kill();
@@ -248,39 +248,39 @@ impl Server {
     }
 
     fn end(&self, signal: Signal, within: Duration) -> Result<()> {
-        self.melt(|frozen| frozen.let_go(true));
+        self.take_frozen(|frozen| frozen.release(true));
         self.process.signal(signal)?;
-        // A paused one would not see the request; and one that is not may have ended by now.
+        // A stopped process would not handle the signal. It may already have ended.
         let _ = self.process.resume();
         self.process.wait(within).map(drop)
     }
 
-    /// An end after which its data can go: immediate, without a checkpoint, and yet one that gives its shared memory back.
-    fn clear_up(&self) {
-        if self.end(Signal::QUIT, CLEAR_UP).is_ok() {
+    /// Stops it with an immediate shutdown: no checkpoint, but its shared memory is freed.
+    fn shut_down(&self) {
+        if self.end(Signal::QUIT, SHUTDOWN).is_ok() {
             return;
         }
         self.kill();
-        // What is killed leaves this file, and what the file names.
+        // A killed server leaves this file and the segment that it names.
         if let Some(segment) = segment(self.process.dir()) {
             let mut command = Command::new("ipcrm");
-            // Gone already, or no such program: a test is no worse for it.
+            // The segment is gone already or `ipcrm` is missing: neither fails the test.
             let _ = command.args(["-m", &segment]).stderr(Stdio::null()).status();
         }
     }
 
-    fn melt(&self, how: impl FnOnce(Frozen)) {
+    fn take_frozen(&self, how: impl FnOnce(Frozen)) {
         if let Some(frozen) = self.frozen.lock().unwrap_or_else(PoisonError::into_inner).take() {
             how(frozen);
         }
     }
 
-    /// It writes how far it is into a file of its own, and looking there opens no connection.
+    /// Reads the progress from the server's pid file, without a connection.
     fn wait_ready(&self) -> Result<()> {
         self.process.wait_ready(START, || {
             let state = state(self.process.dir()).context("no state yet")?;
             let lines: Vec<&str> = state.lines().map(str::trim_end).collect();
-            // After a kill the file of the life before lies there until the new one writes its own.
+            // After a kill the file of the previous process remains until the new one writes its own.
             let is_its_own = lines.first().and_then(|pid| pid.parse().ok()) == self.process.pid();
             ensure!(is_its_own && lines.get(7) == Some(&"ready"), "not ready yet: {lines:?}");
             Ok(())
@@ -305,7 +305,7 @@ impl Endpoint {
         }
     }
 
-    /// Where clients connect: `postgres://postgres@127.0.0.1:PORT/postgres`.
+    /// The URL for clients: `postgres://postgres@127.0.0.1:PORT/postgres`.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_of("postgres")
@@ -315,14 +315,14 @@ impl Endpoint {
         format!("postgres://{USER}@{}/{database}", self.addr())
     }
 
-    /// Makes another, empty database in it and returns its URL: cheaper (some 50 ms) than another server.
+    /// Creates another, empty database and returns its URL. It costs about 50 ms, less than another server.
     ///
     /// # Panics
-    /// When the server refuses.
+    /// If the server refuses.
     #[must_use]
     #[track_caller]
     pub fn database(&self) -> String {
-        // Other processes make databases there as well.
+        // Other processes also create databases there.
         let number = self.databases.fetch_add(1, Ordering::Relaxed);
         let name = format!("test_{}_{number}", std::process::id());
         must(self.sql(&format!("CREATE DATABASE {name}")));
@@ -341,8 +341,8 @@ impl Endpoint {
         self.port
     }
 
-    /// `psql` on this server's first database, as a test wants it: no start-up file, no decoration, values separated by
-    /// `|`, an end at the first error. Arguments can be added: `server.psql().args(["-f", "schema.sql"])`.
+    /// `psql` on this server's first database, without a start-up file or decoration, with `|` between values, and an
+    /// exit at the first error. More arguments can be added: `server.psql().args(["-f", "schema.sql"])`.
     #[must_use]
     pub fn psql(&self) -> Command {
         let beside = self.program.with_file_name("psql");
@@ -353,10 +353,10 @@ impl Endpoint {
         command
     }
 
-    /// Runs statements in one transaction over a connection of its own and returns what they answer, a line a row.
+    /// Runs statements in one transaction over a new connection and returns the rows, one per line.
     ///
     /// # Errors
-    /// When the server can't be reached within twenty seconds or refuses a statement; the error carries its words.
+    /// If the server cannot be reached within twenty seconds or refuses a statement; the error contains its message.
     pub fn sql(&self, statements: &str) -> Result<String> {
         let output = self.psql().args(["-c", statements]).output().context("run psql")?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -367,7 +367,7 @@ impl Endpoint {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.clear_up();
+        self.shut_down();
     }
 }
 
@@ -375,7 +375,7 @@ fn data(dir: &Path) -> PathBuf {
     dir.join("data")
 }
 
-/// What a server writes about itself while it runs: its pid, …, the key and the id of its shared memory, its state.
+/// The server's pid file: its pid, …, the key and id of its shared memory, its state.
 fn state(dir: &Path) -> Option<String> {
     fs::read_to_string(data(dir).join("postmaster.pid")).ok()
 }
@@ -387,12 +387,12 @@ fn segment(dir: &Path) -> Option<String> {
     Some(id.trim().to_owned())
 }
 
-/// Makes an empty database cluster.
+/// Creates an empty database cluster.
 fn init(program: &Path, account: &Account, dir: &Path) -> Result<()> {
     let mut command = Command::new(program.with_file_name("initdb"));
     account.run(&mut command).current_dir(dir).arg("-D").arg(data(dir));
     command.args(["-U", USER, "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]);
-    // A megabyte of log to begin with in place of sixteen.
+    // Starts with one megabyte of WAL instead of sixteen.
     command.arg("--wal-segsize=1");
     let output = command.output().context("run initdb")?;
     let said = String::from_utf8_lossy(&output.stderr);

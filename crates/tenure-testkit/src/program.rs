@@ -1,11 +1,11 @@
-//! Finding a server's program, and skipping loudly without it.
+//! Finds the programs of servers, and skips a test if one is missing.
 
 use std::env;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The programs the tests and benchmarks know, and the Debian package of each.
+/// The programs of the tests and benchmarks, each with its Debian package.
 const PACKAGES: &[(&str, &str)] = &[
     ("valkey-server", "valkey-server"),
     ("redis-server", "redis-server"),
@@ -25,25 +25,25 @@ const PACKAGES: &[(&str, &str)] = &[
 /// Whether a program is installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Availability {
-    /// Here it is.
+    /// It is installed at this path.
     Found(PathBuf),
-    /// It is neither in `PATH` nor where system packages put their servers.
+    /// It is neither in `PATH` nor in a usual folder of servers.
     Missing {
-        /// The program that was looked for.
+        /// The program.
         program: String,
     },
 }
 
-/// A command that runs one test of the running test binary in a process of its own, for a test that needs a program
-/// which it can kill. `module` is the caller's `module_path!()`.
+/// A command that runs one test of the current test binary in a new process, for a test that needs a program to kill.
+/// `module` is the caller's `module_path!()`.
 ///
 /// # Panics
-/// When the running program has no path.
+/// If the current program has no path.
 #[must_use]
 #[track_caller]
 pub fn own_test(module: &str, test: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("the running program has a path"));
-    // The test runner's names leave out the binary's own.
+    // The test runner's names omit the binary's name.
     let module = module
         .split_once("::")
         .map_or(String::new(), |(_, inner)| format!("{inner}::"));
@@ -56,7 +56,7 @@ pub fn own_test(module: &str, test: &str) -> Command {
     command
 }
 
-/// Looks for `program` in `PATH`, in the `sbin` folders and where Debian keeps Postgres.
+/// Looks for `program` in `PATH`, in the `sbin` folders and in Debian's folders of Postgres.
 #[must_use]
 pub fn have(program: &str) -> Availability {
     let path = env::var_os("PATH").unwrap_or_default();
@@ -74,7 +74,7 @@ pub fn have(program: &str) -> Availability {
     }
 }
 
-/// Debian installs every version of Postgres into a folder of its own, none of which is in `PATH`. The newest first.
+/// Debian installs each version of Postgres into its own folder, none of which is in `PATH`. The newest comes first.
 fn postgres_folders() -> Vec<PathBuf> {
     let Ok(versions) = fs::read_dir("/usr/lib/postgresql") else {
         return Vec::new();
@@ -86,11 +86,11 @@ fn postgres_folders() -> Vec<PathBuf> {
 }
 
 impl Availability {
-    /// The program's path, or `None` after saying on stderr what is missing and how to get it.
+    /// Returns the program's path, or prints to stderr what is missing and how to install it and returns `None`.
     ///
     /// # Panics
-    /// When it is missing and servers are required: `CI` or `TENURE_REQUIRE_SERVERS` is set (to anything but `0`,
-    /// `false` or nothing). A skip that nobody reads would pass for a test that passed.
+    /// If it is missing and servers are required: `CI` or `TENURE_REQUIRE_SERVERS` is set to anything but `0`, `false`
+    /// or nothing. Otherwise a skipped test would look like one that passed.
     #[track_caller]
     pub fn or_skip(self) -> Option<PathBuf> {
         let required = is_set("CI") || is_set("TENURE_REQUIRE_SERVERS");
@@ -131,18 +131,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_what_every_machine_has() {
+    fn finds_an_installed_program() {
         assert!(matches!(have("sh"), Availability::Found(path) if path.is_absolute()));
     }
 
     #[test]
-    fn skips_what_is_missing_where_that_is_allowed() {
+    fn skips_a_missing_program_that_is_optional() {
         assert_eq!(have("no-such-server").or_skip_unless(false), None);
     }
 
     #[test]
     #[should_panic(expected = "install the package `etcd-server`")]
-    fn fails_naming_the_package_where_servers_are_required() {
+    fn names_the_package_of_a_missing_required_program() {
         let missing = Availability::Missing {
             program: "etcd".to_owned(),
         };

@@ -1,10 +1,10 @@
-//! A TCP proxy that does to a connection what networks do.
+//! A TCP proxy that injects network faults.
 //!
-//! It runs on a thread of its own, so it needs no runtime and goes on while a test blocks. Its address stays the same
-//! through all modes, and a change of mode is in force when [`Proxy::set`] returns.
+//! It runs on its own thread, so it needs no runtime and works while a test blocks. Its address is the same in all
+//! modes, and a new mode is in effect when [`Proxy::set`] returns.
 //!
-//! One rule keeps its faults honest: TCP never heals a stream with a hole in it. A connection that lost bytes stays
-//! silent until the mode changes and is reset then; it never goes on with the next reply in place of the lost one.
+//! As in TCP, a stream with a gap never continues. A connection that lost bytes stays silent until the mode changes and
+//! is reset then; the next reply is never delivered in place of the lost one.
 
 mod connection;
 
@@ -22,33 +22,33 @@ use crate::port::Port;
 use crate::server::must;
 use crate::wait::Pace;
 
-/// How long a test waits for a count that should come at once.
+/// The time limit for a count that should change immediately.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What happens to the traffic.
+/// How traffic is handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Everything passes.
+    /// Forward everything.
     #[default]
     Pass,
-    /// Everything passes, later.
+    /// Forward everything after a delay.
     Delay {
-        /// What requests (client to server) wait.
+        /// The delay of requests (client to server).
         requests: Duration,
-        /// What replies (server to client) wait.
+        /// The delay of replies (server to client).
         replies: Duration,
     },
-    /// Connections are accepted, what is sent is swallowed, nobody hears of it: no reply, no end, no reset.
+    /// Accept connections and drop all bytes without a notice: no reply, no close, no reset.
     BlackHole,
-    /// Requests pass, replies are swallowed: the server acts, and its client can't know.
+    /// Forward requests and drop replies: the server acts, and its client cannot know.
     DropReplies,
-    /// Requests are kept and delivered by [`Proxy::release`], also when their client has gone away by then.
+    /// Hold requests until [`Proxy::release`], which delivers them even if their client has gone.
     HoldRequests,
-    /// Both directions are kept until [`Proxy::release`]: a partition that heals, as TCP sees it.
+    /// Hold both directions until [`Proxy::release`]: a partition that heals, as TCP sees it.
     HoldAll,
-    /// Existing connections are reset, new ones right after they are accepted.
+    /// Reset existing connections, and new ones after accepting them.
     Reset,
-    /// Existing connections are reset, new ones refused: nobody listens.
+    /// Reset existing connections and refuse new ones: nothing listens.
     Refuse,
 }
 
@@ -58,39 +58,39 @@ impl Mode {
     }
 }
 
-/// What went through a proxy so far.
+/// The traffic of a proxy so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Connections accepted.
     pub accepted: u64,
     /// Connections open now.
     pub open: u64,
-    /// Connections ended by a reset of ours.
+    /// Connections that the proxy reset.
     pub reset: u64,
     /// Bytes delivered to the server.
     pub requests: u64,
     /// Bytes delivered to clients.
     pub replies: u64,
-    /// Bytes swallowed.
+    /// Bytes dropped.
     pub swallowed: u64,
-    /// Bytes received and not delivered yet: held or delayed.
+    /// Bytes received and not yet delivered: held or delayed.
     pub held: u64,
 }
 
-/// The mode and its history, in numbers: who looks late must not miss a mode that has come and gone.
+/// The mode and counters of its changes, so that a connection that checks late misses no mode in between.
 #[derive(Clone, Copy, Debug, Default)]
-struct Weather {
+struct ModeState {
     mode: Mode,
     /// How often the mode has changed.
     changes: u64,
-    /// How often connections were to be cut.
+    /// How often all connections were to be reset.
     cuts: u64,
-    /// How often what was held was let go.
+    /// How often held bytes were released.
     releases: u64,
 }
 
-impl Weather {
-    fn turn(&mut self, order: &Order) {
+impl ModeState {
+    fn apply(&mut self, order: &ModeChange) {
         self.changes += u64::from(order.mode != self.mode || order.moved);
         self.cuts += u64::from(order.mode.cuts() || order.moved);
         self.releases += u64::from(order.release);
@@ -98,15 +98,15 @@ impl Weather {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Debug)]
-struct Shared {
+struct ProxyState {
     upstream: Arc<Mutex<SocketAddr>>,
-    weather: watch::Receiver<Weather>,
+    state: watch::Receiver<ModeState>,
     counts: watch::Sender<Counts>,
 }
 
-impl Shared {
+impl ProxyState {
     fn upstream(&self) -> SocketAddr {
         *self.upstream.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -116,11 +116,11 @@ impl Shared {
     }
 }
 
-/// A change for the proxy's thread, and where it says that it is in force.
-struct Order {
+/// A change for the proxy's thread, and the channel that reports when it is in effect.
+struct ModeChange {
     mode: Mode,
     release: bool,
-    /// The upstream is another one now: what is connected to the one before is cut.
+    /// The upstream has changed: existing connections are reset.
     moved: bool,
     done: blocking::Sender<Result<()>>,
 }
@@ -130,16 +130,16 @@ struct Order {
 pub struct Proxy {
     port: Port,
     upstream: Arc<Mutex<SocketAddr>>,
-    orders: Option<mpsc::UnboundedSender<Order>>,
+    orders: Option<mpsc::UnboundedSender<ModeChange>>,
     counts: watch::Receiver<Counts>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
-    /// Starts a proxy in front of the server at `upstream`, which need not be there yet.
+    /// Starts a proxy in front of the server at `upstream`, which need not run yet.
     ///
     /// # Panics
-    /// When its thread or its listener can't be created.
+    /// If its thread or its listener cannot be created.
     #[must_use]
     #[track_caller]
     pub fn start(upstream: SocketAddr) -> Proxy {
@@ -148,7 +148,7 @@ impl Proxy {
 
     fn launch(upstream: SocketAddr) -> Result<Proxy> {
         let port = Port::reserve();
-        // Made here, entered only over there: a test may be on a runtime already.
+        // Created here, entered only on the thread: the test may already run on a runtime.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = std::net::TcpListener::bind(port.addr()).context("listen")?;
         listener.set_nonblocking(true)?;
@@ -157,17 +157,17 @@ impl Proxy {
             TcpListener::from_std(listener)?
         };
         let (orders, inbox) = mpsc::unbounded_channel();
-        let (weather, forecast) = watch::channel(Weather::default());
+        let (states, state) = watch::channel(ModeState::default());
         let (counts, counted) = watch::channel(Counts::default());
         let upstream = Arc::new(Mutex::new(upstream));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             upstream: Arc::clone(&upstream),
-            weather: forecast,
+            state,
             counts,
         });
         let addr = port.addr();
         let thread = thread::Builder::new().name("proxy".to_owned()).spawn(move || {
-            runtime.block_on(serve(listener, addr, inbox, weather, shared));
+            runtime.block_on(serve(listener, addr, inbox, states, shared));
         })?;
         Ok(Proxy {
             port,
@@ -178,7 +178,7 @@ impl Proxy {
         })
     }
 
-    /// Where clients connect: `127.0.0.1:PORT`.
+    /// The address for clients: `127.0.0.1:PORT`.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.port.addr()
@@ -196,31 +196,30 @@ impl Proxy {
         format!("{scheme}://{}", self.addr())
     }
 
-    /// Changes the mode, for existing and for new connections; in force when this returns.
+    /// Changes the mode of existing and new connections; it is in effect when this returns.
     ///
-    /// What [`Mode::HoldRequests`] and [`Mode::HoldAll`] have kept stays kept, and so does what follows it on the same
-    /// connection, until [`Proxy::release`]; new connections get the new mode. A delayed request is on its way and
-    /// arrives.
+    /// Bytes held by [`Mode::HoldRequests`] and [`Mode::HoldAll`] stay held, like everything after them on the same
+    /// connection, until [`Proxy::release`]; new connections get the new mode. A delayed request still arrives.
     ///
     /// # Panics
-    /// When the listener can't be opened again after [`Mode::Refuse`].
+    /// If the listener cannot be reopened after [`Mode::Refuse`].
     #[track_caller]
     pub fn set(&self, mode: Mode) {
         self.order(mode, false, false);
     }
 
-    /// Leads to another server from now on, as an address that fails over does, and lets everything pass. Existing
-    /// connections are reset.
+    /// Forwards to another server from now on, like an address that fails over, in [`Mode::Pass`]. Existing connections
+    /// are reset.
     ///
     /// # Panics
     /// As [`Proxy::set`].
     #[track_caller]
-    pub fn lead_to(&self, upstream: SocketAddr) {
+    pub fn redirect_to(&self, upstream: SocketAddr) {
         *self.upstream.lock().unwrap_or_else(PoisonError::into_inner) = upstream;
         self.order(Mode::Pass, false, true);
     }
 
-    /// Delivers all that is held, in order, and lets everything pass from now on.
+    /// Delivers all held bytes in order, and sets [`Mode::Pass`].
     ///
     /// # Panics
     /// As [`Proxy::set`].
@@ -233,7 +232,7 @@ impl Proxy {
     fn order(&self, mode: Mode, release: bool, moved: bool) {
         let (done, answer) = blocking::channel();
         let orders = self.orders.as_ref().expect("orders are taken until the drop");
-        let order = Order {
+        let order = ModeChange {
             mode,
             release,
             moved,
@@ -243,16 +242,16 @@ impl Proxy {
         must(answer.recv().context("the proxy's thread has panicked").flatten());
     }
 
-    /// What went through so far.
+    /// The traffic so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         *self.counts.borrow()
     }
 
-    /// Blocks until the counts are as wanted: `proxy.wait("a request is held", |counts| counts.held > 0)`.
+    /// Blocks until the counts match: `proxy.wait("a request is held", |counts| counts.held > 0)`.
     ///
     /// # Panics
-    /// When half a minute passes first.
+    /// After half a minute.
     #[track_caller]
     pub fn wait(&self, what: &str, wanted: impl Fn(&Counts) -> bool) {
         crate::wait::until(what, PATIENCE, || wanted(&self.counts()));
@@ -260,7 +259,7 @@ impl Proxy {
 
     /// Like [`Proxy::wait`] for async tests.
     ///
-    /// # Panics
+    /// After half a minute.
     /// When half a minute passes first.
     pub async fn wait_async(&self, what: &str, wanted: impl Fn(&Counts) -> bool) {
         let (deadline, mut pace) = (Instant::now() + PATIENCE, Pace::new());
@@ -284,13 +283,13 @@ impl Drop for Proxy {
     }
 }
 
-/// Accepts connections and takes orders until the handle is dropped; the runtime's end ends the connections.
+/// Accepts connections and applies changes until the handle is dropped. The end of the runtime closes the connections.
 async fn serve(
     listener: TcpListener,
     addr: SocketAddr,
-    mut orders: mpsc::UnboundedReceiver<Order>,
-    weather: watch::Sender<Weather>,
-    shared: Arc<Shared>,
+    mut orders: mpsc::UnboundedReceiver<ModeChange>,
+    state: watch::Sender<ModeState>,
+    shared: Arc<ProxyState>,
 ) {
     let mut listener = Some(listener);
     loop {
@@ -298,12 +297,12 @@ async fn serve(
             biased;
             order = orders.recv() => {
                 let Some(order) = order else { return };
-                let opened = apply(&order, &mut listener, addr, &weather).await;
+                let opened = apply(&order, &mut listener, addr, &state).await;
                 let _ = order.done.send(opened);
             }
             Ok(client) = accept(listener.as_ref()) => {
                 shared.count(|counts| counts.accepted += 1);
-                let born = *shared.weather.borrow();
+                let born = *shared.state.borrow();
                 tokio::spawn(connection::run(client, born, Arc::clone(&shared)));
             }
         }
@@ -311,17 +310,17 @@ async fn serve(
 }
 
 async fn apply(
-    order: &Order,
+    order: &ModeChange,
     listener: &mut Option<TcpListener>,
     addr: SocketAddr,
-    weather: &watch::Sender<Weather>,
+    state: &watch::Sender<ModeState>,
 ) -> Result<()> {
     if order.mode == Mode::Refuse {
         *listener = None;
     } else if listener.is_none() {
         *listener = Some(TcpListener::bind(addr).await.context("listen again")?);
     }
-    weather.send_modify(|weather| weather.turn(order));
+    state.send_modify(|state| state.apply(order));
     Ok(())
 }
 

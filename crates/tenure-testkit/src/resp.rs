@@ -1,4 +1,4 @@
-//! A blocking client of the Redis protocol, just enough for a test to look at keys.
+//! A blocking client of the Redis protocol, for tests to read keys.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,28 +6,28 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// After this long without an answer a call fails, so that a paused server can't hang a test.
+/// The time-out of a call, so that a paused server cannot block a test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a server answered.
+/// A server's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// `+OK`.
+    /// A simple string, `+OK`.
     Simple(String),
-    /// `-ERR …`, the server's refusal.
+    /// An error, `-ERR …`.
     Error(String),
-    /// `:1`.
+    /// An integer, `:1`.
     Int(i64),
-    /// A string of bytes.
+    /// A byte string.
     Bulk(Vec<u8>),
     /// No value.
     Nil,
-    /// Several answers in one.
+    /// Several replies in one.
     Array(Vec<Reply>),
 }
 
 impl Reply {
-    /// The text of a simple, error, integer or bulk reply (lossy for bytes that aren't UTF-8); empty for the rest.
+    /// The text of a simple, error, integer or bulk reply (lossy for bytes that are not UTF-8); empty for others.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -38,7 +38,7 @@ impl Reply {
         }
     }
 
-    /// The number of an integer reply, or of a bulk reply that spells one.
+    /// The number of an integer reply, or of a bulk reply with a number as text.
     #[must_use]
     pub fn int(&self) -> Option<i64> {
         match self {
@@ -48,7 +48,7 @@ impl Reply {
         }
     }
 
-    /// The replies inside an array; none for the rest.
+    /// The replies in an array; none for others.
     #[must_use]
     pub fn items(&self) -> &[Reply] {
         match self {
@@ -57,7 +57,7 @@ impl Reply {
         }
     }
 
-    /// The texts of an array's replies.
+    /// The texts of the replies in an array.
     #[must_use]
     pub fn texts(&self) -> Vec<String> {
         self.items().iter().map(Reply::text).collect()
@@ -74,7 +74,7 @@ impl Client {
     /// Connects.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// If the connection fails.
     pub fn connect(addr: SocketAddr) -> Result<Client> {
         let stream = TcpStream::connect_timeout(&addr, PATIENCE).with_context(|| format!("connect to {addr}"))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -85,10 +85,10 @@ impl Client {
         })
     }
 
-    /// Sends one command and reads its reply. A refusal by the server is `Ok(Reply::Error(…))`.
+    /// Sends one command and reads its reply. An error reply is `Ok(Reply::Error(…))`.
     ///
     /// # Errors
-    /// When the connection fails or twenty seconds pass without a reply.
+    /// If the connection fails or twenty seconds pass without a reply.
     pub fn call<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Reply> {
         self.send(args)?;
         self.receive()
@@ -97,7 +97,7 @@ impl Client {
     /// Sends one command without reading its reply.
     ///
     /// # Errors
-    /// When the connection fails.
+    /// If the connection fails.
     pub fn send<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<()> {
         let mut request = format!("*{}\r\n", args.len()).into_bytes();
         for arg in args {
@@ -112,7 +112,7 @@ impl Client {
     /// Reads the next reply.
     ///
     /// # Errors
-    /// When the connection fails, twenty seconds pass, or the answer isn't the protocol's.
+    /// If the connection fails, twenty seconds pass, or the reply is malformed.
     pub fn receive(&mut self) -> Result<Reply> {
         read_reply(&mut self.stream)
     }
@@ -152,7 +152,7 @@ pub(crate) fn read_reply(stream: &mut impl BufRead) -> Result<Reply> {
     }
 }
 
-/// A length on the wire, where -1 means that there is no value.
+/// A length on the wire; -1 means no value.
 fn length(text: &str) -> Result<Option<usize>> {
     let number: i64 = text.parse().context("a length")?;
     Ok(usize::try_from(number).ok())
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_and_a_closed_connection_are_errors() {
+    fn malformed_replies_and_a_closed_connection_fail() {
         assert!(parse(b"HTTP/1.1 400\r\n").is_err());
         assert!(parse(b"\r\n").is_err());
         assert!(parse(b"").unwrap_err().to_string().contains("closed"));

@@ -1,10 +1,10 @@
-//! A child process under a test's control: started, paused, killed, started again.
+//! A child process that a test starts, pauses, kills and restarts.
 //!
-//! The process leads a process group of its own. A guard in the same group, a shell blocked on a pipe from us, kills the
-//! group and removes its directory when we die without running our destructors. As long as the guard is not reaped, the
-//! group's number can't pass to somebody else, so that killing the group is safe even after its leader has ended.
+//! The process leads its own process group. A guard in the same group, a shell that reads from a pipe of the test,
+//! kills the group and removes its directory if the test dies without running its destructors. While the guard is not
+//! reaped, the group's id cannot be reused, so killing the group is safe even after its leader has ended.
 //!
-//! A process that outlives the test ([`Process::spawn_for_run`]) is guarded in the same way until the test runner ends.
+//! The same guard stops a process that outlives the test ([`Process::spawn_for_run`]) when the test runner ends.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -21,21 +21,21 @@ use tempfile::TempDir;
 
 use crate::wait::Pace;
 
-/// Lines of its log that a process may say when it fails.
+/// The number of log lines shown for a process that fails.
 const TAIL: usize = 40;
-/// How long [`Process::pause`] watches for a standstill. One whose child was stopped between fork and exec never shows
-/// it, though it does stand still.
+/// How long [`Process::pause`] waits for the stop. A process whose child was stopped between fork and exec never shows
+/// the state, although it is stopped.
 const STILL: Duration = Duration::from_secs(5);
 
-/// A running (or stopped, and restartable) child process with a temporary directory of its own.
+/// A running (or stopped and restartable) child process with a temporary directory.
 ///
 /// Its output goes to the file `log` in that directory. Dropping the handle kills the process and removes the
-/// directory; when the test is panicking, the end of the log is printed first.
+/// directory; if the test is panicking, the end of the log is printed first.
 #[derive(Debug)]
 pub struct Process {
     name: String,
     dir: TempDir,
-    /// The folder of the run, for a process that lives as long as that.
+    /// The folder of the run, for a process that lives until the run ends.
     of_run: Option<PathBuf>,
     command: Mutex<Command>,
     running: Mutex<Option<Running>>,
@@ -48,17 +48,17 @@ struct Running {
 }
 
 impl Process {
-    /// Starts the command that `build` makes for the new process' directory.
+    /// Starts the command that `build` returns for the new process' directory.
     ///
     /// # Errors
-    /// When the directory or the process can't be created.
+    /// If the directory or the process cannot be created.
     pub fn spawn(name: &str, build: impl FnOnce(&Path) -> Command) -> Result<Process> {
         Process::spawn_in(None, name, build)
     }
 
-    /// As [`Process::spawn`], for a process that many tests of one run share: once its handle is forgotten
-    /// (`std::mem::forget`) it lives until the program that started this one, the test runner, has ended. Then `folder`,
-    /// in which it has its directory, is removed.
+    /// Like [`Process::spawn`], for a process that many tests of one run share. Once its handle is forgotten
+    /// (`std::mem::forget`), it lives until the parent of this process, the test runner, has ended. Then `folder`,
+    /// which contains its directory, is removed.
     ///
     /// # Errors
     /// As [`Process::spawn`].
@@ -96,7 +96,7 @@ impl Process {
     /// Polls `probe` until it succeeds.
     ///
     /// # Errors
-    /// When the process ends or `within` passes first; the error carries the last probe's error and the log's tail.
+    /// If the process ends or `within` passes first; the error contains the last probe's error and the end of the log.
     pub fn wait_ready(&self, within: Duration, mut probe: impl FnMut() -> Result<()>) -> Result<()> {
         let (deadline, mut pace) = (Instant::now() + within, Pace::new());
         loop {
@@ -115,11 +115,10 @@ impl Process {
         }
     }
 
-    /// Kills the process if it runs and starts the same command in the same directory. Readiness is the caller's to
-    /// wait for.
+    /// Kills the process if it runs and starts the same command in the same directory. The caller waits for readiness.
     ///
     /// # Errors
-    /// When the process can't be started.
+    /// If the process cannot be started.
     pub fn restart(&self) -> Result<()> {
         self.kill();
         let mut command = self.command.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,34 +131,34 @@ impl Process {
         Ok(())
     }
 
-    /// Kills the process group with SIGKILL, what its leader may have left behind included. Does nothing when there is
+    /// Kills the process group with SIGKILL, including children that the leader left behind. Does nothing if there is
     /// none.
     pub fn kill(&self) {
         let Some(mut running) = self.lock().take() else {
             return;
         };
-        // A failure means that all of it is gone already, which is what was asked for.
+        // An error means that the whole group has ended already.
         let _ = kill_process_group(Pid::from_child(&running.child), Signal::KILL);
         let _ = running.child.wait();
         let _ = running.guard.wait();
     }
 
-    /// Asks the process to end (SIGTERM, to the process alone) and waits until it has. Children that it leaves behind
-    /// are killed with the handle, not here: whether it cleans up is for the test to see.
+    /// Sends SIGTERM to the process (not the group) and waits for its end. Children that it leaves behind are killed
+    /// with the handle, so that a test can check whether it cleans up.
     ///
     /// # Errors
-    /// When it is not running or still runs after `within`; it is left running then.
+    /// If it is not running or still runs after `within`; it keeps running then.
     pub fn terminate(&self, within: Duration) -> Result<ExitStatus> {
         self.signal(Signal::TERM)?;
-        // A paused one would not see the request; and one that is not may have ended by now.
+        // A stopped process would not handle the signal. It may already have ended.
         let _ = self.resume();
         self.wait(within)
     }
 
-    /// Waits until the process ends by itself. Its status can be asked for again until it is restarted or killed.
+    /// Waits until the process ends. Its status can be read again until it is restarted or killed.
     ///
     /// # Errors
-    /// When it was killed or still runs after `within`.
+    /// If it was killed or still runs after `within`.
     pub fn wait(&self, within: Duration) -> Result<ExitStatus> {
         let (deadline, mut pace) = (Instant::now() + within, Pace::new());
         loop {
@@ -177,23 +176,23 @@ impl Process {
         }
     }
 
-    /// Stops the process group with SIGSTOP and waits until it stands still.
+    /// Stops the process group with SIGSTOP and waits until it is stopped.
     ///
     /// # Errors
-    /// When it is not running.
+    /// If it is not running.
     pub fn pause(&self) -> Result<()> {
         let pid = self.group(Signal::STOP)?;
         let (deadline, mut pace) = (Instant::now() + STILL, Pace::new());
-        while !stands_still(pid) && Instant::now() < deadline {
+        while !is_stopped(pid) && Instant::now() < deadline {
             pace.sleep();
         }
         Ok(())
     }
 
-    /// Lets a paused process group run on.
+    /// Resumes a paused process group.
     ///
     /// # Errors
-    /// When it is not running.
+    /// If it is not running.
     pub fn resume(&self) -> Result<()> {
         self.group(Signal::CONT).map(drop)
     }
@@ -201,7 +200,7 @@ impl Process {
     /// Sends a signal to the process (not to its group).
     ///
     /// # Errors
-    /// When it is not running.
+    /// If it is not running.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.send(|pid| kill_process(pid, signal)).map(drop)
     }
@@ -217,13 +216,13 @@ impl Process {
         Ok(child.id())
     }
 
-    /// Whether the process runs (a paused one does).
+    /// Whether the process runs; true for a paused one.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.pid().is_some()
     }
 
-    /// The process' id while it runs.
+    /// The process id, while it runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         alive(self.lock().as_mut()).map(|child| child.id())
@@ -235,7 +234,7 @@ impl Process {
         self.dir.path()
     }
 
-    /// Everything it printed so far, of all its restarts.
+    /// Its output so far, of all restarts.
     #[must_use]
     pub fn log(&self) -> String {
         let path: PathBuf = self.dir.path().join("log");
@@ -278,12 +277,12 @@ fn alive(running: Option<&mut Running>) -> Option<&Child> {
     matches!(child.try_wait(), Ok(None)).then_some(child)
 }
 
-/// A shell in `group` that waits for our end of its stdin to close, which the system does when we die in whatever way,
-/// kills the group's leader, removes its directory, and kills the group. If the group is stopped then, the system wakes it
-/// with a SIGHUP, which must not end it.
+/// Starts a shell in `group` that reads from a pipe. The kernel closes the pipe when the test process dies; then the
+/// shell kills the group's leader, removes its directory, and kills the group. A stopped group is woken with a SIGHUP,
+/// which the shell must survive.
 ///
-/// For a whole run it waits for the test runner instead, and asks the leader to end before it kills it: a Postgres gives
-/// its shared memory back.
+/// For a whole run it waits for the test runner instead, and sends the leader SIGQUIT before the SIGKILL, so that
+/// Postgres frees its shared memory.
 fn guard(group: u32, dir: &Path, of_run: Option<&Path>) -> Result<Child> {
     let wait = match of_run {
         None => "read -r _",
@@ -302,18 +301,18 @@ fn guard(group: u32, dir: &Path, of_run: Option<&Path>) -> Result<Child> {
         .context("start the guard")
 }
 
-/// Whether the system says that the process is stopped. Without `/proc` the signal is taken at its word.
-fn stands_still(pid: u32) -> bool {
+/// Whether the kernel reports the process as stopped. Without `/proc` it returns true.
+fn is_stopped(pid: u32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return true;
     };
-    // The name in parentheses may contain anything, the state follows the last of them.
+    // The name in parentheses may contain any character; the state follows the last parenthesis.
     stat.rsplit(')')
         .next()
         .is_some_and(|rest| rest.trim_start().starts_with(['T', 't', 'Z', 'X']))
 }
 
-/// What the handles of the servers do with a failure: the test can't go on.
+/// Unwraps the result of a server handle; a failure ends the test.
 #[track_caller]
 pub(crate) fn must<T>(result: Result<T>) -> T {
     match result {

@@ -1,4 +1,4 @@
-//! A Valkey or Redis server of a test's own.
+//! A Valkey or Redis server.
 
 pub mod cluster;
 pub mod sentinel;
@@ -20,10 +20,10 @@ use crate::wait;
 
 const START: Duration = Duration::from_secs(30);
 
-/// Makes every write survive a SIGKILL, for [`Server::with`] and [`Server::restart_with_data`].
+/// Settings for [`Server::with`] that make every write survive a SIGKILL and a [`Server::restart_with_data`].
 pub const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 
-/// Which of the two servers.
+/// The server program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
     /// `valkey-server`.
@@ -51,9 +51,9 @@ impl Flavour {
     }
 }
 
-/// A running server; dropping it kills it and removes its data.
+/// A running server; dropping it kills the server and removes its data.
 ///
-/// It keeps its port for as long as the handle lives, whether it runs or not.
+/// It keeps its port while the handle lives, whether it runs or not.
 #[derive(Debug)]
 pub struct Server {
     flavour: Flavour,
@@ -62,17 +62,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server that keeps nothing on disk. `None`, after a loud word, when it isn't installed.
+    /// Starts a server without persistence. Prints a message and returns `None` if it is not installed.
     ///
     /// # Panics
-    /// When it is installed and doesn't start, or isn't installed and has to be (see
-    /// [`or_skip`](crate::Availability::or_skip)).
+    /// If it does not start, or is required but not installed (see [`or_skip`](crate::Availability::or_skip)).
     #[track_caller]
     pub fn start(flavour: Flavour) -> Option<Server> {
         Server::with(flavour, &[])
     }
 
-    /// Starts a server with more settings, as on the command line: `&["--maxmemory", "10mb"]`, or [`DURABLE`].
+    /// Starts a server with additional settings as on the command line: `&["--maxmemory", "10mb"]`, or [`DURABLE`].
     ///
     /// # Panics
     /// As [`Server::start`].
@@ -86,16 +85,16 @@ impl Server {
         let port = Port::reserve();
         let process = Process::spawn(flavour.program(), |dir| {
             let mut command = Command::new(program);
-            // `./` is the process' own directory, emptied by `restart_empty`; the log lies one up.
+            // `./` is the process' own directory, which `restart_empty` empties; the log is in its parent.
             command
                 .current_dir(dir)
                 .args(["--port", &port.number().to_string(), "--bind", "127.0.0.1"]);
             command.arg("--dir").arg(dir.join("data"));
             command.args(["--save", "", "--appendonly", "no", "--daemonize", "no"]);
-            // A replica syncs at once rather than after five seconds, in which others might join.
+            // A replica syncs immediately instead of waiting five seconds for others.
             command.args(["--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"]);
             command.args(settings);
-            // The server refuses to start without it; a failure shows as that.
+            // The server does not start without it, which reports a failure here.
             let _ = fs::create_dir(dir.join("data"));
             command
         })?;
@@ -104,7 +103,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Where clients connect: `valkey://127.0.0.1:PORT` or `redis://127.0.0.1:PORT`.
+    /// The URL for clients: `valkey://127.0.0.1:PORT` or `redis://127.0.0.1:PORT`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("{}://{}", self.flavour.scheme(), self.addr())
@@ -122,80 +121,81 @@ impl Server {
         self.port.number()
     }
 
-    /// Its process id.
+    /// The process id.
     ///
     /// # Panics
-    /// When it isn't running.
+    /// If it is not running.
     #[must_use]
     #[track_caller]
     pub fn pid(&self) -> u32 {
         self.process.pid().expect("the server runs")
     }
 
-    /// Which of the two it is.
+    /// The server program.
     #[must_use]
     pub fn flavour(&self) -> Flavour {
         self.flavour
     }
 
-    /// The process, for what has no method here.
+    /// The process, for operations without a method here.
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Sends one command over a connection of its own: `server.cli(&["GET", "key"])`.
+    /// Sends one command over a new connection: `server.cli(&["GET", "key"])`.
     ///
     /// # Errors
-    /// When the server can't be reached or doesn't answer within twenty seconds. A refusal is `Ok(Reply::Error(…))`.
+    /// If the server cannot be reached or does not reply within twenty seconds. An error reply is
+    /// `Ok(Reply::Error(…))`.
     pub fn cli<A: AsRef<[u8]>>(&self, args: &[A]) -> Result<Reply> {
         self.client()?.call(args)
     }
 
-    /// A connection for more than one command.
+    /// Opens a connection for several commands.
     ///
     /// # Errors
-    /// When the server can't be reached.
+    /// If the server cannot be reached.
     pub fn client(&self) -> Result<Client> {
         Client::connect(self.addr())
     }
 
-    /// Kills it (SIGKILL).
+    /// Kills the server (SIGKILL).
     pub fn kill(&self) {
         self.process.kill();
     }
 
-    /// Asks it to end (SIGTERM) and waits until it has.
+    /// Sends SIGTERM and waits for the end of the server.
     ///
     /// # Panics
-    /// When it still runs after half a minute.
+    /// If it still runs after half a minute.
     #[track_caller]
     pub fn terminate(&self) {
         must(self.process.terminate(START).map(drop));
     }
 
-    /// Freezes it (SIGSTOP): it accepts connections and answers nothing.
+    /// Stops the server (SIGSTOP): the kernel accepts connections, and they get no reply.
     ///
     /// # Panics
-    /// When it isn't running.
+    /// If it is not running.
     #[track_caller]
     pub fn pause(&self) {
         must(self.process.pause());
     }
 
-    /// Lets a frozen server run on.
+    /// Resumes a paused server.
     ///
     /// # Panics
-    /// When it isn't running.
+    /// If it is not running.
     #[track_caller]
     pub fn resume(&self) {
         must(self.process.resume());
     }
 
-    /// Kills it if it runs and starts it on the same port with nothing in it.
+    /// Kills the server if it runs and starts it on the same port without data.
     ///
     /// # Panics
-    /// When it doesn't start.
+    /// If it does not start.
     #[track_caller]
     pub fn restart_empty(&self) {
         self.process.kill();
@@ -208,26 +208,26 @@ impl Server {
         self.restart_with_data();
     }
 
-    /// Kills it if it runs and starts it on the same port with what it has on disk: everything when it was started
-    /// with [`DURABLE`], otherwise nothing. Its role is not kept: a replica comes back as a primary.
+    /// Kills the server if it runs and starts it on the same port with its data on disk: everything if it was started
+    /// with [`DURABLE`], otherwise nothing. Its role is not kept: a replica returns as a primary.
     ///
     /// # Panics
-    /// When it doesn't start.
+    /// If it does not start.
     #[track_caller]
     pub fn restart_with_data(&self) {
         must(self.process.restart().and_then(|()| self.wait_ready()));
     }
 
-    /// Makes it a replica of `primary` and waits until it has caught up with it.
+    /// Makes it a replica of `primary` and waits until it has caught up.
     ///
     /// # Panics
-    /// When it hasn't after half a minute.
+    /// After half a minute.
     #[track_caller]
     pub fn replica_of(&self, primary: &Server) {
         self.replica_of_port(primary.port());
     }
 
-    /// The same for a primary's port for TLS, by a server that was told to replicate over TLS.
+    /// Like `replica_of`, for a primary's TLS port; this server must be configured to replicate over TLS.
     #[track_caller]
     fn replica_of_port(&self, port: u16) {
         let port = port.to_string();
@@ -238,20 +238,20 @@ impl Server {
         });
     }
 
-    /// Waits until this replica has everything that its primary had when this was called. A replica that was just made
-    /// may not hear of new writes for another second.
+    /// Waits until this replica has every write that its primary had when this was called. A replica that was just
+    /// created may not receive new writes for another second.
     ///
     /// # Panics
-    /// When it hasn't after half a minute.
+    /// After half a minute.
     #[track_caller]
     pub fn catch_up_with(&self, primary: &Server) {
-        let wanted = must(primary.replicated_to().context("ask the primary how far it is"));
+        let wanted = must(primary.replicated_to().context("read the primary's offset"));
         wait::until("the replica has caught up", START, || {
             self.replicated_to().is_ok_and(|reached| reached >= wanted)
         });
     }
 
-    /// How far the stream of writes has come here: on a primary what it sent, on a replica what it has.
+    /// The replication offset: on a primary what it sent, on a replica what it received.
     fn replicated_to(&self) -> Result<u64> {
         let info = self.cli(&["INFO", "replication"])?.text();
         let field = |name| info.lines().find_map(|line| line.strip_prefix(name));
@@ -259,10 +259,10 @@ impl Server {
         offset.context("no offset")?.parse().context("an offset")
     }
 
-    /// Makes a replica a primary.
+    /// Promotes a replica to primary.
     ///
     /// # Panics
-    /// When it refuses.
+    /// If it refuses.
     #[track_caller]
     pub fn promote(&self) {
         must(self.expect_ok(&["REPLICAOF", "NO", "ONE"]));
@@ -280,7 +280,7 @@ impl Server {
     fn wait_ready(&self) -> Result<()> {
         self.process.wait_ready(START, || {
             let reply = self.cli(&["PING"])?;
-            // It says -LOADING while it reads its data.
+            // It replies -LOADING while it reads its data.
             ensure!(
                 reply == Reply::Simple("PONG".to_owned()),
                 "PING was answered with {reply:?}"

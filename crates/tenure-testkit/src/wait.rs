@@ -1,10 +1,10 @@
-//! Waiting for a condition by name, in place of sleeping a guess.
+//! Waits for a named condition instead of sleeping a fixed time.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a condition is looked at: soon at first, then every 20 ms, since a look may cost a request or a process, and
-/// many tests wait at a time.
+/// The polling interval: short at first, then 20 ms, because a poll may cost a request or a process, and many tests
+/// wait concurrently.
 #[derive(Debug)]
 pub(crate) struct Pace(Duration);
 
@@ -16,20 +16,20 @@ impl Pace {
         Self(Self::FIRST)
     }
 
-    /// How long until the next look.
+    /// The time until the next poll.
     pub(crate) fn next(&mut self) -> Duration {
         let now = self.0;
         self.0 = (now * 5 / 4).min(Self::LAST);
         now
     }
 
-    /// Sleeps until the next look.
+    /// Sleeps until the next poll.
     pub(crate) fn sleep(&mut self) {
         thread::sleep(self.next());
     }
 }
 
-/// Blocks until `condition` holds; panics with `what` when it does not within `within`.
+/// Blocks until `condition` holds. Panics with `what` if it does not hold within `within`.
 #[track_caller]
 pub fn until(what: &str, within: Duration, mut condition: impl FnMut() -> bool) {
     let (deadline, mut pace) = (Instant::now() + within, Pace::new());
@@ -41,7 +41,7 @@ pub fn until(what: &str, within: Duration, mut condition: impl FnMut() -> bool) 
 
 /// Like [`until`] for async conditions.
 ///
-/// It looks at the wall, not at tokio's clock, so a paused tokio clock can't make it give up early.
+/// It uses wall time, not tokio's clock, so a paused tokio clock does not end it early.
 pub async fn until_async<F, R>(what: &str, within: Duration, mut condition: F)
 where
     F: FnMut() -> R,
@@ -54,10 +54,10 @@ where
     }
 }
 
-/// How long a soak lasts: `short`, times the factor in `TENURE_SOAK` (1 unless set).
+/// The length of a soak: `short` times `TENURE_SOAK` (default 1).
 ///
 /// # Panics
-/// When that is not a number.
+/// If the variable is not a number.
 #[must_use]
 pub fn soak(short: Duration) -> Duration {
     let factor = std::env::var("TENURE_SOAK").ok().map(|value| {
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "in vain until pigs fly")]
-    fn names_what_did_not_happen() {
+    fn a_timeout_names_the_condition() {
         until("pigs fly", Duration::from_millis(5), || false);
     }
 

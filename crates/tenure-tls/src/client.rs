@@ -1,4 +1,4 @@
-//! Whom a client believes, and how it shows who it is.
+//! The trust roots and the certificate of a TLS client.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use rustls::crypto::ring;
 use crate::error::{Result, TlsError};
 use crate::files;
 
-/// The files of a client's TLS. Without any, the authorities of the machine are believed and nothing is shown.
+/// The files of a TLS client. Without any, it trusts the machine's authorities and presents no certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientTls {
-    /// The authorities that are believed, instead of those of the machine.
+    /// The trusted authorities, instead of those of the machine.
     pub ca: Option<PathBuf>,
-    /// The certificate that is shown to a server that asks for one.
+    /// The certificate to present to a server that asks for one.
     pub cert: Option<PathBuf>,
     /// Its private key.
     pub key: Option<PathBuf>,
 }
 
 impl ClientTls {
-    /// Reads the files. Certificates and host names are always checked, with TLS 1.2 or 1.3.
+    /// Reads the files. The configuration always checks certificates and host names, with TLS 1.2 or 1.3.
     ///
     /// # Errors
-    /// [`TlsError`], which names the file and what it lacks.
+    /// [`TlsError`], which names the file and the defect.
     pub fn config(&self) -> Result<ClientConfig> {
         let roots = match &self.ca {
             Some(path) => files::roots(path, "a certificate authority")?,
@@ -53,17 +53,17 @@ impl ClientTls {
     }
 }
 
-/// A configuration that believes nobody and reads no files: for a client of plain HTTP, whose library wants one all the
-/// same. With it, whatever speaks TLS is refused.
+/// A configuration without trust roots or files, for a plain-HTTP client whose library requires one. It rejects every
+/// TLS server.
 ///
 /// # Errors
-/// [`TlsError`], when the versions of TLS that are safe are not built in.
-pub fn believing_nobody() -> Result<ClientConfig> {
+/// [`TlsError`] when rustls lacks the safe TLS versions.
+pub fn without_roots() -> Result<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|source| unusable("the versions of TLS", source))?;
-    let nobody = rustls::RootCertStore::empty();
-    Ok(builder.with_root_certificates(nobody).with_no_client_auth())
+    let roots = rustls::RootCertStore::empty();
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
 fn half(given: &'static str, missing: &'static str) -> TlsError {

@@ -1,54 +1,54 @@
-//! What is wrong with a certificate or a key, and in which file.
+//! Errors of certificates and keys, with the file.
 
 use std::io;
 use std::path::PathBuf;
 
-/// A configuration that cannot be made. Nothing was changed.
+/// A configuration that cannot be built. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// The file cannot be read.
     #[error("cannot read {what} from {}: {source}", path.display())]
     Unreadable {
-        /// What it was to hold.
+        /// The expected content.
         what: &'static str,
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The I/O error.
         source: io::Error,
     },
-    /// The file holds no such thing, or something that is not PEM.
+    /// The file has no PEM block of the expected kind.
     #[error("{} holds no PEM for {what} ({why})", path.display())]
     Malformed {
-        /// What it was to hold.
+        /// The expected content.
         what: &'static str,
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The actual content.
         why: String,
     },
     /// A certificate without its key, or a key without its certificate.
     #[error("a client's {given} is given without its {missing}: give both, or neither")]
     Half {
-        /// What there is.
+        /// The option that is set.
         given: &'static str,
-        /// What there is not.
+        /// The option that is not.
         missing: &'static str,
     },
-    /// No authority is named, and this machine has none that it trusts.
+    /// No authority is named, and the machine trusts none.
     #[error(
         "this machine has no certificate authorities that it trusts ({0}): install ca-certificates, or name a file with one"
     )]
     NoRoots(String),
-    /// The parts do not fit: a key of another certificate, a certificate that is no authority.
+    /// The parts do not match: a key of another certificate, a certificate that is not an authority.
     #[error("{what} cannot be used: {source}")]
     Unusable {
-        /// Which parts.
+        /// The parts.
         what: String,
-        /// Why not.
+        /// The TLS error.
         source: rustls::Error,
     },
 }
 
-/// What making a configuration comes to.
+/// A result with a [`TlsError`].
 pub type Result<T> = std::result::Result<T, TlsError>;

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::error::{Result, TlsError};
 
-/// All certificates of a file, at least one.
+/// Reads all certificates of a file; an error if it has none.
 pub(crate) fn certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'static>>> {
     let bytes = read(path, what)?;
     let found: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
@@ -20,13 +20,13 @@ pub(crate) fn certificates(path: &Path, what: &'static str) -> Result<Vec<Certif
     }
 }
 
-/// The private key of a file: PKCS #8, PKCS #1 or SEC 1.
+/// Reads the private key of a file: PKCS #8, PKCS #1 or SEC 1.
 pub(crate) fn key(path: &Path, what: &'static str) -> Result<PrivateKeyDer<'static>> {
     let bytes = read(path, what)?;
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| malformed(path, what, error))
 }
 
-/// The authorities of a file.
+/// Reads the authorities of a file.
 pub(crate) fn roots(path: &Path, what: &'static str) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path, what)? {
@@ -42,7 +42,7 @@ pub(crate) fn roots(path: &Path, what: &'static str) -> Result<RootCertStore> {
 pub(crate) fn system_roots() -> Result<RootCertStore> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // One bad file of a distribution is not a reason to trust nobody.
+    // One unusable file of a distribution does not invalidate the others.
     let (added, _ignored) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
         let why = found

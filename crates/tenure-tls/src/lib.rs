@@ -1,20 +1,20 @@
-//! TLS for everything that Tenure connects to and listens on: certificates and keys in PEM files, rustls with ring.
+//! TLS for every connection and listener of Tenure: PEM certificates and keys, rustls with ring.
 //!
-//! One room for it, so that a certificate is named, read and complained about in the same way whether it belongs to a
-//! daemon, a Valkey, a Postgres or a Consul. There is no switch that turns checking off: a server with a certificate of
-//! one's own is trusted by naming its authority.
+//! All crates read certificates here, so options and errors are the same for a daemon, Valkey, Postgres and Consul.
+//! Verification cannot be turned off: to trust a self-signed server, name its authority.
 //!
-//! It opens no sockets. Files are read when a configuration is made; [`Followed`] makes a new one when they have changed.
+//! This crate opens no sockets. Building a configuration reads the files; [`ReloadingTls`] rebuilds it when they
+//! change.
 
 mod client;
 mod error;
 mod files;
-mod followed;
+mod reload;
 mod server;
 
-pub use client::{ClientTls, believing_nobody};
+pub use client::{ClientTls, without_roots};
 pub use error::{Result, TlsError};
-pub use followed::{Followed, Look};
+pub use reload::{Reload, ReloadingTls};
 pub use rustls::ClientConfig;
 pub use server::ServerTls;
 

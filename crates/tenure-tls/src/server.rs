@@ -1,4 +1,4 @@
-//! How a server shows who it is, and whom it lets in.
+//! The certificate of a TLS server and the client authorities it accepts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use rustls::server::WebPkiClientVerifier;
 use crate::error::{Result, TlsError};
 use crate::files;
 
-/// The files of a server's TLS.
+/// The files of a TLS server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTls {
-    /// The certificate that is shown, with what leads from it to its authority.
+    /// The certificate, with its chain up to the authority.
     pub cert: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// The authorities of clients. With it, a client without a certificate of theirs is not let in.
+    /// The authorities of client certificates. If set, clients without a certificate from one of them are rejected.
     pub client_ca: Option<PathBuf>,
 }
 
 impl ServerTls {
-    /// Reads the files. TLS 1.2 or 1.3, HTTP/1.1.
+    /// Reads the files. The configuration offers TLS 1.2 or 1.3 and HTTP/1.1.
     ///
     /// # Errors
-    /// [`TlsError`], which names the file and what it lacks.
+    /// [`TlsError`], which names the file and the defect.
     pub fn config(&self) -> Result<ServerConfig> {
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))

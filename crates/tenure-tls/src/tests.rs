@@ -1,4 +1,4 @@
-//! Pairs of configurations that shake hands or do not, in memory; and what is said about bad files.
+//! In-memory handshakes between pairs of configurations, and the errors of bad files.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,12 +9,12 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsa
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection};
 
-use crate::{ClientTls, Followed, Look, ServerTls, TlsError};
+use crate::{ClientTls, Reload, ReloadingTls, ServerTls, TlsError};
 
 struct Files(tempfile::TempDir);
 
 impl Files {
-    /// Two authorities, `a` and `b`, a server's certificate by `a`, and a client's by each.
+    /// Creates authorities `a` and `b`; each signs a server certificate and a client certificate.
     fn new() -> Self {
         let files = Self(tempfile::tempdir().expect("a directory"));
         for name in ["a", "b"] {
@@ -71,7 +71,7 @@ impl Files {
     }
 }
 
-/// Lets both shake hands and say a word to each other; what either side complains about.
+/// Runs a handshake and exchanges a byte in each direction; returns the first error of either side.
 fn talk(server: &ServerTls, client: &ClientTls, name: &'static str) -> Result<(), rustls::Error> {
     let server = Arc::new(server.config().expect("a server's configuration"));
     let client = Arc::new(client.config().expect("a client's configuration"));
@@ -112,7 +112,7 @@ fn pass<D>(from: &mut rustls::ConnectionCommon<D>, mut to: impl FnMut(&mut dyn R
 }
 
 #[test]
-fn a_server_is_believed_by_the_authority_that_is_named() {
+fn server_is_trusted_only_by_its_own_authority() {
     let files = Files::new();
     talk(&files.server(None), &files.client("a.ca", None), "tenure.test").expect("a talk");
     let stranger = talk(&files.server(None), &files.client("b.ca", None), "tenure.test");
@@ -125,10 +125,10 @@ fn a_server_is_believed_by_the_authority_that_is_named() {
 }
 
 #[test]
-fn nobody_is_believed_without_an_authority() {
+fn client_without_roots_rejects_every_server() {
     let files = Files::new();
     let server = Arc::new(files.server(None).config().expect("a server's configuration"));
-    let client = Arc::new(crate::believing_nobody().expect("a client's configuration"));
+    let client = Arc::new(crate::without_roots().expect("a client's configuration"));
     let name = ServerName::try_from("tenure.test").expect("a name");
     let refused = shake(&server, &client, name);
     assert!(
@@ -138,7 +138,7 @@ fn nobody_is_believed_without_an_authority() {
 }
 
 #[test]
-fn a_client_without_a_certificate_of_the_authority_is_not_let_in() {
+fn server_rejects_clients_without_a_certificate_of_its_ca() {
     let files = Files::new();
     let server = files.server(Some("b.ca"));
     talk(&server, &files.client("a.ca", Some("b.client")), "tenure.test").expect("a talk");
@@ -148,7 +148,7 @@ fn a_client_without_a_certificate_of_the_authority_is_not_let_in() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_said_with_its_name() {
+fn errors_name_the_file_and_the_defect() {
     let files = Files::new();
     files.write("empty", String::new());
     files.write(
@@ -212,13 +212,13 @@ fn files_are_read_again_when_they_have_changed() {
         put(&format!("{who}.key"), "own.key");
     };
     install("a.client");
-    let (followed, first) = Followed::new(files.client("a.ca", Some("own"))).expect("usable files");
-    assert!(matches!(followed.look(), Look::Same));
+    let (reloading, first) = ReloadingTls::new(files.client("a.ca", Some("own"))).expect("usable files");
+    assert!(matches!(reloading.reload(), Reload::Unchanged));
     install("b.client");
-    let Look::Changed(second) = followed.look() else {
+    let Reload::Changed(second) = reloading.reload() else {
         panic!("not noticed")
     };
-    assert!(matches!(followed.look(), Look::Same));
+    assert!(matches!(reloading.reload(), Reload::Unchanged));
     let server = Arc::new(files.server(Some("b.ca")).config().expect("a server's configuration"));
     let name = || ServerName::try_from("tenure.test").expect("a name");
     shake(&server, &Arc::new(first), name()).expect_err("let in");
@@ -228,19 +228,19 @@ fn files_are_read_again_when_they_have_changed() {
 #[test]
 fn files_that_cannot_be_used_are_reported_once_and_read_again() {
     let files = Files::new();
-    let (followed, _) = Followed::new(files.client("a.ca", Some("a.client"))).expect("usable files");
+    let (reloading, _) = ReloadingTls::new(files.client("a.ca", Some("a.client"))).expect("usable files");
     let key = fs::read_to_string(files.path("a.client.key")).expect("a key");
     // Half of a rotation: the certificate is another one, and its key is not there yet.
     fs::copy(files.path("b.client"), files.path("a.client")).expect("copied");
-    assert!(matches!(followed.look(), Look::Unusable(_)));
-    assert!(matches!(followed.look(), Look::Same));
+    assert!(matches!(reloading.reload(), Reload::Unusable(_)));
+    assert!(matches!(reloading.reload(), Reload::Unchanged));
     fs::remove_file(files.path("a.client.key")).expect("removed");
-    let Look::Unusable(error) = followed.look() else {
+    let Reload::Unusable(error) = reloading.reload() else {
         panic!("not noticed")
     };
     assert!(error.to_string().contains("a.client.key"), "{error}");
     fs::copy(files.path("b.client.key"), files.path("a.client.key")).expect("copied");
-    assert!(matches!(followed.look(), Look::Changed(_)));
+    assert!(matches!(reloading.reload(), Reload::Changed(_)));
     files.write("a.client.key", key);
-    assert!(matches!(followed.look(), Look::Unusable(_)));
+    assert!(matches!(reloading.reload(), Reload::Unusable(_)));
 }

@@ -1,4 +1,4 @@
-//! Where a store is: its URL, with the secrets kept apart from everything that is shown.
+//! The URL of a store. Secrets are kept apart from everything that is shown.
 
 mod settings;
 
@@ -8,10 +8,10 @@ use redis::{ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo};
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_tls::ClientTls;
 
-use settings::{Scheme, Settings};
+use settings::{Scheme, UrlSettings};
 pub(crate) use settings::{Wait, unusable};
 
-/// Where a server listens.
+/// The host and port of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Endpoint {
     pub(crate) host: String,
@@ -28,29 +28,29 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Who serves.
+/// The servers behind a URL.
 #[derive(Clone)]
 pub(crate) enum Servers {
     /// One server.
     One(Endpoint),
-    /// Whoever the sentinels name.
+    /// The primary that the sentinels name.
     Sentinels(Sentinels),
-    /// The nodes of a cluster, found by asking these.
+    /// The nodes of a cluster, discovered from these seeds.
     Cluster(Vec<Endpoint>),
 }
 
-/// The sentinels that watch over a primary.
+/// The sentinels that monitor a primary.
 #[derive(Clone)]
 pub(crate) struct Sentinels {
-    /// Where they listen.
+    /// Their addresses.
     pub(crate) at: Vec<Endpoint>,
-    /// What they call the primary.
+    /// The name of the primary at the sentinels.
     pub(crate) name: String,
-    /// What to say to a sentinel first.
+    /// Credentials for the sentinels.
     pub(crate) handshake: RedisConnectionInfo,
 }
 
-/// The address of a store, and what to say to a server first.
+/// The parsed URL of a store: servers, credentials, TLS and `WAIT`.
 #[derive(Clone)]
 pub(crate) struct Address {
     servers: Servers,
@@ -58,12 +58,12 @@ pub(crate) struct Address {
     tls: Option<ClientTls>,
     wait: Option<Wait>,
     place: String,
-    /// Whether a single server has to be a primary.
+    /// Whether a single server must be a primary.
     primary: bool,
 }
 
 impl Address {
-    /// Reads a URL:
+    /// Parses a URL:
     ///
     /// - `valkey://[user:password@]host[:port][/db]` (or `redis://…`), with TLS `valkeys://…` (or `rediss://…`)
     /// - `valkey-sentinel://[user:password@]host[:port][,host[:port]…]/name[/db]` (or `redis-sentinel://…`)
@@ -72,8 +72,8 @@ impl Address {
     /// and after a `?` the settings of TLS, sentinels and `WAIT`.
     ///
     /// # Errors
-    /// `Misconfigured` for everything that is not such a URL. No error repeats more of the URL than its scheme, since the
-    /// rest may be a password.
+    /// `Misconfigured` for any other text. An error repeats only the scheme of the URL, because the rest may be a
+    /// password.
     pub(crate) fn parse(url: &str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').ok_or_else(|| refused("it has no scheme"))?;
         let kind = Scheme::parse(scheme).ok_or_else(|| {
@@ -84,10 +84,10 @@ impl Address {
             .strip_prefix("//")
             .ok_or_else(|| refused("it has no // after its scheme"))?;
         if rest.contains('#') {
-            return Err(refused("it has a # part, which means nothing here"));
+            return Err(refused("it has a # part, which is not supported"));
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let settings = Settings::parse(kind, query)?;
+        let settings = UrlSettings::parse(kind, query)?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, hosts) = authority
             .rsplit_once('@')
@@ -112,14 +112,14 @@ impl Address {
                 Ok([one]) => Servers::One(one),
                 Err(_) => {
                     return Err(refused(
-                        "it names more than one host, and has no scheme of sentinels or a cluster",
+                        "it names more than one host without a sentinel or cluster scheme",
                     ));
                 }
             },
             Scheme::Sentinel => {
                 if name.is_empty() || name.len() > 200 || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
                     return Err(refused(
-                        "it has to end with the name of the primary, as in …:26379/mymaster",
+                        "it must end with the name of the primary, as in …:26379/mymaster",
                     ));
                 }
                 place = format!("{place}/{name}");
@@ -127,7 +127,7 @@ impl Address {
                 Servers::Sentinels(Sentinels { at, name, handshake })
             }
             Scheme::Cluster if handshake.db() != 0 => {
-                return Err(refused("a cluster has no database but 0"));
+                return Err(refused("a cluster has only database 0"));
             }
             Scheme::Cluster => Servers::Cluster(at),
         };
@@ -150,23 +150,23 @@ impl Address {
         Self {
             servers: Servers::One(node.clone()),
             place: format!("{scheme}://{node}"),
-            // It also tells who is.
+            // Replicas also know the primary.
             primary: false,
             ..self.clone()
         }
     }
 
-    /// The same, where a single server may be a replica.
+    /// The same address, with replicas allowed for a single server.
     pub(crate) fn of_any_role(self) -> Self {
         Self { primary: false, ..self }
     }
 
-    /// Whether a single server has to be a primary.
+    /// Whether a single server must be a primary.
     pub(crate) fn wants_primary(&self) -> bool {
         self.primary
     }
 
-    /// Who serves. Names are resolved anew for each connection.
+    /// The servers. Host names are resolved for each connection.
     pub(crate) fn servers(&self) -> &Servers {
         &self.servers
     }
@@ -176,12 +176,12 @@ impl Address {
         &self.handshake
     }
 
-    /// The files of TLS, if it is spoken.
+    /// The TLS files, if TLS is used.
     pub(crate) fn tls(&self) -> Option<&ClientTls> {
         self.tls.as_ref()
     }
 
-    /// How many replicas have to confirm what is granted.
+    /// How many replicas must confirm a grant, if any.
     pub(crate) fn wait(&self) -> Option<Wait> {
         self.wait
     }
@@ -192,7 +192,7 @@ impl Address {
     }
 }
 
-/// Reads one host as the URL of one server. The client's own reading of URLs knows about escapes and addresses of IPv6.
+/// Parses one host as a single-server URL. The client library's parser handles escapes and IPv6 addresses.
 fn read_one(user: &str, host: &str, db: &str, default_port: u16) -> Result<(Endpoint, RedisConnectionInfo)> {
     let at = if user.is_empty() { "" } else { "@" };
     let parsed = redis::parse_redis_url(&format!("redis://{user}{at}{host}/{db}"))

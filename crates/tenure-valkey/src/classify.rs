@@ -1,7 +1,7 @@
-//! What a server's refusal means: a pure table from its error text to what can be done about it.
+//! Classifies a server's error reply: a pure table from the error text to the reaction.
 //!
-//! The rule for what is not in the table is the careful one: the store is unavailable and the outcome unknown, so the
-//! caller reads back within its own deadline and nobody is declared dead over a new error code.
+//! An error that is not in the table counts as unavailable with an unknown outcome. The caller then reads back within
+//! its own deadline, and a new error code marks no member dead.
 
 use std::error::Error as StdError;
 
@@ -9,38 +9,38 @@ use tenure_core::error::{Error, ErrorKind, Outcome};
 
 use crate::address::Endpoint;
 
-/// What to do about a refusal.
+/// How the client reacts to a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// The server lost our script: send the text.
+pub(crate) enum RefusalClass {
+    /// The server lost the script: send its text.
     SendText,
-    /// This server cannot serve us; another one behind the same name may. Nothing was written.
-    Leave,
-    /// It cannot serve just now. Nothing was written.
-    Later,
-    /// It refuses us. Nothing was written.
+    /// This server cannot serve; another one behind the same name may. Nothing was written.
+    Reconnect,
+    /// The server cannot serve at the moment. Nothing was written.
+    RetryLater,
+    /// The server denies the user. Nothing was written.
     Denied,
-    /// It is not what we were told it is. Nothing was written.
+    /// The server is not of the kind that the URL says. Nothing was written.
     Misconfigured,
-    /// A bug of ours, or data that we did not write.
+    /// A bug in Tenure, or data that it did not write.
     Internal,
-    /// Nobody knows, and nobody knows what was written.
-    Unclear,
+    /// Not classified: the outcome is unknown.
+    Unknown,
 }
 
-/// A node of a cluster names another one for a slot. Nothing was written.
+/// A cluster node redirects a call to another node. Nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Redirection {
-    /// The slot is there. Without a host it is on the host that says so.
+    /// The slot belongs to that node. An empty host means the node that replied.
     #[error("MOVED to {0}")]
     Moved(Endpoint),
-    /// The slot is on its way there.
+    /// The slot is being migrated to that node.
     #[error("ASK: the slot is being moved")]
     Ask,
 }
 
 impl Redirection {
-    /// Reads `MOVED SLOT HOST:PORT` or `ASK SLOT HOST:PORT`.
+    /// Parses `MOVED SLOT HOST:PORT` or `ASK SLOT HOST:PORT`.
     pub(crate) fn read(words: &str) -> Option<Self> {
         let mut words = words.split_ascii_whitespace();
         let (code, _, to) = (words.next()?, words.next()?, words.next()?);
@@ -56,52 +56,52 @@ impl Redirection {
     }
 }
 
-/// Reads a server's error: its code (the first word) and the rest of the line.
-pub(crate) fn classify(code: &str, detail: &str) -> Verdict {
+/// Classifies a server's error by its code (the first word) and the rest of the line.
+pub(crate) fn classify(code: &str, detail: &str) -> RefusalClass {
     match code {
-        "NOSCRIPT" => Verdict::SendText,
-        "READONLY" | "LOADING" | "MASTERDOWN" => Verdict::Leave,
+        "NOSCRIPT" => RefusalClass::SendText,
+        "READONLY" | "LOADING" | "MASTERDOWN" => RefusalClass::Reconnect,
         "BUSY" | "OOM" | "CLUSTERDOWN" | "NOREPLICAS" | "TRYAGAIN" | "MISCONF" | "NOGOODSLAVE" | "INPROG" => {
-            Verdict::Later
+            RefusalClass::RetryLater
         }
-        "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" => Verdict::Denied,
-        "MOVED" | "ASK" | "CROSSSLOT" | "NOPROTO" => Verdict::Misconfigured,
-        "WRONGTYPE" => Verdict::Internal,
+        "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" => RefusalClass::Denied,
+        "MOVED" | "ASK" | "CROSSSLOT" | "NOPROTO" => RefusalClass::Misconfigured,
+        "WRONGTYPE" => RefusalClass::Internal,
         "ERR" => classify_plain(detail),
-        _ => Verdict::Unclear,
+        _ => RefusalClass::Unknown,
     }
 }
 
-/// `ERR` is what a server says when it has no code; only the text tells.
-fn classify_plain(detail: &str) -> Verdict {
+/// Classifies an `ERR` reply by its text, because it carries no code.
+fn classify_plain(detail: &str) -> RefusalClass {
     let detail = detail.to_ascii_lowercase();
     let says = |part: &str| detail.contains(part);
-    // A key that a script of ours derives is on its way to another node, or the cluster has just gone down. Scripts look at
-    // every key before they write, so that nothing was written.
+    // A key derived by a script is being migrated, or the cluster went down. Scripts read every key before the first
+    // write, so nothing was written.
     let moving = says("access a non local key") || says("the cluster is down");
     if moving || says("max number of clients") || says("lua redis() command arguments") && says("memory") {
-        Verdict::Later
+        RefusalClass::RetryLater
     } else if says("invalid password")
         || says("without any password configured")
         || says("acl failure in script")
         || says("user executing the script can't")
     {
-        Verdict::Denied
+        RefusalClass::Denied
     } else if says("db index is out of range")
         || says("unknown command")
         || says("unknown redis command")
         || says("unknown server command")
         || says("not allowed in cluster mode")
     {
-        Verdict::Misconfigured
+        RefusalClass::Misconfigured
     } else if says("user_script") || says("error compiling script") || says("error running script") {
-        Verdict::Internal
+        RefusalClass::Internal
     } else {
-        Verdict::Unclear
+        RefusalClass::Unknown
     }
 }
 
-/// The rule that a user lacks, from the server's own words about it.
+/// The ACL rule that the user lacks, parsed from the server's message.
 pub(crate) fn missing_rule(words: &str) -> Option<String> {
     let lower = words.to_ascii_lowercase();
     if lower.contains("permissions to access a key") {
@@ -115,27 +115,27 @@ pub(crate) fn missing_rule(words: &str) -> Option<String> {
     (!command.is_empty() && command.bytes().all(known)).then(|| format!("+{command}"))
 }
 
-impl Verdict {
-    /// The outer error for it. The server's own words are kept as the cause.
+impl RefusalClass {
+    /// Converts it to the public error. The server's message is kept as the cause.
     pub(crate) fn into_error(self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
         let unchanged = |message: &'static str| Error::unavailable(message, Outcome::Unchanged);
         match self {
-            Self::Leave => unchanged("the store's server is not (or not yet) a primary; connecting anew"),
-            Self::Later => unchanged("the store refuses to write just now; try again"),
-            Self::SendText => unchanged("the store does not keep our scripts; try again"),
+            Self::Reconnect => unchanged("the store's server is not (or not yet) a primary; reconnecting"),
+            Self::RetryLater => unchanged("the store refuses writes at the moment; try again"),
+            Self::SendText => unchanged("the store does not keep the scripts; try again"),
             Self::Denied => Error::new(
                 ErrorKind::Denied,
-                "the store denies what Tenure needs; look at the user's password, commands and keys (`tenure doctor`)",
+                "the store denies what Tenure needs; check the user's password, commands and keys (`tenure doctor`)",
             ),
             Self::Misconfigured => Error::new(
                 ErrorKind::Misconfigured,
-                "the store is not what its URL says (a cluster needs valkey-cluster://); look at the URL",
+                "the store is not what its URL says (a cluster needs valkey-cluster://); check the URL",
             ),
             Self::Internal => Error::new(
                 ErrorKind::Internal,
                 "the store holds data under Tenure's keys that Tenure did not write",
             ),
-            Self::Unclear => Error::unavailable("the store answered with an error that nobody knows", Outcome::Unknown),
+            Self::Unknown => Error::unavailable("the store replied with an unknown error", Outcome::Unknown),
         }
         .because(cause)
     }
@@ -146,34 +146,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_known_refusal_has_its_verdict() {
-        use Verdict::{Denied, Internal, Later, Leave, Misconfigured, SendText, Unclear};
+    fn known_server_errors_are_classified() {
+        use RefusalClass::{Denied, Internal, Misconfigured, Reconnect, RetryLater, SendText, Unknown};
         for (line, verdict) in [
             ("NOSCRIPT No matching script. Please use EVAL.", SendText),
-            ("READONLY You can't write against a read only replica.", Leave),
+            ("READONLY You can't write against a read only replica.", Reconnect),
             (
                 "READONLY You can't write against a read only replica. script: 5c1c, on @user_script:3.",
-                Leave,
+                Reconnect,
             ),
-            ("LOADING Valkey is loading the dataset in memory", Leave),
+            ("LOADING Valkey is loading the dataset in memory", Reconnect),
             (
                 "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-                Leave,
+                Reconnect,
             ),
             (
                 "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-                Later,
+                RetryLater,
             ),
             (
                 "OOM command not allowed when used memory > 'maxmemory'. script: 5c1c, on @user_script:9.",
-                Later,
+                RetryLater,
             ),
-            ("CLUSTERDOWN The cluster is down", Later),
-            ("CLUSTERDOWN Hash slot not served", Later),
-            ("NOREPLICAS Not enough good replicas to write.", Later),
-            ("TRYAGAIN Multiple keys request during rehashing of slot", Later),
-            ("MISCONF Errors writing to the AOF file: No space left on device", Later),
-            ("ERR max number of clients reached", Later),
+            ("CLUSTERDOWN The cluster is down", RetryLater),
+            ("CLUSTERDOWN Hash slot not served", RetryLater),
+            ("NOREPLICAS Not enough good replicas to write.", RetryLater),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", RetryLater),
+            (
+                "MISCONF Errors writing to the AOF file: No space left on device",
+                RetryLater,
+            ),
+            ("ERR max number of clients reached", RetryLater),
             ("NOAUTH Authentication required.", Denied),
             ("WRONGPASS invalid username-password pair or user is disabled.", Denied),
             ("NOPERM User app has no permissions to run the 'hset' command", Denied),
@@ -201,11 +204,11 @@ mod tests {
             ),
             (
                 "ERR Script attempted to access a non local key in a cluster node script: 5c1c, on @user_script:9.",
-                Later,
+                RetryLater,
             ),
             (
                 "ERR Script attempted to execute a write command while the cluster is down and readonly script: 5c1c, on @user_script:9.",
-                Later,
+                RetryLater,
             ),
             (
                 "WRONGTYPE Operation against a key holding the wrong kind of value",
@@ -219,13 +222,13 @@ mod tests {
                 "ERR Error compiling script (new function): user_script:1: '=' expected",
                 Internal,
             ),
-            ("ERR Protocol error: invalid bulk length", Unclear),
-            ("ERR value is not an integer or out of range", Unclear),
-            ("UNKILLABLE Sorry the script already executed write commands", Unclear),
-            ("EXECABORT Transaction discarded because of previous errors.", Unclear),
-            ("FUTURECODE something new", Unclear),
-            ("lorem ipsum", Unclear),
-            ("", Unclear),
+            ("ERR Protocol error: invalid bulk length", Unknown),
+            ("ERR value is not an integer or out of range", Unknown),
+            ("UNKILLABLE Sorry the script already executed write commands", Unknown),
+            ("EXECABORT Transaction discarded because of previous errors.", Unknown),
+            ("FUTURECODE something new", Unknown),
+            ("lorem ipsum", Unknown),
+            ("", Unknown),
         ] {
             let (code, detail) = line.split_once(' ').unwrap_or((line, ""));
             assert_eq!(classify(code, detail), verdict, "{line}");
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_that_is_missing_is_named() {
+    fn missing_acl_rule_is_named() {
         for (words, rule) in [
             (
                 "NOPERM User app has no permissions to run the 'time' command",
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirection_names_a_node() {
+    fn redirection_names_a_node() {
         let to = |words| match Redirection::read(words) {
             Some(Redirection::Moved(to)) => Some((to.host, to.port)),
             _ => None,
@@ -283,17 +286,17 @@ mod tests {
     }
 
     #[test]
-    fn only_the_unclear_may_have_changed_something() {
+    fn only_unknown_refusals_have_unknown_outcome() {
         for verdict in [
-            Verdict::Leave,
-            Verdict::Later,
-            Verdict::Denied,
-            Verdict::Misconfigured,
-            Verdict::Internal,
+            RefusalClass::Reconnect,
+            RefusalClass::RetryLater,
+            RefusalClass::Denied,
+            RefusalClass::Misconfigured,
+            RefusalClass::Internal,
         ] {
             assert_eq!(verdict.into_error("why").outcome(), Outcome::Unchanged, "{verdict:?}");
         }
-        let unclear = Verdict::Unclear.into_error("why");
+        let unclear = RefusalClass::Unknown.into_error("why");
         assert_eq!(
             (unclear.kind(), unclear.outcome()),
             (ErrorKind::Unavailable, Outcome::Unknown)

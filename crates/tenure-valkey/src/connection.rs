@@ -1,23 +1,23 @@
 //! The connection to a store: one server, the primary that sentinels name, or the nodes of a cluster.
 //!
-//! [`Connection`] is also for work beside the store, on keys of another program: atomic steps of one's own (a [`Script`],
-//! called by an [`Invocation`], its reply taken apart by a [`Reader`]) and plain reads. `tenure-adopt` is made of these.
+//! [`Connection`] also serves code beside the store that works on the keys of another program. It runs that code's own
+//! atomic scripts (a [`Script`], called with an [`Invocation`], its reply read by a [`Reader`]) and plain reads.
+//! `tenure-adopt` is built on it.
 //!
-//! To one server (also the one that sentinels name) it is a `Link`: a multiplexed connection under a supervisor that
-//! fails fast, queues nothing and replays nothing. To a cluster it is a link to each primary and a map of slots; see
-//! `cluster`.
+//! A single server (or the primary that sentinels name) gets a `Link`: a supervised multiplexed connection that fails
+//! fast, queues nothing and replays nothing. A cluster gets a link to each primary and a slot map; see `cluster`.
 //!
-//! What it refuses to know: groups, members and everything else that is Tenure's. It carries scripts and commands.
+//! This module does not know groups, members or any other Tenure concept. It carries scripts and commands.
 
 mod cluster;
-mod life;
 mod link;
+mod live;
 mod nodes;
 mod options;
-mod patient;
 mod sentinel;
 mod slots;
 mod supervisor;
+mod wait_connection;
 mod wire;
 
 use std::fmt;
@@ -40,41 +40,42 @@ pub use crate::script::{Invocation, Lateness, Script};
 pub use options::ConnectionOptions;
 pub(crate) use options::Need;
 
-/// A handle to a supervised connection. Clones share it; the last one to go closes it.
+/// A handle to a supervised connection. Clones share it; dropping the last one closes it.
 #[derive(Clone)]
 pub struct Connection {
-    to: To,
+    links: Links,
 }
 
 #[derive(Clone)]
-enum To {
+enum Links {
     One(Link),
     Cluster(Cluster),
 }
 
 impl Connection {
-    /// Makes a connection to one server, or to the primary that sentinels name, that comes up by itself, now or whenever
-    /// the server is there. Must be called on a tokio runtime with I/O and time, which it lives on from then on.
+    /// Opens a connection to one server or to the primary that sentinels name. It connects in the background and
+    /// reconnects on its own. It must be called on a tokio runtime with I/O and time; that runtime runs the connection.
     ///
-    /// A single server may be a replica: what works on other programs' keys asks for the role itself. A store does not
-    /// work on one.
+    /// A single server may be a replica: code that works on other programs' keys checks the role itself. A store
+    /// requires a primary.
     ///
     /// # Errors
-    /// Only for the URL: `Unsupported` for that of a cluster, `Misconfigured`. A server that is away is no error; calls
-    /// fail until it is there.
+    /// `Unsupported` for the URL of a cluster, `Misconfigured` for an invalid URL. An unreachable server is not an
+    /// error here: calls fail until it is reachable.
     pub fn open(url: &str, options: ConnectionOptions, clock: Arc<dyn Clock>) -> Result<Self> {
         let address = Address::parse(url)?.of_any_role();
         let opened = Self::open_at(address, options, |_| Vec::new(), clock)?;
-        match opened.to {
-            To::One(_) => Ok(opened),
-            To::Cluster(_) => Err(Error::new(
+        match opened.links {
+            Links::One(_) => Ok(opened),
+            Links::Cluster(_) => Err(Error::new(
                 ErrorKind::Unsupported,
                 "this works on one server at a time; name one node of the cluster with valkey:// or redis://",
             )),
         }
     }
 
-    /// The same for a store, also to a cluster; `needs` is told whether it is one. A single server has to be a primary.
+    /// Opens the connection of a store, which may be a cluster; `needs` receives which. A single server must be a
+    /// primary.
     pub(crate) fn open_any(
         url: &str,
         options: ConnectionOptions,
@@ -93,7 +94,7 @@ impl Connection {
         let runtime = Handle::try_current().map_err(|error| {
             Error::new(
                 ErrorKind::Misconfigured,
-                "a store on Valkey has to be opened on a tokio runtime",
+                "a Valkey store must be opened on a tokio runtime",
             )
             .because(error)
         })?;
@@ -104,150 +105,153 @@ impl Connection {
                 key: "1",
             });
         }
-        let to = match address.servers() {
+        let links = match address.servers() {
             Servers::Cluster(seeds) => {
                 let seeds = seeds.clone();
-                To::Cluster(Cluster::start(address, seeds, options, needs, clock, runtime))
+                Links::Cluster(Cluster::start(address, seeds, options, needs, clock, runtime))
             }
             Servers::One(_) | Servers::Sentinels(_) => {
-                To::One(Link::start(address, options, needs, clock, runtime, Arc::default()))
+                Links::One(Link::start(address, options, needs, clock, runtime, Arc::default()))
             }
         };
-        Ok(Self { to })
+        Ok(Self { links })
     }
 
-    /// Whether it is to a cluster, where the keys of one step have to share a tag.
+    /// Whether this is a cluster, where the keys of one step must share a hash tag.
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.to, To::Cluster(_))
+        matches!(self.links, Links::Cluster(_))
     }
 
     /// A connection to each primary.
     pub(crate) fn primaries(&self) -> Vec<Self> {
-        match &self.to {
-            To::One(_) => vec![self.clone()],
-            To::Cluster(cluster) => {
-                let one = |link| Self { to: To::One(link) };
+        match &self.links {
+            Links::One(_) => vec![self.clone()],
+            Links::Cluster(cluster) => {
+                let one = |link| Self {
+                    links: Links::One(link),
+                };
                 cluster.primaries().into_iter().map(one).collect()
             }
         }
     }
 
-    /// The primaries of a cluster by name; none of a single server.
+    /// The primaries of a cluster by name; empty for a single server.
     pub(crate) fn nodes(&self) -> Vec<String> {
-        match &self.to {
-            To::One(_) => Vec::new(),
-            To::Cluster(cluster) => cluster.names(),
+        match &self.links {
+            Links::One(_) => Vec::new(),
+            Links::Cluster(cluster) => cluster.names(),
         }
     }
 
     /// The name of the primary of a cluster that has a key.
     pub(crate) fn node_of(&self, key: &str) -> Option<String> {
-        match &self.to {
-            To::One(_) => None,
-            To::Cluster(cluster) => cluster.name_of(key.as_bytes()),
+        match &self.links {
+            Links::One(_) => None,
+            Links::Cluster(cluster) => cluster.name_of(key.as_bytes()),
         }
     }
 
-    /// How many of a cluster's slots have no node; none of a single server's.
+    /// How many slots of a cluster have no node; 0 for a single server.
     pub(crate) fn uncovered(&self) -> usize {
-        match &self.to {
-            To::One(_) => 0,
-            To::Cluster(cluster) => cluster.uncovered(),
+        match &self.links {
+            Links::One(_) => 0,
+            Links::Cluster(cluster) => cluster.uncovered(),
         }
     }
 
     /// The URL without its secrets.
     #[must_use]
     pub fn place(&self) -> &str {
-        match &self.to {
-            To::One(link) => link.place(),
-            To::Cluster(cluster) => cluster.place(),
+        match &self.links {
+            Links::One(link) => link.place(),
+            Links::Cluster(cluster) => cluster.place(),
         }
     }
 
     /// How it behaves.
     #[must_use]
     pub fn options(&self) -> &ConnectionOptions {
-        match &self.to {
-            To::One(link) => link.options(),
-            To::Cluster(cluster) => cluster.options(),
+        match &self.links {
+            Links::One(link) => link.options(),
+            Links::Cluster(cluster) => cluster.options(),
         }
     }
 
-    /// The time-out of one call. None is promised where a call may be sent to two nodes in turn, or replicas confirm it.
+    /// The timeout of one call. `None` where a call may go to two nodes in turn or waits for replicas.
     pub(crate) fn answers_within(&self) -> Option<Duration> {
-        match &self.to {
-            To::One(link) => link.answers_within(),
-            To::Cluster(_) => None,
+        match &self.links {
+            Links::One(link) => link.answers_within(),
+            Links::Cluster(_) => None,
         }
     }
 
-    /// The clock it waits by.
+    /// The clock used for timeouts.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        match &self.to {
-            To::One(link) => link.clock(),
-            To::Cluster(cluster) => cluster.clock(),
+        match &self.links {
+            Links::One(link) => link.clock(),
+            Links::Cluster(cluster) => cluster.clock(),
         }
     }
 
-    /// Whether it is connected and was answered lately. No I/O.
+    /// Whether it is connected and the server replied recently. No I/O.
     #[must_use]
     pub fn health(&self) -> Health {
-        match &self.to {
-            To::One(link) => link.health(),
-            To::Cluster(cluster) => cluster.health(),
+        match &self.links {
+            Links::One(link) => link.health(),
+            Links::Cluster(cluster) => cluster.health(),
         }
     }
 
-    /// What kind of error calls fail with while it is down. No I/O.
+    /// The kind of error that calls fail with while it is down. No I/O.
     pub(crate) fn why_down(&self) -> Option<ErrorKind> {
-        match &self.to {
-            To::One(link) => link.why_down(),
-            To::Cluster(cluster) => cluster.why_down(),
+        match &self.links {
+            Links::One(link) => link.why_down(),
+            Links::Cluster(cluster) => cluster.why_down(),
         }
     }
 
-    /// Lets go of the server and stops trying. Calls after it fail with `Unavailable`.
+    /// Closes the connection and stops reconnecting. Later calls fail with `Unavailable`.
     pub fn close(&self) {
-        match &self.to {
-            To::One(link) => link.close(),
-            To::Cluster(cluster) => cluster.close(),
+        match &self.links {
+            Links::One(link) => link.close(),
+            Links::Cluster(cluster) => cluster.close(),
         }
     }
 
     /// Waits until the connection is up or has failed for the first time; at most the connect timeout.
     pub async fn first_try(&self) {
-        match &self.to {
-            To::One(link) => link.first_try().await,
-            To::Cluster(cluster) => cluster.first_try().await,
+        match &self.links {
+            Links::One(link) => link.first_try().await,
+            Links::Cluster(cluster) => cluster.first_try().await,
         }
     }
 
-    /// Calls a script and reads what follows its nonce and time. The reading gets the store's time as well.
+    /// Calls a script and reads the part of its reply after nonce and time. `read` also receives the store's time.
     ///
     /// # Errors
-    /// `TooLate` when the script refused (nothing changed); `Unavailable` with the outcome `Unchanged` when it was not
-    /// sent or refused, `Unknown` when its reply was lost, timed out or made no sense; `Denied`, `Misconfigured`,
-    /// `Internal`.
+    /// `TooLate` when the script refused a late call (nothing changed). `Unavailable` with outcome `Unchanged` when the
+    /// call was not sent or was refused, and `Unknown` when its reply was lost, malformed or late. `Denied`,
+    /// `Misconfigured`, `Internal`.
     pub async fn call<T>(
         &self,
         script: &Arc<Script>,
         invocation: Invocation,
         read: impl FnOnce(&mut Reader, StoreTime) -> Read<T>,
     ) -> Result<T> {
-        let answer = match &self.to {
-            To::One(link) => link.ask(script, invocation).await?,
-            To::Cluster(cluster) => cluster.ask(script, invocation).await?,
+        let answer = match &self.links {
+            Links::One(link) => link.call_script(script, invocation).await?,
+            Links::Cluster(cluster) => cluster.call_script(script, invocation).await?,
         };
         Link::open(script, answer, read)
     }
 
-    /// Sends one plain command, given by its words, and reads its reply. For what needs no script: reads, and idempotent
-    /// writes. Never a lone mutation of state that others decide by.
+    /// Sends one plain command, given by its words, and reads its reply. For reads and idempotent writes, which need no
+    /// script. Never for a single mutation of state that other processes decide by.
     ///
     /// # Errors
-    /// Those of [`Connection::call`], without `TooLate`; `Unsupported` on a cluster, where a command needs a place.
+    /// Those of [`Connection::call`], without `TooLate`. `Unsupported` on a cluster, where a command must be routed by
+    /// a key.
     pub async fn ask<T>(&self, words: &[&[u8]], read: impl FnOnce(&mut Reader) -> Read<T>) -> Result<T> {
         let mut cmd = Cmd::new();
         for word in words {
@@ -255,37 +259,37 @@ impl Connection {
         }
         let mut reply = Reader::of(self.command(cmd).await?);
         read(&mut reply).map_err(|malformed| {
-            Error::unavailable("the store's reply made no sense", Outcome::Unchanged).because(malformed)
+            Error::unavailable("the store's reply is malformed", Outcome::Unchanged).because(malformed)
         })
     }
 
-    /// The same without reading the reply.
+    /// The same, returning the raw reply.
     pub(crate) async fn command(&self, cmd: Cmd) -> Result<Value> {
-        match &self.to {
-            To::One(link) => link.command(cmd).await,
-            To::Cluster(_) => Err(Error::new(
+        match &self.links {
+            Links::One(link) => link.command(cmd).await,
+            Links::Cluster(_) => Err(Error::new(
                 ErrorKind::Unsupported,
-                "a command without a key has no place in a cluster",
+                "a command without a key cannot be routed in a cluster",
             )),
         }
     }
 
-    /// The same where a key is.
+    /// The same, routed to the node of a key.
     pub(crate) async fn command_on(&self, key: &str, cmd: Cmd) -> Result<Value> {
-        match &self.to {
-            To::One(link) => link.command(cmd).await,
-            To::Cluster(cluster) => cluster.command_on(key.as_bytes(), cmd).await,
+        match &self.links {
+            Links::One(link) => link.command(cmd).await,
+            Links::Cluster(cluster) => cluster.command_on(key.as_bytes(), cmd).await,
         }
     }
 
-    /// Asks the store's clock: in a cluster that of any node that answers. With a test's clock: what the test set last.
+    /// Reads the store's clock; in a cluster that of any reachable node. With a test clock: the time that the test set.
     ///
     /// # Errors
     /// Those of [`Connection::ask`].
     pub async fn time(&self) -> Result<StoreTime> {
-        let cluster = match &self.to {
-            To::One(link) => return link.time().await,
-            To::Cluster(cluster) => cluster,
+        let cluster = match &self.links {
+            Links::One(link) => return link.time().await,
+            Links::Cluster(cluster) => cluster,
         };
         if cluster.options().on_test_clock() {
             return cluster.link_of(link::TEST_NOW.as_bytes())?.time().await;
@@ -300,21 +304,21 @@ impl Connection {
         Err(last)
     }
 
-    /// A number that is another for every connection to the server: whoever remembers what the server holds has to
-    /// forget it when this changes. `None` while there is none, and for a cluster.
+    /// The number of the current connection to the server, different for each reconnect. A cache of server state must
+    /// be dropped when it changes. `None` while disconnected, and for a cluster.
     #[must_use]
-    pub fn life(&self) -> Option<u64> {
-        match &self.to {
-            To::One(link) => link.life(),
-            To::Cluster(_) => None,
+    pub fn generation(&self) -> Option<u64> {
+        match &self.links {
+            Links::One(link) => link.generation(),
+            Links::Cluster(_) => None,
         }
     }
 
-    /// The same for the server that has a key.
-    pub(crate) fn life_of(&self, key: &str) -> Option<u64> {
-        match &self.to {
-            To::One(link) => link.life(),
-            To::Cluster(cluster) => cluster.link_of(key.as_bytes()).ok()?.life(),
+    /// The same for the server of a key.
+    pub(crate) fn generation_of(&self, key: &str) -> Option<u64> {
+        match &self.links {
+            Links::One(link) => link.generation(),
+            Links::Cluster(cluster) => cluster.link_of(key.as_bytes()).ok()?.generation(),
         }
     }
 }

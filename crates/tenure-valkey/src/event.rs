@@ -1,4 +1,4 @@
-//! Events: a stream whose ids are the events' own numbers, written by the scripts in the same step as the change.
+//! Events: a stream whose ids are the event numbers, written by the scripts in the same step as the change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use crate::reply::{Read, Reader};
 use crate::store::ValkeyStore;
 use crate::view::{foreign, pause};
 
-/// How often a waiting reader looks. Plain polling: a blocking read would need a connection of its own, and
-/// notifications can be lost.
+/// The polling interval of a waiting reader. A blocking read would need a connection of its own, and notifications can
+/// be lost.
 const POLL: Duration = Duration::from_millis(100);
 
 #[async_trait]
 impl Serve<EventQuery> for ValkeyStore {
     async fn serve(&self, group: &Group, query: EventQuery, _: Call) -> Result<EventPage> {
         if let Some(before) = query.before {
-            let mut log = self.read_log(group, Part::Before(before), query.limit).await?;
+            let mut log = self.read_log(group, EntryRange::Before(before), query.limit).await?;
             let oldest = log
                 .entries
                 .last()
@@ -34,13 +34,19 @@ impl Serve<EventQuery> for ValkeyStore {
             log.entries.reverse();
             return page(log.entries, oldest, false, &query);
         }
-        let log = self.read_log(group, Part::After(query.after), query.limit).await?;
+        let log = self
+            .read_log(group, EntryRange::After(query.after), query.limit)
+            .await?;
         let missed = query
             .after
             .is_some_and(|after| after < log.dropped || after > log.newest);
         let entries = match missed {
-            // What was asked for is gone: the page begins with the oldest there is.
-            true => self.read_log(group, Part::After(None), query.limit).await?.entries,
+            // The requested events were trimmed: the page starts with the oldest event.
+            true => {
+                self.read_log(group, EntryRange::After(None), query.limit)
+                    .await?
+                    .entries
+            }
             false => log.entries,
         };
         let last = match entries.last() {
@@ -61,7 +67,7 @@ impl Serve<WaitForEvents> for ValkeyStore {
             cmd.arg(&meta).arg("events");
             let value = self.connection.command_on(&meta, cmd).await?;
             let newest = Reader::new(redis::Value::Array(vec![value])).and_then(|mut reader| reader.maybe_number());
-            // Also when there are fewer events than there were: the reader has missed something then, and has to know.
+            // Also when the number is lower than before: the reader has missed events and must notice.
             if newest.map_err(foreign)?.unwrap_or(0) != ask.after.0 {
                 return Ok(());
             }
@@ -74,38 +80,41 @@ impl Serve<WaitForEvents> for ValkeyStore {
     }
 }
 
-/// Which entries to read.
+/// The range of entries to read.
 #[derive(Debug, Clone, Copy)]
-enum Part {
-    /// The oldest after this one.
+enum EntryRange {
+    /// The oldest entries after this one.
     After(Option<EventId>),
-    /// The newest before this one, the newest of them first.
+    /// The newest entries before this one, newest first.
     Before(EventId),
 }
 
-/// A stretch of the log.
-struct Log {
+/// A part of the log.
+struct LogPart {
     newest: EventId,
     /// The event before the oldest entry.
     dropped: EventId,
-    entries: Vec<Entry>,
+    entries: Vec<StreamEntry>,
 }
 
 /// An entry of the stream: its id and its fields, as stored.
-struct Entry {
+struct StreamEntry {
     id: String,
     fields: BTreeMap<String, String>,
 }
 
 impl ValkeyStore {
-    async fn read_log(&self, group: &Group, part: Part, limit: u32) -> Result<Log> {
-        // An id without its second part stands for the first of its number, and for the last of it at the end of a range.
-        let (direction, first) = match part {
-            Part::After(None) => ("after", "-".to_owned()),
-            Part::After(Some(after)) => ("after", after.0.saturating_add(1).to_string()),
-            Part::Before(before) => ("before", before.0.saturating_sub(1).to_string()),
+    async fn read_log(&self, group: &Group, range: EntryRange, limit: u32) -> Result<LogPart> {
+        // An id without its second part means the first entry of its number, or the last one at the end of a range.
+        let (direction, first) = match range {
+            EntryRange::After(None) => ("after", "-".to_owned()),
+            EntryRange::After(Some(after)) => ("after", after.0.saturating_add(1).to_string()),
+            EntryRange::Before(before) => ("before", before.0.saturating_sub(1).to_string()),
         };
-        let invocation = Self::reading(group).arg(direction).arg(first).number(u64::from(limit));
+        let invocation = Self::read_call(group)
+            .arg(direction)
+            .arg(first)
+            .number(u64::from(limit));
         let (newest, oldest, entries) = self
             .connection
             .call(&self.scripts.events, invocation, |reader, _| {
@@ -117,7 +126,7 @@ impl ValkeyStore {
             })
             .await?;
         let oldest = oldest.map(|id| numbers_of(&id)).transpose()?;
-        Ok(Log {
+        Ok(LogPart {
             newest,
             dropped: oldest.map_or(newest, |(_, before)| before),
             entries,
@@ -125,8 +134,8 @@ impl ValkeyStore {
     }
 }
 
-/// A page of these entries.
-fn page(entries: Vec<Entry>, last: EventId, missed: bool, query: &EventQuery) -> Result<EventPage> {
+/// The events of these entries that match the query.
+fn page(entries: Vec<StreamEntry>, last: EventId, missed: bool, query: &EventQuery) -> Result<EventPage> {
     let mut events = Vec::new();
     for entry in entries {
         let (id, kind) = entry.id_and_kind()?;
@@ -139,7 +148,7 @@ fn page(entries: Vec<Entry>, last: EventId, missed: bool, query: &EventQuery) ->
     Ok(EventPage { events, last, missed })
 }
 
-fn read_entries(reader: &mut Reader) -> Read<Vec<Entry>> {
+fn read_entries(reader: &mut Reader) -> Read<Vec<StreamEntry>> {
     let mut rows = reader.array()?;
     let mut entries = Vec::with_capacity(rows.left());
     while rows.left() > 0 {
@@ -148,13 +157,13 @@ fn read_entries(reader: &mut Reader) -> Read<Vec<Entry>> {
         while pairs.left() > 1 {
             fields.insert(pairs.text()?, pairs.text()?);
         }
-        entries.push(Entry { id, fields });
+        entries.push(StreamEntry { id, fields });
     }
     Ok(entries)
 }
 
-/// The number of an entry, and that of the event before it: an id is `<number>-<how much higher it is than the one before>`.
-/// Earlier versions gave out dense numbers and wrote 0 there.
+/// The number of an entry and of the event before it: an id is `<number>-<difference to the number before>`. Earlier
+/// versions used consecutive numbers and wrote 0 there.
 fn numbers_of(id: &str) -> Result<(EventId, EventId)> {
     let parts = id.split_once('-');
     let numbers = parts.and_then(|(number, step)| Some((number.parse::<u64>().ok()?, step.parse::<u64>().ok()?)));
@@ -162,8 +171,8 @@ fn numbers_of(id: &str) -> Result<(EventId, EventId)> {
     Ok((EventId(number), EventId(number.saturating_sub(step.max(1)))))
 }
 
-impl Entry {
-    /// The number, and the kind unless a newer version wrote one that this one does not know.
+impl StreamEntry {
+    /// The number, and the kind unless a newer version wrote an unknown one.
     fn id_and_kind(&self) -> Result<(EventId, Option<EventKind>)> {
         let kind = self
             .fields

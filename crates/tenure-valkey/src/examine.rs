@@ -1,5 +1,5 @@
-//! The doctor's look at a server: what could hurt. Works with `INFO`, `CONFIG` and `ROLE` denied: what cannot be looked
-//! at is a finding, never a failure.
+//! The doctor's checks of a server. They work with `INFO`, `CONFIG` and `ROLE` denied: a check that cannot run is a
+//! finding, not a failure.
 
 use redis::{Cmd, Value};
 use tenure_core::error::ErrorKind;
@@ -8,7 +8,7 @@ use tenure_core::store::{Finding, Health, Severity};
 use crate::connection::Connection;
 use crate::reply::Reader;
 
-/// Looks at everything; in a cluster at each of its primaries.
+/// Runs all checks; in a cluster on each primary.
 pub(crate) async fn examine(connection: &Connection) -> Vec<Finding> {
     let mut findings = vec![match connection.health() {
         Health::Up => Finding::new("connection", Severity::Ok, connection.place().to_owned()),
@@ -33,7 +33,7 @@ pub(crate) async fn examine(connection: &Connection) -> Vec<Finding> {
         0 => (Severity::Ok, format!("{} primaries have all slots", primaries.len())),
         some => (
             Severity::Error,
-            format!("{some} of 16384 slots have no node: groups in them are not served"),
+            format!("{some} of 16384 slots have no node: their groups are not served"),
         ),
     };
     findings.push(Finding::new("cluster", severity, detail));
@@ -46,12 +46,12 @@ pub(crate) async fn examine(connection: &Connection) -> Vec<Finding> {
     findings
 }
 
-/// Looks at one server, if it can be reached.
+/// Checks one server, if it is reachable.
 async fn examine_server(connection: &Connection) -> Vec<Finding> {
     if connection.health() != Health::Up {
         return Vec::new();
     }
-    // Connecting has already asked for every command on every kind of key.
+    // The connect has already checked every command on every kind of key.
     let mut findings = vec![Finding::new(
         "permissions",
         Severity::Ok,
@@ -64,7 +64,7 @@ async fn examine_server(connection: &Connection) -> Vec<Finding> {
         Err(why) => findings.push(Finding::new(
             "version",
             Severity::Warning,
-            format!("cannot be looked at: {why}"),
+            format!("cannot be checked: {why}"),
         )),
     }
     findings.push(role(connection).await);
@@ -73,7 +73,8 @@ async fn examine_server(connection: &Connection) -> Vec<Finding> {
     findings
 }
 
-/// The server's clock beside ours. Only the server's decides; a difference is worth knowing when logs are compared.
+/// Compares the server's clock with the local one. Only the server's counts; a difference matters when logs are
+/// compared.
 async fn clock(connection: &Connection) -> Finding {
     let ours = connection.clock().wall_micros();
     match connection.time().await {
@@ -83,14 +84,14 @@ async fn clock(connection: &Connection) -> Finding {
             Finding::new(
                 "clock",
                 severity,
-                format!("{off} ms away from this machine's; the server's decides, nothing else depends on it"),
+                format!("{off} ms away from this machine's; only the server's counts"),
             )
         }
         Err(error) => Finding::new("clock", Severity::Error, format!("TIME failed: {}", error.chain())),
     }
 }
 
-/// What `INFO` tells.
+/// Findings from `INFO`.
 fn read_info(info: &str) -> Vec<Finding> {
     let field = |name: &str| field(info, name);
     let mut findings = Vec::new();
@@ -117,9 +118,9 @@ fn read_info(info: &str) -> Vec<Finding> {
         (false, Some(_)) => Finding::new(
             "persistence",
             Severity::Warning,
-            "no append-only file: a restart loses what the last snapshot does not have; groups then wait one max_ttl before they give out leases (`appendonly yes` avoids it)",
+            "no append-only file: a restart loses all writes since the last snapshot; groups then wait one max_ttl before they grant leases (`appendonly yes` avoids it)",
         ),
-        (false, None) => Finding::new("persistence", Severity::Warning, "INFO does not tell"),
+        (false, None) => Finding::new("persistence", Severity::Warning, "not in INFO"),
     });
     if field("loading") == Some("1") {
         findings.push(Finding::new(
@@ -151,11 +152,11 @@ async fn role(connection: &Connection) -> Finding {
             Severity::Error,
             format!("this is a {role}; Tenure works on the primary only"),
         ),
-        Err(why) => Finding::new("role", Severity::Warning, format!("cannot be looked at: {why}")),
+        Err(why) => Finding::new("role", Severity::Warning, format!("cannot be checked: {why}")),
     }
 }
 
-/// Whether groups can be found again that the list of groups has lost.
+/// Whether groups that are missing from the group list can be found again.
 async fn search(connection: &Connection) -> Finding {
     let mut cmd = redis::cmd("SCAN");
     cmd.arg(0).arg("COUNT").arg(1);
@@ -165,14 +166,15 @@ async fn search(connection: &Connection) -> Finding {
             "search",
             Severity::Warning,
             format!(
-                "an idle group is not found again if the list of groups is lost: {}; allow +scan",
+                "an idle group is not found if the group list is lost: {}; allow +scan",
                 error.chain()
             ),
         ),
     }
 }
 
-/// A policy that throws keys away would read as death. `INFO` tells it too, and is denied less often than `CONFIG`.
+/// Checks the eviction policy: an evicted key reads as a dead member. `INFO` has it too, and is denied less often than
+/// `CONFIG`.
 async fn eviction(connection: &Connection, info: Option<&str>) -> Finding {
     let told = info.and_then(|info| field(info, "maxmemory_policy")).map(str::to_owned);
     let policy = match told {
@@ -184,12 +186,12 @@ async fn eviction(connection: &Connection, info: Option<&str>) -> Finding {
         Ok(policy) => Finding::new(
             "eviction",
             Severity::Error,
-            format!("maxmemory-policy is {policy}: the server may throw Tenure's keys away; set it to noeviction"),
+            format!("maxmemory-policy is {policy}: the server may evict Tenure's keys; set it to noeviction"),
         ),
         Err(why) => Finding::new(
             "eviction",
             Severity::Warning,
-            format!("cannot be looked at ({why}); make sure that maxmemory-policy is noeviction"),
+            format!("cannot be checked ({why}); make sure that maxmemory-policy is noeviction"),
         ),
     }
 }
@@ -222,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn info_tells_version_and_persistence() {
+    fn info_reply_gives_version_and_persistence() {
         let info = "# Server\r\nredis_version:7.2.4\r\nvalkey_version:8.0.1\r\nloading:0\r\naof_enabled:0\r\nrdb_last_save_time:1\r\n";
         let findings = read_info(info);
         assert_eq!(

@@ -1,16 +1,16 @@
-//! The names of our keys. Those of one group share its tag, so that a cluster keeps them together.
+//! Key names. The keys of one group share a hash tag, so a cluster keeps them on one node.
 
 use tenure_core::id::{Group, RegistryName};
 
 use crate::connection::Need;
 
-/// The list of groups, so that a sweeper finds them: a set, written before a join by a command of its own. See `list.rs`.
+/// The list of groups for sweepers: a set. A group is added by a separate command before its first join. See `list.rs`.
 pub(crate) const GROUPS: &str = "tenure:groups";
-/// The marker that tells a really new group from a wiped store: a hash with `born`, `longest` (the longest `max_ttl` of a process
-/// that made a group) and `settled`, when an operator has said that nothing was held.
+/// The marker that distinguishes a new group from a wiped store: a hash with `born`, `longest` (the longest `max_ttl`
+/// of a process that created a group) and `settled`, set when an operator has confirmed that nothing was held.
 pub(crate) const STORE: &str = "tenure:store";
 
-/// What a changing script takes as `KEYS`, in the order of `lib.lua`.
+/// The `KEYS` of a changing script, in the order of `lib.lua`.
 const SUFFIXES: [&str; 11] = [
     "meta",
     "",
@@ -29,26 +29,26 @@ fn of(group: &Group, suffix: &str) -> String {
     format!("{{tenure:{group}}}:{suffix}")
 }
 
-/// The group's meta, by which a reading script finds the rest.
+/// A group's meta key, from which a reading script derives the others.
 pub(crate) fn meta(group: &Group) -> String {
     of(group, "meta")
 }
 
-/// The metas of all groups, as `SCAN` matches names.
+/// A `SCAN` pattern for the meta keys of all groups.
 pub(crate) const ALL_META: &str = "{tenure:*}:meta";
 
-/// The group whose meta a key is.
+/// The group of a meta key.
 pub(crate) fn group_of_meta(key: &str) -> Option<Group> {
     let name = key.strip_prefix("{tenure:")?.strip_suffix("}:meta")?;
     Group::new(name).ok()
 }
 
-/// Where the marker of a store is.
+/// The location of a store's marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Marker {
-    /// One for all groups: a new group of an old store has nothing to wait for.
+    /// One for all groups: a new group of an existing store need not wait.
     Shared,
-    /// One beside each group, where a node of a cluster can lose its slots alone: a new group always waits.
+    /// One per group, where a cluster node can lose its slots alone: a new group always waits.
     Beside,
 }
 
@@ -59,7 +59,7 @@ impl Marker {
 }
 
 /// The `KEYS` of a changing script.
-pub(crate) fn changing(group: &Group, marker: Marker) -> Vec<String> {
+pub(crate) fn write_keys(group: &Group, marker: Marker) -> Vec<String> {
     let name = |suffix: &&str| match (suffix.is_empty(), marker) {
         (false, _) => of(group, suffix),
         (true, Marker::Shared) => STORE.to_owned(),
@@ -73,7 +73,7 @@ pub(crate) fn claims(group: &Group, registry: &RegistryName) -> String {
     format!("{}:{registry}", of(group, "claims"))
 }
 
-/// What our user has to be allowed to do.
+/// The permissions that the store's user needs.
 pub(crate) fn needs(marker: Marker) -> Vec<Need> {
     const META: &str = "{tenure:probe}:meta";
     let on = |key: &'static str| move |command: &&'static str| Need { command, key };
@@ -122,12 +122,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_keys_of_a_group_share_its_tag() {
+    fn group_keys_share_one_hash_tag() {
         let group = Group::new("a:b").unwrap();
-        for key in changing(&group, Marker::Shared) {
+        for key in write_keys(&group, Marker::Shared) {
             assert!(key.starts_with("{tenure:a:b}:") || key == STORE, "{key}");
         }
-        for key in changing(&group, Marker::Beside) {
+        for key in write_keys(&group, Marker::Beside) {
             assert!(key.starts_with("{tenure:a:b}:"), "{key}");
         }
         assert_eq!(

@@ -8,8 +8,8 @@ use tenure_core::call::Serve;
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{Group, LeaseName, MemberId, TenureId};
 use tenure_core::lease::{
-    Acquire, AcquireOutcome, Acquired, GivenUp, HeldLeases, Lease, LeaseOf, Leases, LeasesOf, ReleaseLeases,
-    ReleaseOutcome, Token,
+    Acquire, AcquireOutcome, Acquired, HeldLeases, Lease, LeaseOf, Leases, LeasesOf, ReleaseLeases, ReleaseOutcome,
+    ReleasedLeases, Token,
 };
 use tenure_core::membership::Revision;
 use tenure_core::settling::GapCause;
@@ -18,14 +18,14 @@ use tenure_core::store::{Call, Page};
 use crate::registry::{read_outcomes, read_refusal};
 use crate::reply::{Malformed, Read, Reader, parse};
 use crate::store::ValkeyStore;
-use crate::view::{Life, Packed, foreign};
+use crate::view::{Liveness, PackedTenure, foreign};
 
 #[async_trait]
 impl Serve<Acquire> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: Acquire, call: Call) -> Result<Acquired> {
         let Acquire { tenure, leases } = &ask;
         let invocation = self
-            .punctual(group, call)
+            .timely_call(group, call)
             .confirmed()
             .arg(tenure.member().as_str())
             .number(tenure.term().get())
@@ -51,10 +51,10 @@ impl Serve<Acquire> for ValkeyStore {
 
 #[async_trait]
 impl Serve<ReleaseLeases> for ValkeyStore {
-    async fn serve(&self, group: &Group, ask: ReleaseLeases, call: Call) -> Result<GivenUp> {
+    async fn serve(&self, group: &Group, ask: ReleaseLeases, call: Call) -> Result<ReleasedLeases> {
         let ReleaseLeases { tenure, leases, to } = &ask;
         let invocation = self
-            .punctual(group, call)
+            .timely_call(group, call)
             .confirmed()
             .arg(tenure.member().as_str())
             .number(tenure.term().get())
@@ -69,7 +69,7 @@ impl Serve<ReleaseLeases> for ValkeyStore {
             .call(&self.scripts.release_leases, invocation, |reader, now| {
                 Ok(match read_refusal(reader)? {
                     Some(reason) => Err(reason),
-                    None => Ok(GivenUp {
+                    None => Ok(ReleasedLeases {
                         outcomes: read_outcomes(reader, leases.len(), read_released)?,
                         revision: Revision(reader.number()?),
                         before: Revision(reader.number()?),
@@ -99,7 +99,7 @@ impl Serve<Leases> for ValkeyStore {
         };
         let (held, next) = self.page_of_holdings(group, holder, "leased", &Some, &ask.page).await?;
         let names: Vec<String> = held.iter().map(|(_, lease)| lease.clone()).collect();
-        // What somebody else has taken over meanwhile is not this tenure's any more.
+        // A lease that was taken over in the meantime no longer belongs to this tenure.
         let held: HashSet<(String, String)> = held.into_iter().collect();
         let mut items = self.leases_by_name(group, &names).await?;
         items.retain(|lease| held.contains(&(lease.tenure.to_string(), lease.lease.to_string())));
@@ -111,9 +111,9 @@ impl Serve<Leases> for ValkeyStore {
 impl Serve<LeasesOf> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: LeasesOf, _: Call) -> Result<HeldLeases> {
         let LeasesOf { tenure, page } = &ask;
-        // Before the listing: when something changes in between, the number is an older one, and shows it.
+        // Read before the listing: a change in between then shows as an older number.
         let (_, rows) = self.members_of(group, [tenure.member().as_str()]).await?;
-        let current = rows.first().map(|row| Packed::read(&row.packed)).transpose()?;
+        let current = rows.first().map(|row| PackedTenure::read(&row.packed)).transpose()?;
         let revision = current
             .filter(|current| current.term == tenure.term())
             .map_or(Revision::NONE, |current| current.revision);
@@ -129,21 +129,21 @@ impl Serve<LeasesOf> for ValkeyStore {
 }
 
 impl ValkeyStore {
-    /// Leases by name, those that are held, in the order asked.
+    /// The held leases among these names, in the order asked.
     async fn leases_by_name(&self, group: &Group, names: &[String]) -> Result<Vec<Lease>> {
-        let (life, rows) = self
+        let (liveness, rows) = self
             .connection
             .call(
                 &self.scripts.leases_by_name,
-                Self::reading(group).args(names),
-                |reader, now| Ok((Life::read(reader, now)?, read_leases(reader)?)),
+                Self::read_call(group).args(names),
+                |reader, now| Ok((Liveness::read(reader, now)?, read_leases(reader)?)),
             )
             .await?;
-        rows.into_iter().map(|row| row.lease(&life)).collect()
+        rows.into_iter().map(|row| row.lease(&liveness)).collect()
     }
 }
 
-/// A lease as the reading script gives it.
+/// A lease as returned by the reading script.
 struct LeaseRow {
     lease: String,
     holder: String,
@@ -152,7 +152,7 @@ struct LeaseRow {
 }
 
 impl LeaseRow {
-    fn lease(self, life: &Life) -> Result<Lease> {
+    fn lease(self, liveness: &Liveness) -> Result<Lease> {
         let (tenure, token) = self
             .holder
             .split_once(' ')
@@ -160,14 +160,14 @@ impl LeaseRow {
         let tenure: TenureId = tenure.parse().map_err(foreign)?;
         let current = match self.current.is_empty() {
             true => None,
-            false => Some(Packed::read(&self.current)?),
+            false => Some(PackedTenure::read(&self.current)?),
         };
         Ok(Lease {
             lease: LeaseName::new(&self.lease).map_err(foreign)?,
             holder: tenure.member().clone(),
             token: Token::new(token.parse().map_err(foreign)?).map_err(foreign)?,
-            alive: life.is_alive(&tenure, current.as_ref()),
-            expires_in: life.free_in(&tenure, current.as_ref(), &self.ended),
+            alive: liveness.is_alive(&tenure, current.as_ref()),
+            expires_in: liveness.free_in(&tenure, current.as_ref(), &self.ended),
             tenure,
         })
     }
@@ -193,9 +193,9 @@ fn read_token(text: &str) -> Read<Token> {
     Token::new(number).map_err(|_| Malformed(format!("the token {number}")))
 }
 
-/// What asking for one came to, as `acquire.lua` says it.
+/// Parses the result of `acquire.lua` for one lease.
 fn read_acquired(text: &str) -> Read<AcquireOutcome> {
-    let wrong = || Malformed("no outcome of asking for a lease".to_owned());
+    let wrong = || Malformed("not an acquire outcome".to_owned());
     let kind = text.get(..1).ok_or_else(wrong)?;
     let (number, name) = text[1..].split_once(' ').unwrap_or((&text[1..], ""));
     let wait = || Ok::<_, Malformed>(Duration::from_micros(parse("a time", number)?));
@@ -227,7 +227,7 @@ fn read_acquired(text: &str) -> Read<AcquireOutcome> {
     })
 }
 
-/// What giving one up came to, as `release_leases.lua` says it.
+/// Parses the result of `release_leases.lua` for one lease.
 fn read_released(text: &str) -> Read<ReleaseOutcome> {
     match (text.get(..1), text.get(1..)) {
         (Some("f"), Some("")) => Ok(ReleaseOutcome::Released),
@@ -235,6 +235,6 @@ fn read_released(text: &str) -> Read<ReleaseOutcome> {
         (Some("n"), Some(by)) => Ok(ReleaseOutcome::NotHolder {
             by: parse("a tenure", by)?,
         }),
-        _ => Err(Malformed("no outcome of giving a lease up".to_owned())),
+        _ => Err(Malformed("not a release outcome".to_owned())),
     }
 }

@@ -1,9 +1,9 @@
 //! Tenure's store on Valkey 8 and Redis 7.
 //!
-//! Every verb is one Lua script, so that what it checks and what it changes cannot come apart; the scripts read the
-//! server's clock themselves, write the group's tick first and refuse what arrives after its not-after time. The
-//! connection under them fails fast and never replays. One file per noun, as in every store: membership,
-//! registry, event, sweep; the text of a verb is in `scripts/<verb>.lua`.
+//! Every verb is one Lua script, so its checks and its changes are atomic. The scripts read the server's clock, write
+//! the group's tick first, and refuse calls that arrive after their not-after time. The connection fails fast and never
+//! replays. Modules follow the nouns of the store contract (membership, registry, event, sweep); the script of a verb
+//! is in `scripts/<verb>.lua`.
 //!
 //! ```no_run
 //! # async fn example() -> tenure_core::Result<()> {
@@ -17,7 +17,7 @@
 //! # }
 //! ```
 //!
-//! It refuses to know members' own clocks, any other store, and any policy: it executes single steps.
+//! The crate does not know members' own clocks, other stores or any policy: it executes single steps.
 
 mod address;
 mod classify;

@@ -1,6 +1,6 @@
-//! The list of groups: an index of their names, so that a sweeper finds them, and no more. It can be lost without the groups
-//! (a flush, a deletion, one node of a cluster), so every process puts back the groups that it acts on, and a search
-//! through the keys finds idle ones.
+//! The list of groups: an index of their names for sweepers. It can be lost independently of the groups (a flush, a
+//! deletion, one node of a cluster), so every process re-adds the groups that it acts on, and a key scan finds idle
+//! ones.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,44 +20,44 @@ use crate::reply::{Read, Reader};
 use crate::store::ValkeyStore;
 use crate::view::foreign;
 
-/// How many groups a process remembers, of those announced and of those acted on.
+/// How many announced and active groups a process remembers, each.
 const REMEMBERED: usize = 100_000;
-/// How long an announcement is believed, and an act counts as a reason to put a group back.
+/// How long an announcement is trusted, and how long an act keeps a group active.
 const BELIEVED: Duration = Duration::from_secs(30);
 /// How many names one command carries.
 const NAMES: usize = 500;
-/// How many keys one step of a search looks at, and how many steps one call takes: some 10 ms of the server's time.
+/// How many keys one scan step reads, and how many steps one call takes: about 10 ms of the server's time.
 const PAGE: u32 = 500;
 const PAGES: usize = 50;
-/// How many groups are asked for their newest event at once.
+/// How many groups are queried for their newest event concurrently.
 const LOOKS: usize = 64;
 
-/// What a process knows of the list.
+/// The state of the group list in a process.
 #[derive(Debug, Default)]
 pub(crate) struct GroupList {
     announced: Mutex<Announced>,
     acted: Mutex<HashMap<Group, Mono>>,
-    search: tokio::sync::Mutex<Search>,
+    search: tokio::sync::Mutex<GroupSearch>,
 }
 
-/// The groups that were put into the list, and when, as of one connection: what comes after it may be another server.
+/// When each group was added to the list, for one connection: the next connection may lead to another server.
 #[derive(Debug, Default)]
 struct Announced {
-    life: Option<u64>,
+    generation: Option<u64>,
     groups: HashMap<Group, Mono>,
 }
 
-/// A search through the keys of all primaries.
+/// A scan of the keys of all primaries.
 #[derive(Debug, Default)]
-struct Search {
-    places: Vec<Place>,
-    /// Why a primary was left out, if one was.
+struct GroupSearch {
+    scans: Vec<PrimaryScan>,
+    /// Why a primary was skipped, if one was.
     failed: Option<Error>,
 }
 
-/// How far the keys of one primary have been searched.
+/// The position of the scan on one primary.
 #[derive(Debug)]
-struct Place {
+struct PrimaryScan {
     primary: Connection,
     cursor: String,
 }
@@ -72,24 +72,28 @@ impl GroupList {
         }
     }
 
-    /// The groups that were acted on lately.
+    /// The groups with a recent act.
     fn acted(&self, now: Mono) -> Vec<Group> {
         let mut acted = lock(&self.acted);
         acted.retain(|_, at| now.since(*at) <= BELIEVED);
         acted.keys().cloned().collect()
     }
 
-    /// When a group was announced last.
-    fn announced_at(&self, group: &Group, life: Option<u64>) -> Option<Mono> {
+    /// When a group was last announced.
+    fn announced_at(&self, group: &Group, generation: Option<u64>) -> Option<Mono> {
         let announced = lock(&self.announced);
-        announced.groups.get(group).filter(|_| announced.life == life).copied()
+        announced
+            .groups
+            .get(group)
+            .filter(|_| announced.generation == generation)
+            .copied()
     }
 
-    fn note_announced(&self, group: &Group, life: Option<u64>, now: Mono) {
+    fn note_announced(&self, group: &Group, generation: Option<u64>, now: Mono) {
         let mut announced = lock(&self.announced);
-        if announced.life != life || announced.groups.len() >= REMEMBERED {
+        if announced.generation != generation || announced.groups.len() >= REMEMBERED {
             *announced = Announced {
-                life,
+                generation,
                 groups: HashMap::new(),
             };
         }
@@ -102,28 +106,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ValkeyStore {
-    /// Notes an act on a group.
+    /// Records an act on a group.
     pub(crate) fn act_on(&self, group: &Group) {
         self.list.act(group, self.connection.clock().mono());
     }
 
-    /// Puts a group into the list before a member joins, so that it is swept whatever happens to this process. Idempotent,
-    /// so a late one is harmless.
+    /// Adds a group to the list before a member joins, so it is swept even if this process dies. Idempotent, so a late
+    /// call is harmless.
     pub(crate) async fn announce(&self, group: &Group) -> Result<()> {
-        let (life, now) = (self.connection.life_of(GROUPS), self.connection.clock().mono());
-        let before = self.list.announced_at(group, life);
+        let (generation, now) = (self.connection.generation_of(GROUPS), self.connection.clock().mono());
+        let before = self.list.announced_at(group, generation);
         if before.is_some_and(|at| now.since(at) <= BELIEVED) {
             return Ok(());
         }
         match self.put_back(std::slice::from_ref(group)).await {
-            // It was there, and most likely still is: a list that is away must not refuse a join.
+            // It was on the list and most likely still is: an unreachable list must not refuse a join.
             Err(error) if before.is_none() => return Err(error),
-            _ => self.list.note_announced(group, life, now),
+            _ => self.list.note_announced(group, generation, now),
         }
         Ok(())
     }
 
-    /// Takes a group off the list, and forgets that this process knows it.
+    /// Removes a group from the list and from this process's memory.
     pub(crate) async fn take_off(&self, group: &Group) -> Result<()> {
         lock(&self.list.acted).remove(group);
         lock(&self.list.announced).groups.remove(group);
@@ -145,14 +149,14 @@ impl ValkeyStore {
         Ok(())
     }
 
-    /// The groups of the list, and those that this process has acted on lately: they are put back if the list lacks them.
+    /// The groups of the list and the recently active groups of this process, which are re-added if missing.
     pub(crate) async fn list_groups(&self) -> Result<Vec<Group>> {
-        // In this order: a join announces its group before it acts.
+        // The order matters: a join announces its group before it acts.
         let acted = self.list.acted(self.connection.clock().mono());
         let mut groups = self.read_list().await?;
         let lost: Vec<_> = acted.into_iter().filter(|group| !groups.contains(group)).collect();
         if !lost.is_empty() {
-            tracing::warn!(groups = lost.len(), first = %lost[0], "the list of groups lacks some that are in use; they are put back");
+            tracing::warn!(groups = lost.len(), first = %lost[0], "groups in use were missing from the group list and are added again");
             self.put_back(&lost).await?;
             groups.extend(lost);
         }
@@ -166,7 +170,7 @@ impl ValkeyStore {
             cmd.arg(GROUPS).arg(&cursor).arg("COUNT").arg(NAMES);
             let value = self.connection.command_on(GROUPS, cmd).await?;
             let (next, names) = read_scan(value).map_err(foreign)?;
-            // An invalid name was put there by another program; it is no group of ours.
+            // An invalid name was added by another program.
             groups.extend(names.iter().filter_map(|name| Group::new(name).ok()));
             if next == "0" {
                 return Ok(groups);
@@ -175,7 +179,7 @@ impl ValkeyStore {
         }
     }
 
-    /// The number of the newest event of each group that can be asked.
+    /// The newest event number of each reachable group.
     pub(crate) async fn look_for_events(&self, groups: &[Group]) -> Result<Vec<(Group, EventId)>> {
         let look = async |group: &Group| {
             let key = keys::meta(group);
@@ -199,24 +203,24 @@ impl ValkeyStore {
         }
     }
 
-    /// Searches a part of the keys for groups, and puts those that it finds into the list. `true` when there is more to
-    /// search. A primary that fails is left out, and reported when the others were searched.
+    /// Scans a part of the keys for groups and adds them to the list. Returns whether the scan continues. A failed
+    /// primary is skipped, and reported after the others are scanned.
     pub(crate) async fn search_groups(&self) -> Result<bool> {
         let mut search = self.list.search.lock().await;
-        if search.places.is_empty() {
-            let from = |primary| Place {
+        if search.scans.is_empty() {
+            let from = |primary| PrimaryScan {
                 primary,
                 cursor: "0".to_owned(),
             };
-            search.places = self.connection.primaries().into_iter().map(from).collect();
+            search.scans = self.connection.primaries().into_iter().map(from).collect();
         }
         let found = search.some().await;
         if let Err(error) = self.put_back(&found).await {
-            // What was found is not on the list, so the next search has to find it again.
-            *search = Search::default();
+            // The groups found are not on the list, so the next scan must find them again.
+            *search = GroupSearch::default();
             return Err(error);
         }
-        let is_over = search.places.is_empty();
+        let is_over = search.scans.is_empty();
         match search.failed.take_if(|_| is_over) {
             Some(error) => Err(error),
             None => Ok(!is_over),
@@ -224,22 +228,22 @@ impl ValkeyStore {
     }
 }
 
-impl Search {
-    /// Reads some more pages. Answers the groups that were found.
+impl GroupSearch {
+    /// Reads some more pages and returns the groups found.
     async fn some(&mut self) -> Vec<Group> {
         let mut found = Vec::new();
         for _ in 0..PAGES {
-            let Some(place) = self.places.last_mut() else { break };
-            match place.page().await {
+            let Some(scan) = self.scans.last_mut() else { break };
+            match scan.page().await {
                 Ok((groups, is_last)) => {
                     found.extend(groups);
                     if is_last {
-                        self.places.pop();
+                        self.scans.pop();
                     }
                 }
                 Err(error) => {
                     self.failed.get_or_insert(error);
-                    self.places.pop();
+                    self.scans.pop();
                 }
             }
         }
@@ -247,7 +251,7 @@ impl Search {
     }
 }
 
-impl Place {
+impl PrimaryScan {
     /// The groups of the next page, and whether it was the last one.
     async fn page(&mut self) -> Result<(Vec<Group>, bool)> {
         let mut cmd = redis::cmd("SCAN");
@@ -259,7 +263,7 @@ impl Place {
         let (next, names) = read_scan(self.primary.command(cmd).await?).map_err(foreign)?;
         self.cursor = next;
         let groups = names.iter().filter_map(|name| keys::group_of_meta(name));
-        // Those that only show whether the store takes writes are on no list.
+        // Groups of the write probe are never listed.
         let groups = groups
             .filter(|group| !group.as_str().starts_with(PROBE_GROUP))
             .collect();

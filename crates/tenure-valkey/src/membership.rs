@@ -8,7 +8,7 @@ use tenure_core::call::Serve;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{Group, TenureId, Term};
 use tenure_core::membership::{
-    Beat, BeatReply, Beaten, Beats, End, EndBy, EndReason, Join, Joined, Member, MemberOf, Members, Revision,
+    Beat, BeatReplies, BeatReply, Beats, End, EndBy, EndReason, Join, Joined, Member, MemberOf, Members, Revision,
 };
 use tenure_core::store::{Call, Page};
 use tenure_core::time::micros;
@@ -16,7 +16,7 @@ use tenure_core::time::micros;
 use crate::reply::{Malformed, Read, Reader};
 use crate::script::Lateness;
 use crate::store::ValkeyStore;
-use crate::view::{Life, MemberRow, double};
+use crate::view::{Liveness, MemberRow, double};
 
 #[async_trait]
 impl Serve<Join> for ValkeyStore {
@@ -28,7 +28,7 @@ impl Serve<Join> for ValkeyStore {
                 .map_err(|error| Error::new(ErrorKind::Internal, "labels that are no JSON").because(error))?,
         };
         let invocation = self
-            .punctual(group, call)
+            .timely_call(group, call)
             .arg(join.member.as_str())
             .number(micros(join.ttl))
             .arg(labels);
@@ -53,9 +53,9 @@ impl Serve<Join> for ValkeyStore {
 
 #[async_trait]
 impl Serve<Beats> for ValkeyStore {
-    async fn serve(&self, group: &Group, ask: Beats, _: Call) -> Result<Beaten> {
+    async fn serve(&self, group: &Group, ask: Beats, _: Call) -> Result<BeatReplies> {
         let beats = &ask.beats;
-        // No two tenures of a group have one term; should somebody send such, the script only does more than it must.
+        // Terms are unique in a group. If a caller repeats one, the script only does extra work.
         let mut terms: Vec<Term> = beats.iter().map(|beat| beat.tenure.term()).collect();
         terms.sort_unstable();
         let repeated = terms.windows(2).any(|pair| pair.first() == pair.last());
@@ -71,7 +71,7 @@ impl Serve<Beats> for ValkeyStore {
             false => Vec::new(),
         };
         let invocation = self
-            .changing(group, Lateness::Harmless)
+            .write_call(group, Lateness::Harmless)
             .number(beats.len() as u64)
             .arg(if repeated { "1" } else { "0" })
             .arg(ttls)
@@ -80,7 +80,7 @@ impl Serve<Beats> for ValkeyStore {
         self.connection
             .call(&self.scripts.beat, invocation, |reader, as_of| {
                 let replies = read_replies(reader, beats)?;
-                Ok(Beaten { replies, as_of })
+                Ok(BeatReplies { replies, as_of })
             })
             .await
     }
@@ -94,7 +94,7 @@ impl Serve<End> for ValkeyStore {
             EndBy::Expel => EndReason::Expelled,
         };
         let invocation = self
-            .punctual(group, call)
+            .timely_call(group, call)
             .arg(ask.tenure.member().as_str())
             .number(ask.tenure.term().get())
             .arg(reason.as_str());
@@ -107,8 +107,8 @@ impl Serve<End> for ValkeyStore {
 #[async_trait]
 impl Serve<MemberOf> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: MemberOf, _: Call) -> Result<Option<Member>> {
-        let (life, rows) = self.members_of(group, [ask.member.as_str()]).await?;
-        rows.into_iter().next().map(|row| life.member(row)).transpose()
+        let (liveness, rows) = self.members_of(group, [ask.member.as_str()]).await?;
+        rows.into_iter().next().map(|row| liveness.member(row)).transpose()
     }
 }
 
@@ -116,25 +116,28 @@ impl Serve<MemberOf> for ValkeyStore {
 impl Serve<Members> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: Members, _: Call) -> Result<Page<Member>> {
         let (names, next) = self.page_of_names(group, ("HSCAN", "members"), &ask.page).await?;
-        let (life, rows) = self.members_of(group, names).await?;
+        let (liveness, rows) = self.members_of(group, names).await?;
         Ok(Page {
-            items: rows.into_iter().map(|row| life.member(row)).collect::<Result<_>>()?,
+            items: rows
+                .into_iter()
+                .map(|row| liveness.member(row))
+                .collect::<Result<_>>()?,
             next,
         })
     }
 }
 
 impl ValkeyStore {
-    /// Members by name, those that are there.
+    /// The members with these names.
     pub(crate) async fn members_of<A: AsRef<[u8]>>(
         &self,
         group: &Group,
         names: impl IntoIterator<Item = A>,
-    ) -> Result<(Life, Vec<MemberRow>)> {
-        let invocation = Self::reading(group).args(names);
+    ) -> Result<(Liveness, Vec<MemberRow>)> {
+        let invocation = Self::read_call(group).args(names);
         self.connection
             .call(&self.scripts.members_of, invocation, |reader, now| {
-                Ok((Life::read(reader, now)?, MemberRow::read_all(reader)?))
+                Ok((Liveness::read(reader, now)?, MemberRow::read_all(reader)?))
             })
             .await
     }
@@ -145,7 +148,7 @@ fn read_term(reader: &mut Reader) -> Read<Term> {
     Term::new(term).map_err(|_| Malformed(format!("the term {term}")))
 }
 
-/// The reason of an end, by its name on the wire.
+/// Parses the reason of an end.
 pub(crate) fn read_reason(reader: &mut Reader) -> Read<EndReason> {
     let name = reader.text()?;
     EndReason::parse(&name).ok_or_else(|| {
@@ -156,43 +159,43 @@ pub(crate) fn read_reason(reader: &mut Reader) -> Read<EndReason> {
     })
 }
 
-/// The replies to beats: one ttl that all were renewed for, or for each the ttl a tenure was renewed for, 0 for an unknown
-/// one, or minus the number of its reason; then 0 when every revision is what was told, or each one.
+/// The replies to beats: one ttl for all renewed tenures, or one value per tenure: its ttl, 0 for unknown, or minus the
+/// number of its end reason. Then 0 when every revision is as the caller said, or one revision per tenure.
 fn read_replies(reader: &mut Reader, part: &[Beat]) -> Read<Vec<BeatReply>> {
     let (ttls, revisions) = (reader.value()?, reader.value()?);
-    let mut revisions = each(revisions, part.len())?;
+    let mut revisions = read_each(revisions, part.len())?;
     let revision = |beat: &Beat| match &mut revisions {
-        Each::One(_) => Ok(beat.revision),
-        Each::Own(own) => own.number().map(Revision),
+        OneOrEach::One(_) => Ok(beat.revision),
+        OneOrEach::Each(own) => own.number().map(Revision),
     };
-    match each(ttls, part.len())? {
-        Each::One(ttl) => {
+    match read_each(ttls, part.len())? {
+        OneOrEach::One(ttl) => {
             let expires_in = renewed_for(ttl)?;
             let revisions = part.iter().map(revision);
             revisions
                 .map(|revision| revision.map(|revision| BeatReply::Renewed { expires_in, revision }))
                 .collect()
         }
-        Each::Own(mut own) => {
+        OneOrEach::Each(mut own) => {
             let told = part.iter().map(revision);
             told.map(|revision| read_reply(own.integer()?, revision?)).collect()
         }
     }
 }
 
-/// One number for all, or each its own.
-enum Each {
+/// One number for all items, or one per item.
+enum OneOrEach {
     One(i64),
-    Own(Reader),
+    Each(Reader),
 }
 
-fn each(value: Value, expected: usize) -> Read<Each> {
+fn read_each(value: Value, expected: usize) -> Read<OneOrEach> {
     if let Value::Int(one) = value {
-        return Ok(Each::One(one));
+        return Ok(OneOrEach::One(one));
     }
     let own = Reader::new(value)?;
     match own.left() == expected {
-        true => Ok(Each::Own(own)),
+        true => Ok(OneOrEach::Each(own)),
         false => Err(Malformed(format!("{} replies to {expected} beats", own.left()))),
     }
 }

@@ -1,21 +1,24 @@
-//! Pages through hashes and sets of any size, never above the limit, losing nothing that is present throughout.
+//! Pages through hashes and sets of any size. A page never exceeds its limit, and a name that is present throughout is
+//! never lost.
 //!
-//! A server answers `HSCAN` in two ways. A small hash (a "listpack") comes whole, whatever `COUNT` says, with the cursor
-//! 0; a big one comes by buckets, a few more or fewer than asked for. So there are two kinds of place:
+//! A server answers `HSCAN` in two ways. A small hash (a "listpack") is returned whole with cursor 0, whatever `COUNT`
+//! says. A large hash is returned by buckets, with somewhat more or fewer names than asked for. So a page cursor has
+//! two forms:
 //!
-//! * `k/<name>`: the hash was small. Each page reads it whole again and cuts the names after `<name>` in order. A name
-//!   present throughout is above every cut before its own, so it is in the page that its place in the order says.
-//! * `h/<resumed>/<cursor>/<names>`: the hash is big. The server promises that a full run of the cursor gives every
-//!   name that is present throughout. A step that gives more than the page takes carries the rest as `<names>`; the
-//!   next page begins with those, and whoever is gone meanwhile was not present throughout.
+//! * `k/<name>`: the hash was small. Each page reads it whole again and takes the names after `<name>` in sorted order.
+//!   A name that is present throughout comes after the cut of every page before its own, so it is in exactly one page.
+//! * `h/<resumed>/<cursor>/<names>`: the hash is large. The server guarantees that a full run of the cursor returns
+//!   every name that is present throughout. A step that returns more names than the page takes carries the rest as
+//!   `<names>`, and the next page starts with them. A carried name that was removed in the meantime was not present
+//!   throughout.
 //!
-//! A hash that grew big under a `k` place is read by cursor from the beginning, and so is one whose store resumed after a
-//! gap (`<resumed>` differs: a restarted server counts its buckets anew): names may come twice then, none is lost.
-//! A restart that nobody noticed, shorter than the group's gap, is the one hole; a listing that must be exact reads
-//! again.
+//! A hash that grew large under a `k` cursor is read by `HSCAN` cursor from the beginning. So is one whose store
+//! resumed after a gap (`<resumed>` differs), because a restarted server numbers its buckets differently. Names may
+//! then be listed twice, but none is lost. The one exception is an unnoticed restart, shorter than the group's gap; a
+//! listing that must be exact reads again.
 //!
-//! Places travel through clients and are believed in nothing: what does not parse is refused, and what parses but was
-//! made up can at worst list names twice or from the middle.
+//! Page cursors pass through clients and are not trusted: one that does not parse is refused, and a forged one can at
+//! worst list names twice or from the middle.
 
 use tenure_core::error::Result;
 use tenure_core::id::{Group, MemberId, TenureId, check_name};
@@ -24,34 +27,34 @@ use tenure_core::store::{PageRequest, bad_cursor};
 use crate::reply::Malformed;
 use crate::store::ValkeyStore;
 
-/// The most names a place may carry, so that a made-up one cannot cost much.
+/// The most names a page cursor may carry; bounds the cost of a forged one.
 const CARRIED: usize = 10_000;
 
-/// What is held, each with its tenure as text, and where to read on.
+/// Held items, each with its tenure as text, and the next page cursor.
 pub(crate) type Holdings = (Vec<(String, String)>, Option<String>);
 
-/// Where to read on.
+/// The position of the next page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
-    /// After this name, in order.
+enum PageCursor {
+    /// After this name, in sorted order.
     Sorted(String),
-    /// At this cursor, after these names.
-    Cursor {
+    /// At this scan cursor, after these carried names.
+    Scan {
         resumed: u64,
         cursor: u64,
         carried: Vec<String>,
     },
 }
 
-/// What one step of a scan gave.
+/// The result of one scan step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Scanned {
+struct ScanStep {
     resumed: u64,
     cursor: u64,
     names: Vec<String>,
 }
 
-impl Place {
+impl PageCursor {
     fn beginning() -> Self {
         Self::Sorted(String::new())
     }
@@ -69,7 +72,7 @@ impl Place {
             .map(str::to_owned)
             .collect();
         let sound = parts.next().is_none() && carried.len() <= CARRIED && carried.iter().all(|carried| name(carried));
-        sound.then_some(Self::Cursor {
+        sound.then_some(Self::Scan {
             resumed,
             cursor,
             carried,
@@ -79,7 +82,7 @@ impl Place {
     fn show(&self) -> String {
         match self {
             Self::Sorted(after) => format!("k/{after}"),
-            Self::Cursor {
+            Self::Scan {
                 resumed,
                 cursor,
                 carried,
@@ -87,24 +90,24 @@ impl Place {
         }
     }
 
-    /// From which cursor to scan for a page, unless what is carried is enough for it.
+    /// The scan cursor for the next page, or `None` if the carried names fill it.
     fn scan_from(&self, limit: usize) -> Option<u64> {
         match self {
             Self::Sorted(_) => Some(0),
-            Self::Cursor { cursor, carried, .. } => (carried.len() < limit && *cursor != 0).then_some(*cursor),
+            Self::Scan { cursor, carried, .. } => (carried.len() < limit && *cursor != 0).then_some(*cursor),
         }
     }
 
-    /// A page without a scan: what is carried.
+    /// A page from the carried names only, without a scan.
     fn carried_page(self, limit: usize) -> (Vec<String>, Option<Self>) {
         match self {
             Self::Sorted(_) => (Vec::new(), None),
-            Self::Cursor {
+            Self::Scan {
                 resumed,
                 cursor,
                 carried,
             } => cut(carried, limit, |rest| {
-                (!rest.is_empty() || cursor != 0).then_some(Self::Cursor {
+                (!rest.is_empty() || cursor != 0).then_some(Self::Scan {
                     resumed,
                     cursor,
                     carried: rest,
@@ -113,15 +116,15 @@ impl Place {
         }
     }
 
-    /// A page of what a scan gave. `None` when the place means nothing any more: begin again.
-    fn page(self, scanned: Scanned, limit: usize) -> Option<(Vec<String>, Option<Self>)> {
-        let Scanned {
+    /// A page from a scan step. `None` when the page cursor is no longer valid and the listing must restart.
+    fn page(self, scanned: ScanStep, limit: usize) -> Option<(Vec<String>, Option<Self>)> {
+        let ScanStep {
             resumed,
             cursor,
             mut names,
         } = scanned;
         let on = |rest: Vec<String>| {
-            (!rest.is_empty() || cursor != 0).then_some(Self::Cursor {
+            (!rest.is_empty() || cursor != 0).then_some(Self::Scan {
                 resumed,
                 cursor,
                 carried: rest,
@@ -140,8 +143,8 @@ impl Place {
                 let next = names.last().filter(|_| rest).map(|last| Self::Sorted(last.clone()));
                 Some((names, next))
             }
-            Self::Cursor { resumed: before, .. } if before != resumed => None,
-            Self::Cursor { mut carried, .. } => {
+            Self::Scan { resumed: before, .. } if before != resumed => None,
+            Self::Scan { mut carried, .. } => {
                 carried.extend(names);
                 Some(cut(carried, limit, on))
             }
@@ -152,8 +155,8 @@ impl Place {
 fn cut(
     mut names: Vec<String>,
     limit: usize,
-    next: impl FnOnce(Vec<String>) -> Option<Place>,
-) -> (Vec<String>, Option<Place>) {
+    next: impl FnOnce(Vec<String>) -> Option<PageCursor>,
+) -> (Vec<String>, Option<PageCursor>) {
     let rest = names.split_off(names.len().min(limit));
     let next = next(rest);
     (names, next)
@@ -168,10 +171,10 @@ impl ValkeyStore {
         page: &PageRequest,
     ) -> Result<(Vec<String>, Option<String>)> {
         let place = match &page.after {
-            None => Place::beginning(),
-            Some(text) => Place::parse(text).ok_or_else(|| bad_cursor(text))?,
+            None => PageCursor::beginning(),
+            Some(text) => PageCursor::parse(text).ok_or_else(|| bad_cursor(text))?,
         };
-        // What is no name was put there by somebody else, and a place could not carry it.
+        // An invalid name was written by another program, and a page cursor could not carry it.
         let whole = |name: String| check_name("name", &name).is_ok().then_some(name);
         let (names, next) = self
             .step(group, (command, suffix), place, page.limit as usize, &whole)
@@ -179,8 +182,8 @@ impl ValkeyStore {
         Ok((names, next.map(|place| place.show())))
     }
 
-    /// A page of what one member holds: tenure by tenure, each one's set in pages. The place is `<tenure>/<place>`.
-    /// `set` is the kind of set, `held` or `leased`; `pick` takes what is wanted of it.
+    /// A page of what one member holds: tenure by tenure, each tenure's set in pages. The cursor is `<tenure>/<page
+    /// cursor>`. `set` is the kind of set, `held` or `leased`; `pick` selects from it.
     pub(crate) async fn page_of_holdings(
         &self,
         group: &Group,
@@ -200,10 +203,10 @@ impl ValkeyStore {
             let mut place = match &from {
                 Some((at, _)) if tenure < *at => continue,
                 Some((at, place)) if tenure == *at => place.clone(),
-                _ => Place::beginning(),
+                _ => PageCursor::beginning(),
             };
             loop {
-                let on = |place: &Place| Some(format!("{tenure}/{}", place.show()));
+                let on = |place: &PageCursor| Some(format!("{tenure}/{}", place.show()));
                 if left == 0 {
                     return Ok((held, on(&place)));
                 }
@@ -213,8 +216,8 @@ impl ValkeyStore {
                 left -= names.len();
                 held.extend(names.into_iter().map(|name| (tenure.clone(), name)));
                 match next {
-                    // Within the bounds of a page, but not for ever: the rest of a big set is another page.
-                    Some(next) if matches!(next, Place::Cursor { .. }) => return Ok((held, on(&next))),
+                    // The work per page is bounded: the rest of a large set goes to the next page.
+                    Some(next) if matches!(next, PageCursor::Scan { .. }) => return Ok((held, on(&next))),
                     Some(next) => place = next,
                     None => break,
                 }
@@ -223,9 +226,9 @@ impl ValkeyStore {
         Ok((held, None))
     }
 
-    /// The tenures of a member that may hold something, in the order of their text.
+    /// The tenures of a member that may hold something, in text order.
     async fn tenures_of(&self, group: &Group, owner: &MemberId) -> Result<Vec<String>> {
-        let invocation = Self::reading(group).arg(owner.as_str());
+        let invocation = Self::read_call(group).arg(owner.as_str());
         let mut tenures = self
             .connection
             .call(&self.scripts.tenures_of, invocation, |reader, _| {
@@ -237,15 +240,15 @@ impl ValkeyStore {
         Ok(tenures)
     }
 
-    /// One page of a hash or a set; a second scan when the place means nothing any more.
+    /// One page of a hash or a set; scans again from the beginning when the cursor is no longer valid.
     async fn step(
         &self,
         group: &Group,
         (command, suffix): (&str, &str),
-        place: Place,
+        place: PageCursor,
         limit: usize,
         pick: &(dyn Fn(String) -> Option<String> + Sync),
-    ) -> Result<(Vec<String>, Option<Place>)> {
+    ) -> Result<(Vec<String>, Option<PageCursor>)> {
         let Some(cursor) = place.scan_from(limit) else {
             return Ok(place.carried_page(limit));
         };
@@ -254,7 +257,7 @@ impl ValkeyStore {
             return Ok(done);
         }
         let scanned = self.scan(group, command, suffix, 0, limit, pick).await?;
-        Ok(Place::beginning().page(scanned, limit).unwrap_or_default())
+        Ok(PageCursor::beginning().page(scanned, limit).unwrap_or_default())
     }
 
     async fn scan(
@@ -265,8 +268,8 @@ impl ValkeyStore {
         cursor: u64,
         limit: usize,
         pick: &(dyn Fn(String) -> Option<String> + Sync),
-    ) -> Result<Scanned> {
-        let invocation = Self::reading(group)
+    ) -> Result<ScanStep> {
+        let invocation = Self::read_call(group)
             .arg(command)
             .arg(suffix)
             .number(cursor)
@@ -278,10 +281,10 @@ impl ValkeyStore {
                 let cursor = cursor
                     .parse()
                     .map_err(|_| Malformed(format!("the cursor {cursor:?}")))?;
-                // What is not UTF-8 was put there by another program, like every other unexpected name.
+                // Text that is not UTF-8 was written by another program, like any other invalid name.
                 let names = reader.array()?.all_bytes()?.into_iter();
                 let names = names.filter_map(|name| String::from_utf8(name).ok());
-                Ok(Scanned {
+                Ok(ScanStep {
                     resumed,
                     cursor,
                     names: names.filter_map(pick).collect(),
@@ -291,12 +294,12 @@ impl ValkeyStore {
     }
 }
 
-/// `<tenure>/<place>`, the tenure being one of the owner's.
-fn owner_place(text: &str, owner: &MemberId) -> Option<(String, Place)> {
+/// Parses `<tenure>/<page cursor>` for a tenure of this owner.
+fn owner_place(text: &str, owner: &MemberId) -> Option<(String, PageCursor)> {
     let (tenure, place) = text.split_once('/')?;
     let parsed: TenureId = tenure.parse().ok()?;
     (parsed.member() == owner).then_some(())?;
-    Some((tenure.to_owned(), Place::parse(place)?))
+    Some((tenure.to_owned(), PageCursor::parse(place)?))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Whether the store takes writes: for a cluster by a write on each primary, so that one node that is away does not speak
-//! for the others.
+//! The write probe of a store. A cluster is probed with a write on each primary, so that one unreachable node does not
+//! stand for the others.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -17,17 +17,17 @@ use tenure_core::time::{StoreTime, show_duration};
 use crate::keys;
 use crate::store::ValkeyStore;
 
-/// Every slot has a name below this number of names, with near certainty.
+/// Among this many names, every slot has one with near certainty.
 const NAMES: u32 = 1 << 18;
 
-/// When a node was written to, or its name and why it was not.
+/// The time of a write to a node, or the node's name and the error.
 type Probe<'a> = Pin<Box<dyn Future<Output = Result<StoreTime, (String, Error)>> + Send + 'a>>;
 
 impl ValkeyStore {
     pub(crate) async fn probe_nodes(&self, patience: Duration) -> Result<Probed> {
         let nodes = self.probe_groups()?;
         if nodes.is_empty() {
-            // One server, or a cluster whose nodes are not known.
+            // A single server, or a cluster with unknown nodes.
             let as_of = self.tick(&Group::new(PROBE_GROUP)?).await?.as_of;
             let away = Vec::new();
             return Ok(Probed { as_of, away });
@@ -85,7 +85,7 @@ impl ValkeyStore {
     }
 }
 
-/// Runs all at once.
+/// Runs the futures concurrently.
 async fn all<T: Unpin>(mut running: Vec<Pin<Box<dyn Future<Output = T> + Send + '_>>>) -> Vec<T> {
     let mut done: Vec<Option<T>> = running.iter().map(|_| None).collect();
     poll_fn(move |context| {

@@ -12,14 +12,14 @@ use tenure_core::store::{Call, Page, PageRequest};
 
 use crate::reply::{Malformed, Read, Reader, parse};
 use crate::store::ValkeyStore;
-use crate::view::{Life, Packed, foreign};
+use crate::view::{Liveness, PackedTenure, foreign};
 
 #[async_trait]
 impl Serve<ClaimKeys> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: ClaimKeys, call: Call) -> Result<Claimed> {
         let ClaimKeys { tenure, keys, .. } = &ask;
         let invocation = self
-            .punctual_on(group, &ask.registry, call)
+            .timely_registry_call(group, &ask.registry, call)
             .arg(tenure.member().as_str())
             .number(tenure.term().get())
             .arg(ask.registry.as_str())
@@ -47,7 +47,7 @@ impl Serve<ReleaseClaim> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: ReleaseClaim, call: Call) -> Result<()> {
         let ReleaseClaim { registry, key, tenure } = &ask;
         let invocation = self
-            .punctual_on(group, registry, call)
+            .timely_registry_call(group, registry, call)
             .arg(tenure.member().as_str())
             .number(tenure.term().get())
             .arg(registry.as_str())
@@ -61,10 +61,14 @@ impl Serve<ReleaseClaim> for ValkeyStore {
         match refused {
             Some(reason) => Err(Error::ended(tenure, reason)),
             None if other.is_empty() => Ok(()),
-            None => Err(Error::new(
-                ErrorKind::NotOwner,
-                format!("{key} in the registry {registry} is owned by {other}, not by {tenure}"),
-            )),
+            None => {
+                let message = format!("{key} in the registry {registry} is owned by {other}, not by {tenure}");
+                let error = Error::new(ErrorKind::NotOwner, message);
+                Err(match other.parse() {
+                    Ok(owner) => error.with_holder(owner),
+                    Err(_) => error,
+                })
+            }
         }
     }
 }
@@ -106,32 +110,32 @@ impl ValkeyStore {
         let key = |holding: String| holding.strip_prefix(&prefix).map(str::to_owned);
         let (held, next) = self.page_of_holdings(group, owner, "held", &key, page).await?;
         let keys: Vec<String> = held.iter().map(|(_, key)| key.clone()).collect();
-        // What has moved to someone else meanwhile is not this tenure's any more.
+        // A claim that moved to another owner in the meantime no longer belongs to this tenure.
         let held: HashSet<(String, String)> = held.into_iter().collect();
         let mut items = self.claims_by_key(group, registry, &keys).await?;
         items.retain(|claim| held.contains(&(claim.tenure.to_string(), claim.key.to_string())));
         Ok(Page { items, next })
     }
 
-    /// Claims by key, those that are there, in the order asked.
+    /// The claims of these keys that exist, in the order asked.
     pub(crate) async fn claims_by_key(
         &self,
         group: &Group,
         registry: &RegistryName,
         keys: &[String],
     ) -> Result<Vec<Claim>> {
-        let invocation = Self::reading(group).arg(registry.as_str()).args(keys);
-        let (life, rows) = self
+        let invocation = Self::read_call(group).arg(registry.as_str()).args(keys);
+        let (liveness, rows) = self
             .connection
             .call(&self.scripts.claims_by_key, invocation, |reader, now| {
-                Ok((Life::read(reader, now)?, read_claims(reader)?))
+                Ok((Liveness::read(reader, now)?, read_claims(reader)?))
             })
             .await?;
-        rows.into_iter().map(|row| row.claim(&life)).collect()
+        rows.into_iter().map(|row| row.claim(&liveness)).collect()
     }
 }
 
-/// A claim as the reading scripts give it.
+/// A claim as returned by the reading scripts.
 struct ClaimRow {
     key: String,
     tenure: String,
@@ -139,13 +143,13 @@ struct ClaimRow {
 }
 
 impl ClaimRow {
-    fn claim(self, life: &Life) -> Result<Claim> {
+    fn claim(self, liveness: &Liveness) -> Result<Claim> {
         let tenure: TenureId = self.tenure.parse().map_err(foreign)?;
-        let current = self.current.as_deref().map(Packed::read).transpose()?;
+        let current = self.current.as_deref().map(PackedTenure::read).transpose()?;
         Ok(Claim {
             key: Key::new(&self.key).map_err(foreign)?,
             owner: tenure.member().clone(),
-            alive: life.is_alive(&tenure, current.as_ref()),
+            alive: liveness.is_alive(&tenure, current.as_ref()),
             tenure,
         })
     }
@@ -157,14 +161,14 @@ fn read_claims(reader: &mut Reader) -> Read<Vec<ClaimRow>> {
     while rows.left() > 0 {
         let mut row = rows.array()?;
         let (key, tenure) = (row.text()?, row.text()?);
-        // A missing last element is cut off: nobody of that name is a member.
+        // A nil last element is cut off: no member has this name.
         let current = if row.left() > 0 { row.maybe_bytes()? } else { None };
         found.push(ClaimRow { key, tenure, current });
     }
     Ok(found)
 }
 
-/// `''`, or the reason why a tenure may not act.
+/// The reason why a tenure may not act; `None` for the empty string.
 pub(crate) fn read_refusal(reader: &mut Reader) -> Read<Option<EndReason>> {
     let name = reader.text()?;
     if name.is_empty() {
@@ -178,7 +182,7 @@ pub(crate) fn read_refusal(reader: &mut Reader) -> Read<Option<EndReason>> {
     })
 }
 
-/// The outcomes of as many requests.
+/// The outcomes of this many requests.
 pub(crate) fn read_outcomes<T>(reader: &mut Reader, expected: usize, read: fn(&str) -> Read<T>) -> Read<Vec<T>> {
     let outcomes = reader.array()?.texts()?;
     if outcomes.len() != expected {
@@ -197,6 +201,6 @@ fn read_outcome(text: &str) -> Read<ClaimOutcome> {
         (Some("h"), Some(tenure)) => Ok(ClaimOutcome::Held {
             by: parse("a tenure", tenure)?,
         }),
-        _ => Err(Malformed("no outcome of a claim".to_owned())),
+        _ => Err(Malformed("not a claim outcome".to_owned())),
     }
 }

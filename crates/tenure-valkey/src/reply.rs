@@ -1,14 +1,14 @@
-//! Reading replies: every element has a type and a place, and what does not fit is an error, never a guess.
+//! Typed reading of replies: an element of the wrong type is an error, never a guess.
 
 use redis::Value;
 use tenure_core::time::StoreTime;
 
-/// A reply that no script of ours gives. The connection it came over is not to be trusted any more.
+/// A reply with an unexpected shape. The connection it came over must not be trusted any longer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a reply of the wrong shape: {0}")]
 pub struct Malformed(pub String);
 
-/// What reading a reply answers.
+/// The result of reading a reply.
 pub type Read<T> = Result<T, Malformed>;
 
 /// Reads the elements of a reply in order.
@@ -18,17 +18,17 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads one value.
+    /// A reader of one value.
     pub(crate) fn of(value: Value) -> Self {
         Self {
             values: vec![value].into_iter(),
         }
     }
 
-    /// Reads an array.
+    /// A reader of an array's elements.
     ///
     /// # Errors
-    /// When it is something else.
+    /// When it is not an array.
     pub(crate) fn new(value: Value) -> Read<Self> {
         match value {
             Value::Array(values) | Value::Set(values) => Ok(Self {
@@ -38,7 +38,7 @@ impl Reader {
         }
     }
 
-    /// The next element, as it is.
+    /// The next element, unparsed.
     ///
     /// # Errors
     /// When there is none.
@@ -52,7 +52,7 @@ impl Reader {
         self.values.len()
     }
 
-    /// The next element, an array of its own.
+    /// The next element as a nested array.
     ///
     /// # Errors
     /// When it is something else.
@@ -60,7 +60,7 @@ impl Reader {
         Reader::new(self.value()?)
     }
 
-    /// The next element, bytes. `None` for the nil reply.
+    /// The next element as bytes. `None` for nil.
     ///
     /// # Errors
     /// When it is something else.
@@ -75,7 +75,7 @@ impl Reader {
         }
     }
 
-    /// The next element, text. `None` for the nil reply.
+    /// The next element as text. `None` for nil.
     ///
     /// # Errors
     /// When it is something else.
@@ -85,7 +85,7 @@ impl Reader {
             .transpose()
     }
 
-    /// The next element, text.
+    /// The next element as text.
     ///
     /// # Errors
     /// When it is something else.
@@ -94,7 +94,7 @@ impl Reader {
             .ok_or_else(|| Malformed("nothing in place of a string".to_owned()))
     }
 
-    /// The next element, a whole number that is not negative, or text that spells one.
+    /// The next element as a non-negative integer, or text that spells one.
     ///
     /// # Errors
     /// When it is something else.
@@ -103,7 +103,7 @@ impl Reader {
             .ok_or_else(|| Malformed("nothing in place of a number".to_owned()))
     }
 
-    /// Like [`Reader::number`]; `None` for the nil reply.
+    /// Like [`Reader::number`]; `None` for nil.
     ///
     /// # Errors
     /// When it is something else.
@@ -122,7 +122,7 @@ impl Reader {
         }
     }
 
-    /// The next element, a whole number of either sign.
+    /// The next element as an integer of either sign.
     ///
     /// # Errors
     /// When it is something else.
@@ -133,7 +133,7 @@ impl Reader {
         }
     }
 
-    /// The next element, a time in µs.
+    /// The next element as a time in µs.
     ///
     /// # Errors
     /// When it is something else.
@@ -141,8 +141,8 @@ impl Reader {
         self.number().map(StoreTime::from_micros)
     }
 
-    /// The next element, text in which what is no UTF-8 is replaced: for what other programs may have written, where one
-    /// bad name must not cost the rest of the reply. `None` for the nil reply.
+    /// The next element as text with invalid UTF-8 replaced: for data of other programs, where one invalid name must
+    /// not fail the whole reply. `None` for nil.
     ///
     /// # Errors
     /// When it is something else.
@@ -151,7 +151,7 @@ impl Reader {
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// Like [`Reader::maybe_lossy_text`], and not nil.
+    /// Like [`Reader::maybe_lossy_text`], but nil is an error.
     ///
     /// # Errors
     /// When it is something else.
@@ -160,7 +160,7 @@ impl Reader {
             .ok_or_else(|| Malformed("nothing in place of a string".to_owned()))
     }
 
-    /// All elements that are left, bytes.
+    /// All remaining elements as bytes.
     ///
     /// # Errors
     /// When one is something else.
@@ -172,7 +172,7 @@ impl Reader {
         Ok(all)
     }
 
-    /// All elements that are left, as text.
+    /// All remaining elements as text.
     ///
     /// # Errors
     /// When one is something else.
@@ -185,7 +185,7 @@ impl Reader {
     }
 }
 
-/// Parses text that only our scripts wrote.
+/// Parses text that only Tenure's scripts write.
 ///
 /// # Errors
 /// When it does not parse.
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_read_by_type_and_place() {
+    fn elements_are_read_in_order_by_type() {
         let mut reply = reader(vec![
             Value::Int(7),
             Value::BulkString(b"8".to_vec()),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn mismatched_elements_are_errors() {
         assert!(Reader::new(Value::Int(1)).is_err());
         assert!(reader(vec![Value::Int(-1)]).number().is_err());
         assert!(reader(vec![Value::BulkString(b"1e3".to_vec())]).number().is_err());
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn lossy_text_is_no_name_but_no_error() {
+    fn lossy_text_replaces_invalid_utf8() {
         let values = || vec![Value::BulkString(vec![b'a', 0xff]), Value::BulkString(b"b".to_vec())];
         let mut reply = reader(values());
         assert_eq!(
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_up_to_2_pow_53_come_through_whole() {
+    fn numbers_up_to_2_pow_53_are_exact() {
         for number in [9_007_199_254_740_991_u64, 1_763_676_800_000_001] {
             assert_eq!(reader(vec![Value::Int(number.cast_signed())]).number(), Ok(number));
             assert_eq!(

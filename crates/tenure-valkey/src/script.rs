@@ -1,16 +1,15 @@
-//! Scripts and how they are called.
+//! Lua scripts and their invocation.
 //!
-//! Every script follows one contract, whoever wrote it. `ARGV[1]` is a nonce and `ARGV[2]` the not-after time in µs (or
-//! `0`); the reply is an array whose first element is the nonce, whose second is the store's time in µs, and whose third
-//! is `ok`, or `late` when the script refused because the time was past its not-after (it wrote nothing then).
-//! Everything after that is the script's own.
+//! All scripts follow one contract. `ARGV[1]` is a nonce and `ARGV[2]` the not-after time in µs, or `0`. The reply is
+//! an array: the nonce, the store's time in µs, and `ok`, or `late` when the not-after time has passed (the script then
+//! wrote nothing). The rest of the reply belongs to the script.
 
 use redis::Cmd;
 use tenure_core::id::TenureId;
 use tenure_core::store::Call;
 use tenure_core::time::StoreTime;
 
-/// A Lua script: its text and the hash by which a server knows it.
+/// A Lua script: its text and the hash under which a server caches it.
 #[derive(Debug, Clone)]
 pub struct Script {
     name: &'static str,
@@ -19,7 +18,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// Puts a script together from parts, in order.
+    /// Concatenates the parts of a script.
     #[must_use]
     pub fn new(name: &'static str, parts: &[&str]) -> Self {
         let text = parts.concat();
@@ -27,12 +26,12 @@ impl Script {
         Self { name, text, hash }
     }
 
-    /// What it is called in logs.
+    /// Its name in logs.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Its whole text.
+    /// The full text.
     #[cfg(test)]
     pub(crate) fn text(&self) -> &str {
         &self.text
@@ -42,17 +41,17 @@ impl Script {
 /// Whether a call carries a not-after time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lateness {
-    /// A late effect is harmless: reads, and beats, which extend only what is alive.
+    /// A late effect is harmless: reads, and beats, which extend only live tenures.
     Harmless,
     /// The call must not take effect after its caller gave up, nor after the caller's own not-after time.
     Refused(Call),
 }
 
-/// Arguments one after the other: a batch has hundreds, and an allocation for each costs as much as the rest.
+/// Arguments in one buffer: a batch has hundreds, and one allocation per argument would double the cost of encoding.
 #[derive(Debug, Clone, Default)]
 struct Args {
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// The end offset of each argument.
     ends: Vec<usize>,
 }
 
@@ -70,18 +69,18 @@ impl Args {
     }
 }
 
-/// One call of a script: its keys and its own arguments.
+/// One call of a script: its keys and arguments.
 #[derive(Debug, Clone)]
 pub struct Invocation {
     pub(crate) keys: Vec<Vec<u8>>,
     args: Args,
     pub(crate) lateness: Lateness,
-    /// Whether it counts only once replicas have it, where the store's URL asks for that.
+    /// Whether replicas must confirm it, if the store's URL asks for that.
     pub(crate) confirmed: bool,
 }
 
 impl Invocation {
-    /// A call over these keys.
+    /// A call with these keys.
     #[must_use]
     pub fn new(keys: Vec<String>, lateness: Lateness) -> Self {
         Self {
@@ -92,14 +91,14 @@ impl Invocation {
         }
     }
 
-    /// Makes it count only once replicas have it, where the store's URL asks for that.
+    /// Requires confirmation by replicas, if the store's URL asks for that.
     #[must_use]
     pub(crate) fn confirmed(mut self) -> Self {
         self.confirmed = true;
         self
     }
 
-    /// Adds keys that need not be text: those of other programs.
+    /// Adds keys of other programs, which need not be text.
     #[must_use]
     pub fn foreign_keys(mut self, keys: impl IntoIterator<Item = Vec<u8>>) -> Self {
         self.keys.extend(keys);
@@ -119,7 +118,7 @@ impl Invocation {
         self.arg(number.to_string())
     }
 
-    /// Adds many arguments.
+    /// Adds several arguments.
     #[must_use]
     pub fn args<A: AsRef<[u8]>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         for arg in args {
@@ -128,7 +127,7 @@ impl Invocation {
         self
     }
 
-    /// Adds the ids of tenures.
+    /// Adds tenure ids.
     #[must_use]
     pub(crate) fn tenures<'a>(mut self, tenures: impl ExactSizeIterator<Item = &'a TenureId>) -> Self {
         self.args.ends.reserve(tenures.len());
@@ -142,7 +141,7 @@ impl Invocation {
         self
     }
 
-    /// The command: `EVALSHA`, or `EVAL` when the server has to be told the text.
+    /// The command: `EVALSHA`, or `EVAL` when the server needs the text.
     pub(crate) fn command(&self, script: &Script, with_text: bool, nonce: &str, not_after: Option<StoreTime>) -> Cmd {
         let own = if with_text { script.text.len() } else { 64 };
         let (keys, arguments) = (self.keys.iter().map(Vec::len).sum::<usize>(), self.args.bytes.len());

@@ -1,4 +1,4 @@
-//! The scripts, one per verb, each put together from the shared prelude and its own text when a store is opened.
+//! The scripts, one per verb. Each is assembled from the shared prelude and its own text when a store is opened.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    /// Puts them together, over the server's clock or a test's.
+    /// Assembles the scripts for the server's clock or a test clock.
     pub(crate) fn new(test_clock: bool) -> Self {
         let clock = clock(test_clock);
         let change = |name, text: &str| {
@@ -82,7 +82,7 @@ impl Scripts {
             Arc::new(Script::new(name, &parts))
         };
         let read = |name, text: &str| Arc::new(Script::new(name, &[clock, STATE, READ, text]));
-        // A batch of the common kind is tried before everything else.
+        // The fast path of a batch runs before the full script.
         let quick = |name, fast: &str, text: &str| {
             let parts = [clock, STATE, ROSTER_ROW, fast, LIB, OFFLINE, text];
             Arc::new(Script::new(name, &parts))
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_script_of_production_knows_a_test_clock() {
+    fn production_scripts_ignore_the_test_clock() {
         let scripts = Scripts::new(false);
         for script in [
             &scripts.join,

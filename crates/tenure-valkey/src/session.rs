@@ -1,4 +1,4 @@
-//! Sessions: their connections, their data, and the grace that begins when the last connection goes.
+//! Sessions: their connections, their data, and the grace that starts when the last connection ends.
 
 mod names;
 mod reconcile;
@@ -22,14 +22,14 @@ pub(crate) use self::step::part_of;
 use crate::registry::{read_outcomes, read_refusal};
 use crate::reply::Malformed;
 use crate::store::ValkeyStore;
-use crate::view::Life;
+use crate::view::Liveness;
 
 #[async_trait]
 impl Serve<Attaches> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: Attaches, call: Call) -> Result<Attached> {
         let (tenure, mut parts) = (&ask.tenure, Parts::default());
         let mut attached = parts.take(self.attach_some(group, tenure, &ask.attaches, call).await)?;
-        // The script stops when the sessions that it answers with get long.
+        // The script stops early when its reply gets large.
         while attached.outcomes.len() < ask.attaches.len() {
             let (_, left) = ask.attaches.split_at(attached.outcomes.len());
             let more = parts.take(self.attach_some(group, tenure, left, call).await)?;
@@ -46,7 +46,7 @@ impl Serve<Detaches> for ValkeyStore {
         let Detaches { tenure, detaches } = &ask;
         let epoch = |detach: &Detach| detach.epoch.map_or(0, Epoch::get).to_string();
         let invocation = self
-            .punctual(group, call)
+            .timely_call(group, call)
             .arg(tenure.member().as_str())
             .number(tenure.term().get())
             .number(micros(self.options.sessions.grace))
@@ -73,7 +73,7 @@ impl Serve<PatchSession> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: PatchSession, call: Call) -> Result<PatchOutcome> {
         let PatchSession { session, tenure, data } = &ask;
         let invocation = self
-            .punctual(group, call)
+            .timely_call(group, call)
             .arg(tenure.as_ref().map_or("", |tenure| tenure.member().as_str()))
             .number(tenure.as_ref().map_or(0, |tenure| tenure.term().get()))
             .arg(session.as_str())
@@ -101,7 +101,7 @@ impl Serve<PatchSession> for ValkeyStore {
 #[async_trait]
 impl Serve<DeleteSession> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: DeleteSession, call: Call) -> Result<DeleteOutcome> {
-        let invocation = self.punctual(group, call).arg(ask.session.as_str());
+        let invocation = self.timely_call(group, call).arg(ask.session.as_str());
         self.connection
             .call(&self.scripts.delete_session, invocation, |reader, _| {
                 let (what, number) = (reader.text()?, reader.number()?);
@@ -151,13 +151,13 @@ impl Serve<Sessions> for ValkeyStore {
 #[async_trait]
 impl Serve<ListOrphans> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: ListOrphans, _: Call) -> Result<Orphans> {
-        let invocation = Self::reading(group)
+        let invocation = Self::read_call(group)
             .number(micros(ask.overdue))
             .number(u64::from(ask.limit));
         self.connection
             .call(&self.scripts.orphans, invocation, |reader, now| {
-                let life = Life::read(reader, now)?;
-                row::read_orphans(reader, &life, ask.overdue)
+                let liveness = Liveness::read(reader, now)?;
+                row::read_orphans(reader, &liveness, ask.overdue)
             })
             .await
     }
@@ -167,12 +167,12 @@ impl Serve<ListOrphans> for ValkeyStore {
 impl Serve<CountSessions> for ValkeyStore {
     async fn serve(&self, group: &Group, _: CountSessions, _: Call) -> Result<SessionStats> {
         self.connection
-            .call(&self.scripts.session_stats, Self::reading(group), |reader, now| {
-                let life = Life::read(reader, now)?;
+            .call(&self.scripts.session_stats, Self::read_call(group), |reader, now| {
+                let liveness = Liveness::read(reader, now)?;
                 let noticed = StoreTime::from_micros(reader.number()?);
                 let (sessions, away, due) = (reader.number()?, reader.number()?, reader.number()?);
-                // A gap that nobody has noticed yet: everyone has the whole grace anew.
-                let unnoticed = life.resumed_at() == now && noticed != now;
+                // A gap that no step has recorded yet: every session gets its full grace again.
+                let unnoticed = liveness.resumed_at() == now && noticed != now;
                 let orphans = if unnoticed { 0 } else { due };
                 Ok(SessionStats {
                     active: sessions.saturating_sub(away),
@@ -188,7 +188,7 @@ impl ValkeyStore {
     /// Attaches the first of these, at least one if there is any.
     async fn attach_some(&self, group: &Group, tenure: &TenureId, some: &[Attach], call: Call) -> Result<Attached> {
         let invocation = self
-            .punctual(group, call)
+            .timely_call(group, call)
             .arg(tenure.member().as_str())
             .number(tenure.term().get());
         let invocation = some.iter().fold(invocation, step::attach_args);

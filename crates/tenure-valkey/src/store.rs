@@ -1,10 +1,10 @@
-//! The store itself: what it is opened with, what all its verbs share, and the trait that sums them up.
+//! The store: how it is opened, the helpers that all verbs share, and the implementation of the store trait.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure_core::call::{Ask, Op, Reply, Serve, serve_all};
+use tenure_core::call::{Op, Reply, Serve, StoreRequest, serve_all};
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::event::EventId;
@@ -22,9 +22,9 @@ use crate::script::{Invocation, Lateness};
 use crate::scripts::Scripts;
 use crate::{examine, keys, session};
 
-/// The longest `max_ttl`: everything stays far below 2^53 µs.
+/// The longest `max_ttl`: all times stay far below 2^53 µs.
 const LONGEST_TTL: Duration = Duration::from_secs(365 * 86_400);
-/// How many items one script takes at most of those that are written in half a dozen keys each.
+/// How many items one script takes at most when each is written to several keys.
 const WRITES: usize = 100;
 
 /// A store on Valkey 8 or Redis 7.
@@ -33,7 +33,7 @@ pub struct ValkeyStore {
     pub(crate) connection: Connection,
     pub(crate) options: StoreOptions,
     pub(crate) scripts: Scripts,
-    /// Who this is among all that sweep a group: chance makes it unlike any other.
+    /// A random name that identifies this process among the sweepers of a group.
     pub(crate) name: String,
     marker: Marker,
     pub(crate) list: GroupList,
@@ -42,16 +42,16 @@ pub struct ValkeyStore {
 impl ValkeyStore {
     /// Opens a store by URL: `valkey://[user:password@]host[:port][/db]`, or `redis://…`; with TLS `valkeys://…`, or
     /// `rediss://…`; with sentinels `valkey-sentinel://host[:port],…/name`; a cluster by some of its nodes,
-    /// `valkey-cluster://host[:port],…`. `docs/stores.md` has the settings that may follow a `?`.
+    /// `valkey-cluster://host[:port],…`. `docs/stores.md` lists the settings after a `?`.
     ///
-    /// A server that is away is no error: the store starts down, calls fail at once with `Unavailable`, and it comes up
-    /// by itself, so that a daemon can start before its store. The first attempt is waited for (at most the connect
-    /// timeout), so that the next call finds the store up when it is.
+    /// An unreachable server is not an error: the store starts down, calls fail at once with `Unavailable`, and it
+    /// connects when the server is reachable. A daemon can therefore start before its store. `open` waits for the first
+    /// attempt (at most the connect timeout), so the next call finds the store up if it is.
     ///
-    /// The store lives on the tokio runtime on which it is opened; its methods may be called from any.
+    /// The store runs on the tokio runtime on which it is opened; its methods may be called from any runtime.
     ///
     /// # Errors
-    /// `Misconfigured` for a URL, files of TLS, options or a thread without a runtime that cannot work.
+    /// `Misconfigured` for an invalid URL, unusable TLS files, invalid options or a thread without a runtime.
     pub async fn open(
         url: &str,
         options: StoreOptions,
@@ -75,14 +75,14 @@ impl ValkeyStore {
     }
 
     /// A call that changes a group. See `lib.lua` for its arguments.
-    pub(crate) fn changing(&self, group: &Group, lateness: Lateness) -> Invocation {
+    pub(crate) fn write_call(&self, group: &Group, lateness: Lateness) -> Invocation {
         self.act_on(group);
-        self.over(group, lateness)
+        self.maintenance_call(group, lateness)
     }
 
-    /// The same for what is no reason to have a group on the list: looking after it, and forgetting it.
-    pub(crate) fn over(&self, group: &Group, lateness: Lateness) -> Invocation {
-        self.with_options(keys::changing(group, self.marker), lateness)
+    /// The same for steps that do not add the group to the list: maintenance and removal.
+    pub(crate) fn maintenance_call(&self, group: &Group, lateness: Lateness) -> Invocation {
+        self.with_options(keys::write_keys(group, self.marker), lateness)
     }
 
     fn with_options(&self, keys: Vec<String>, lateness: Lateness) -> Invocation {
@@ -95,20 +95,20 @@ impl ValkeyStore {
             .number(options.events_max)
     }
 
-    /// A call that changes a group and must not do so late.
-    pub(crate) fn punctual(&self, group: &Group, call: Call) -> Invocation {
-        self.changing(group, Lateness::Refused(call))
+    /// A call that changes a group and must not take effect late.
+    pub(crate) fn timely_call(&self, group: &Group, call: Call) -> Invocation {
+        self.write_call(group, Lateness::Refused(call))
     }
 
-    /// The same on a registry as well.
-    pub(crate) fn punctual_on(&self, group: &Group, registry: &RegistryName, call: Call) -> Invocation {
-        let mut keys = keys::changing(group, self.marker);
+    /// The same, with the keys of a registry.
+    pub(crate) fn timely_registry_call(&self, group: &Group, registry: &RegistryName, call: Call) -> Invocation {
+        let mut keys = keys::write_keys(group, self.marker);
         keys.push(keys::claims(group, registry));
         self.act_on(group);
         self.with_options(keys, Lateness::Refused(call))
     }
 
-    /// Notes in the marker of all groups that a new one has nothing to wait for.
+    /// Records in the store's marker that a new group need not wait.
     pub(crate) async fn mark_settled(&self) -> Result<()> {
         if let Marker::Shared = self.marker {
             let mut cmd = redis::cmd("HSET");
@@ -119,7 +119,7 @@ impl ValkeyStore {
     }
 
     /// A call that reads a group.
-    pub(crate) fn reading(group: &Group) -> Invocation {
+    pub(crate) fn read_call(group: &Group) -> Invocation {
         Invocation::new(vec![keys::meta(group)], Lateness::Harmless)
     }
 }
@@ -130,21 +130,21 @@ fn check(options: &StoreOptions) -> Result<()> {
         return wrong("max_ttl and the brake's hold can be at most a year");
     }
     if !options.brake.share.is_finite() || options.brake.share < 0.0 {
-        return wrong("the brake's share has to be a number from 0 to 1");
+        return wrong("the brake's share must be a number from 0 to 1");
     }
     if options.events_max == 0 || options.events_max > u64::from(u32::MAX) || options.brake.floor > u64::from(u32::MAX)
     {
-        return wrong("events.max has to be from 1 to 4294967295, and the brake's floor at most that");
+        return wrong("events.max must be from 1 to 4294967295, and the brake's floor at most that");
     }
     if options.events_bytes == 0 || options.events_bytes > tenure_core::Term::MAX {
-        return wrong("events.bytes has to be from 1 to 9007199254740991");
+        return wrong("events.bytes must be from 1 to 9007199254740991");
     }
     Ok(())
 }
 
 #[async_trait]
 impl Backend for ValkeyStore {
-    async fn call(&self, ask: Ask) -> Result<Reply> {
+    async fn call(&self, ask: StoreRequest) -> Result<Reply> {
         serve_all(self, ask).await
     }
 
@@ -152,11 +152,11 @@ impl Backend for ValkeyStore {
         self.options.max_ttl
     }
 
-    /// As many as take a script about a millisecond of the server's time.
+    /// How many items take a script about a millisecond of the server's time.
     fn part(&self, op: &Op) -> usize {
         match op {
             Op::Attach(ask) => session::part_of(&ask.attaches),
-            Op::Detach(_) | Op::PutProviders(_) | Op::Seat(_) => WRITES,
+            Op::Detach(_) | Op::PutProviders(_) | Op::EnsureTenures(_) => WRITES,
             _ => BATCH as usize,
         }
     }

@@ -21,20 +21,20 @@ use crate::membership::read_reason;
 use crate::reply::{Malformed, Read, Reader, parse};
 use crate::script::Lateness;
 use crate::store::ValkeyStore;
-use crate::view::{Life, MemberRow, Packed, foreign, read_holdings, shortest};
+use crate::view::{Liveness, MemberRow, PackedTenure, foreign, read_holdings, shortest};
 
 /// How many members one script ends at most: about a millisecond of the server's time.
 const ENDS: u32 = 100;
-/// How many holdings one script releases at most: about a millisecond, too.
+/// How many holdings one script releases at most: also about a millisecond.
 const RELEASES: u32 = 200;
-/// How long the last number of a group that was forgotten is kept: 30 days, in ms. After that the clock is ahead of it anyway.
+/// How long the last number of a forgotten group is kept: 30 days, in ms. After that the clock is ahead of it anyway.
 const LAST_NUMBER_KEPT_MS: u64 = 30 * 86_400_000;
 
 #[async_trait]
 impl Serve<Tick> for ValkeyStore {
     async fn serve(&self, group: &Group, _: Tick, _: Call) -> Result<GroupStatus> {
         let invocation = self
-            .over(group, Lateness::Refused(Call::default()))
+            .maintenance_call(group, Lateness::Refused(Call::default()))
             .arg(&self.name)
             .number(self.options.events_bytes);
         let status = self
@@ -69,7 +69,7 @@ impl Serve<Release> for ValkeyStore {
     async fn serve(&self, group: &Group, Release(request): Release, call: Call) -> Result<ReleasedBatch> {
         let flag = |set: bool| if set { "1" } else { "0" };
         let invocation = self
-            .punctual(group, call)
+            .timely_call(group, call)
             .number(u64::from(request.limit.min(RELEASES)))
             .arg(&request.pass)
             .arg(flag(request.force))
@@ -99,10 +99,10 @@ impl Serve<ListDoomed> for ValkeyStore {
 #[async_trait]
 impl Serve<ForgetGroup> for ValkeyStore {
     async fn serve(&self, group: &Group, _: ForgetGroup, call: Call) -> Result<bool> {
-        // First the list: if this process ends in between, the next act on the group puts it back.
+        // The list first: if this process dies in between, the next act on the group adds it again.
         self.take_off(group).await?;
         let invocation = self
-            .over(group, Lateness::Refused(call))
+            .maintenance_call(group, Lateness::Refused(call))
             .number(micros(self.options.forget_after))
             .number(LAST_NUMBER_KEPT_MS);
         let answer = self
@@ -121,7 +121,7 @@ impl Serve<ForgetGroup> for ValkeyStore {
 impl Serve<Status> for ValkeyStore {
     async fn serve(&self, group: &Group, _: Status, _: Call) -> Result<GroupStatus> {
         self.connection
-            .call(&self.scripts.status, Self::reading(group), |reader, now| {
+            .call(&self.scripts.status, Self::read_call(group), |reader, now| {
                 read_status(reader, now, &self.options)
             })
             .await
@@ -134,7 +134,7 @@ impl Serve<Settle> for ValkeyStore {
         let groups = match group {
             Some(group) => vec![group.clone()],
             None => {
-                // First those to come, so that none is made in between. In a cluster each group has a marker of its own.
+                // New groups first, so that none is created in between. In a cluster each group has its own marker.
                 if GapCause::New.is_ended_by(cause) {
                     self.mark_settled().await?;
                 }
@@ -152,7 +152,7 @@ impl Serve<Settle> for ValkeyStore {
 
 impl ValkeyStore {
     async fn settle_one(&self, group: &Group, cause: Option<GapCause>, call: Call) -> Result<Settling> {
-        let invocation = self.punctual(group, call).arg(cause.map_or("", GapCause::as_str));
+        let invocation = self.timely_call(group, call).arg(cause.map_or("", GapCause::as_str));
         self.connection
             .call(&self.scripts.settle, invocation, |reader, _| {
                 let (answer, cause) = (reader.text()?, reader.text()?);
@@ -167,10 +167,10 @@ impl ValkeyStore {
     }
 
     async fn end_some(&self, group: &Group, limit: u32, refused: bool, call: Call) -> Result<EndedBatch> {
-        // No act that puts the group back into the list: a tick does that for an occupied group, and this step is run in empty
-        // ones too, which another process may forget in the meantime.
+        // This step does not add the group to the list: a tick does that for an occupied group, and this step also runs
+        // in empty groups, which another process may be forgetting.
         let invocation = self
-            .over(group, Lateness::Refused(call))
+            .maintenance_call(group, Lateness::Refused(call))
             .number(u64::from(limit.min(ENDS)))
             .arg(if refused { "1" } else { "0" });
         self.connection
@@ -186,17 +186,17 @@ impl ValkeyStore {
             .await
     }
 
-    /// The members past their end. Looks at all that are due by the lazy index, a bounded part at a time: only a dry
-    /// run of an operator asks for it.
+    /// The members past their end. Checks all entries of the lazy index that are due, in bounded parts. Only an
+    /// operator's dry run uses it.
     async fn doomed_members(&self, group: &Group) -> Result<Vec<Doomed>> {
         let (mut from, mut doomed) = (0u64, Vec::new());
         loop {
-            let invocation = Self::reading(group).number(from).number(u64::from(BATCH));
-            let (life, rows, more, now) = self
+            let invocation = Self::read_call(group).number(from).number(u64::from(BATCH));
+            let (liveness, rows, more, now) = self
                 .connection
                 .call(&self.scripts.due, invocation, |reader, now| {
                     Ok((
-                        Life::read(reader, now)?,
+                        Liveness::read(reader, now)?,
                         MemberRow::read_all(reader)?,
                         reader.number()? != 0,
                         now,
@@ -204,8 +204,8 @@ impl ValkeyStore {
                 })
                 .await?;
             for row in rows {
-                let packed = Packed::read(&row.packed)?;
-                if now >= life.end(&packed) {
+                let packed = PackedTenure::read(&row.packed)?;
+                if now >= liveness.end(&packed) {
                     let member = MemberId::new(&row.name).map_err(foreign)?;
                     let tenure = TenureId::new(member, packed.term);
                     doomed.push(Doomed {
@@ -227,7 +227,7 @@ impl ValkeyStore {
         let mut found = Vec::new();
         while found.len() < limit {
             let count = (limit - found.len()).min(BATCH as usize);
-            let invocation = Self::reading(group)
+            let invocation = Self::read_call(group)
                 .arg(list)
                 .number(found.len() as u64)
                 .number(count as u64);
@@ -267,7 +267,7 @@ fn read_unreleased(reader: &mut Reader, braked: bool) -> Read<Vec<Doomed>> {
     Ok(found)
 }
 
-/// The brake as the steps that it holds back give it.
+/// The brake as returned by the steps that it holds back.
 pub(crate) fn read_brake(reader: &mut Reader) -> Read<Option<Brake>> {
     let mut brake = reader.array()?;
     Ok(match brake.left() {
@@ -302,7 +302,7 @@ fn read_released(reader: &mut Reader) -> Read<ReleasedBatch> {
     Ok(ReleasedBatch { evicted, more, braked })
 }
 
-/// Makes a status of the raw state that `status.lua` gives.
+/// Builds a status from the raw state of `status.lua`.
 fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> Read<GroupStatus> {
     let mut fields = reader.array()?;
     let (tick, resumed, min_ttl) = (fields.maybe_number()?, fields.maybe_number()?, fields.maybe_number()?);
@@ -339,7 +339,7 @@ fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> R
         present: members,
     };
     let brake = Some(brake).filter(|brake| brake.until > now && options.brake.too_many(lapsed, members));
-    // What the brake holds back is worth a visit when it ends by itself.
+    // An entry that the brake holds back is due when the brake ends.
     let held_back = |at| brake.map_or(at, |brake| brake.until);
     let next_lapsed = next_lapsed.map(held_back);
     let next_lapsed_offline = next_lapsed_offline.map(held_back);
@@ -347,7 +347,7 @@ fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> R
         as_of: now,
         members,
         gap: gap(shortest(min_ttl)),
-        resumed_at: Life::new(now, tick, resumed, min_ttl).resumed_at(),
+        resumed_at: Liveness::new(now, tick, resumed, min_ttl).resumed_at(),
         unsettled,
         brake,
         next_due,

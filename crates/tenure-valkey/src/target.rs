@@ -1,4 +1,4 @@
-//! Targets: what a fleet places on its nodes.
+//! Targets: the units of work that a fleet places on its nodes.
 
 use async_trait::async_trait;
 use tenure_core::call::Serve;
@@ -15,7 +15,10 @@ use crate::view::foreign;
 impl Serve<PutTarget> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: PutTarget, call: Call) -> Result<bool> {
         self.announce(group).await?;
-        let invocation = self.punctual(group, call).arg(ask.target.as_str()).arg(show(ask.spec));
+        let invocation = self
+            .timely_call(group, call)
+            .arg(ask.target.as_str())
+            .arg(show(ask.spec));
         self.connection
             .call(&self.scripts.put_target, invocation, |reader, _| {
                 Ok(reader.number()? != 0)
@@ -27,7 +30,7 @@ impl Serve<PutTarget> for ValkeyStore {
 #[async_trait]
 impl Serve<RemoveTarget> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: RemoveTarget, call: Call) -> Result<bool> {
-        let invocation = self.punctual(group, call).arg(ask.target.as_str());
+        let invocation = self.timely_call(group, call).arg(ask.target.as_str());
         self.connection
             .call(&self.scripts.remove_target, invocation, |reader, _| {
                 Ok(reader.number()? != 0)
@@ -53,27 +56,27 @@ impl Serve<Targets> for ValkeyStore {
 }
 
 impl ValkeyStore {
-    /// Targets by name, those that are there, in the order asked.
+    /// The targets with these names that exist, in the order asked.
     async fn targets_by_name(&self, group: &Group, names: &[String]) -> Result<Vec<Target>> {
         let rows = self
             .connection
             .call(
                 &self.scripts.targets_by_name,
-                Self::reading(group).args(names),
+                Self::read_call(group).args(names),
                 |reader, _| read_targets(reader),
             )
             .await?;
         rows.into_iter()
             .map(|(target, spec)| {
                 let target = LeaseName::new(&target).map_err(foreign)?;
-                let spec = read(&spec).ok_or_else(|| foreign("a target whose specification is none"))?;
+                let spec = read(&spec).ok_or_else(|| foreign("a target with an invalid specification"))?;
                 Ok(Target { target, spec })
             })
             .collect()
     }
 }
 
-/// As stored: whether it is paused, and its weight.
+/// The stored form: whether it is paused, and its weight.
 fn show(spec: TargetSpec) -> String {
     format!("{} {}", u8::from(spec.paused), spec.weight)
 }
@@ -104,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_specification_comes_back_as_it_was_and_nonsense_does_not() {
+    fn target_specification_round_trips() {
         for spec in [
             TargetSpec::default(),
             TargetSpec {

@@ -1,4 +1,4 @@
-//! What a stored member is worth now: reading scripts give raw values, and the one rule of the core judges them.
+//! Evaluates stored members: the reading scripts return raw values, and the rule of `tenure-core` decides who is alive.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,25 +13,29 @@ use tenure_core::time::StoreTime;
 
 use crate::reply::{Read, Reader};
 
-/// What decides who is alive, read together with whatever is judged.
+/// The group's state that decides who is alive, read in the same step as the members.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Life {
+pub(crate) struct Liveness {
     now: StoreTime,
     resumed_at: StoreTime,
     refused_until: StoreTime,
 }
 
-impl Life {
-    /// Reads `tick`, `resumed`, `min_ttl` and `refused_until`; all missing when there is no group.
+impl Liveness {
+    /// Reads `tick`, `resumed`, `min_ttl` and `refused_until`; all are nil when there is no group.
     pub(crate) fn read(reader: &mut Reader, now: StoreTime) -> Read<Self> {
         let mut fields = reader.array()?;
         let (tick, resumed, min_ttl) = (fields.maybe_number()?, fields.maybe_number()?, fields.maybe_number()?);
         let refused_until = StoreTime::from_micros(fields.maybe_number()?.unwrap_or(0));
-        let life = Self::new(now, tick, resumed, min_ttl);
-        Ok(Self { refused_until, ..life })
+        let liveness = Self::new(now, tick, resumed, min_ttl);
+        Ok(Self {
+            refused_until,
+            ..liveness
+        })
     }
 
-    /// Nobody reads as dead because nobody ticked: after a gap that no step has seen yet, the store resumes now.
+    /// A missing tick must not make members read as dead: after a gap that no step has recorded yet, the store resumes
+    /// now.
     pub(crate) fn new(now: StoreTime, tick: Option<u64>, resumed: Option<u64>, min_ttl: Option<u64>) -> Self {
         let resumed_at = match (tick, resumed) {
             (Some(tick), Some(resumed)) => {
@@ -51,13 +55,13 @@ impl Life {
         }
     }
 
-    /// When the store last resumed serving the group, for reading.
+    /// When the store last resumed serving the group, as seen by a reader.
     pub(crate) fn resumed_at(&self) -> StoreTime {
         self.resumed_at
     }
 
     /// The end of a tenure.
-    pub(crate) fn end(&self, packed: &Packed) -> StoreTime {
+    pub(crate) fn end(&self, packed: &PackedTenure) -> StoreTime {
         let refusal = Refusal {
             began: StoreTime::ZERO,
             until: self.refused_until,
@@ -66,24 +70,24 @@ impl Life {
         end_of(packed.deadline, packed.ttl, given_at, self.now)
     }
 
-    /// The store's time of the reading.
+    /// The store's time of this read.
     pub(crate) fn now(&self) -> StoreTime {
         self.now
     }
 
-    /// When something granted is over, as the end of a tenure is.
-    pub(crate) fn over(&self, at: StoreTime, granted: Duration) -> StoreTime {
+    /// When a granted span is over, by the same rule as the end of a tenure.
+    pub(crate) fn expiry(&self, at: StoreTime, granted: Duration) -> StoreTime {
         end_of(at, granted, self.resumed_at, self.now)
     }
 
     /// Whether a tenure is alive, given its member's current one.
-    pub(crate) fn is_alive(&self, tenure: &TenureId, current: Option<&Packed>) -> bool {
+    pub(crate) fn is_alive(&self, tenure: &TenureId, current: Option<&PackedTenure>) -> bool {
         current.is_some_and(|packed| packed.term == tenure.term() && self.now < self.end(packed))
     }
 
-    /// How long until somebody else can have what a tenure holds, given its member's current one and the record of its
-    /// end. The process of one that was superseded or expelled may still be at work until its last deadline.
-    pub(crate) fn free_in(&self, tenure: &TenureId, current: Option<&Packed>, record: &str) -> Duration {
+    /// How long until another tenure can have what this one holds, given the member's current tenure and the record of
+    /// its end. The process of a superseded or expelled tenure may still be working until its last deadline.
+    pub(crate) fn free_in(&self, tenure: &TenureId, current: Option<&PackedTenure>, record: &str) -> Duration {
         if let Some(packed) = current.filter(|packed| packed.term == tenure.term()) {
             return self.end(packed).since(self.now);
         }
@@ -103,9 +107,9 @@ impl Life {
         }
     }
 
-    /// A member as a reader sees it.
+    /// A member as returned to readers.
     pub(crate) fn member(&self, row: MemberRow) -> Result<Member> {
-        let packed = Packed::read(&row.packed)?;
+        let packed = PackedTenure::read(&row.packed)?;
         let member = MemberId::new(&row.name).map_err(foreign)?;
         let labels = match &row.labels {
             Some(json) => serde_json::from_str(json).map_err(foreign)?,
@@ -127,12 +131,12 @@ impl Life {
     }
 }
 
-/// The smallest ttl as stored: 0 or missing for none.
+/// The smallest ttl as stored; `None` for 0 or nil.
 pub(crate) fn shortest(min_ttl: Option<u64>) -> Option<Duration> {
     min_ttl.filter(|micros| *micros > 0).map(Duration::from_micros)
 }
 
-/// A member as the reading scripts give it.
+/// A member as returned by the reading scripts.
 #[derive(Debug)]
 pub(crate) struct MemberRow {
     pub(crate) name: String,
@@ -142,7 +146,7 @@ pub(crate) struct MemberRow {
 }
 
 impl MemberRow {
-    /// Reads an array of them.
+    /// Reads an array of members.
     pub(crate) fn read_all(reader: &mut Reader) -> Read<Vec<Self>> {
         let mut rows = reader.array()?;
         let mut found = Vec::with_capacity(rows.left());
@@ -171,17 +175,17 @@ pub(crate) fn read_holdings(reader: &mut Reader) -> Read<Holdings> {
 
 /// The packed value of a member: term, deadline, ttl and revision, four little-endian doubles.
 ///
-/// Doubles are Lua's own numbers: packing them costs the script a third of what text costs, and whole numbers below
-/// 2^53 come through unchanged.
+/// Doubles are Lua's number type: packing them costs the script a third of formatting text, and integers below 2^53 are
+/// exact.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Packed {
+pub(crate) struct PackedTenure {
     pub(crate) term: Term,
     deadline: StoreTime,
     ttl: Duration,
     pub(crate) revision: Revision,
 }
 
-impl Packed {
+impl PackedTenure {
     /// Reads a packed value.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self> {
         let bad = || foreign("a member's value that is not four numbers");
@@ -200,13 +204,13 @@ impl Packed {
     }
 }
 
-/// A number the way the scripts pack it.
+/// A number in the scripts' packed form.
 #[expect(clippy::cast_precision_loss, reason = "terms and µs are below 2^53")]
 pub(crate) fn double(number: u64) -> [u8; 8] {
     (number as f64).to_le_bytes()
 }
 
-/// A number as the scripts pack it, if it is one.
+/// Reads a packed number; `None` unless it is an integer below 2^53.
 pub(crate) fn whole(double: f64) -> Option<u64> {
     let fits = (0.0..9_007_199_254_740_992.0).contains(&double) && double.fract() == 0.0;
     #[expect(
@@ -217,7 +221,7 @@ pub(crate) fn whole(double: f64) -> Option<u64> {
     fits.then_some(double as u64)
 }
 
-/// The error of data under our keys that no script of ours wrote.
+/// The error for data under Tenure's keys that no script of Tenure wrote.
 pub(crate) fn foreign(what: impl fmt::Display) -> Error {
     Error::new(
         ErrorKind::Internal,
@@ -226,7 +230,7 @@ pub(crate) fn foreign(what: impl fmt::Display) -> Error {
     .because(what.to_string())
 }
 
-/// Waits on the clock; a name for the one loop that polls.
+/// Sleeps on the clock; used only by the loop that polls for events.
 pub(crate) async fn pause(clock: &dyn Clock, duration: Duration) {
     clock.sleep(duration).await;
 }
@@ -240,16 +244,16 @@ mod tests {
     }
 
     #[test]
-    fn numbers_at_the_edge_of_2_pow_53_come_through_whole() {
+    fn numbers_near_2_pow_53_are_exact() {
         for term in [1, 1_763_676_800_000_001, Term::MAX] {
             let bytes = [double(term), double(term), double(1), double(0)].concat();
-            let read = Packed::read(&bytes).unwrap();
+            let read = PackedTenure::read(&bytes).unwrap();
             assert_eq!((read.term.get(), read.deadline.micros()), (term, term));
         }
     }
 
     #[test]
-    fn a_value_that_nobody_of_us_wrote_is_an_error() {
+    fn foreign_member_value_is_an_error() {
         for bytes in [
             vec![],
             vec![0; 31],
@@ -261,7 +265,7 @@ mod tests {
             packed([9_007_199_254_740_992.0, 1.0, 1.0, 0.0]),
         ] {
             assert_eq!(
-                Packed::read(&bytes).unwrap_err().kind(),
+                PackedTenure::read(&bytes).unwrap_err().kind(),
                 ErrorKind::Internal,
                 "{bytes:?}"
             );

@@ -1,5 +1,6 @@
-//! A chat over websockets, served by any number of front-end processes over one store. Clients are in a room; one whose
-//! front-end dies connects to another within the grace and is still there, one who does not come back leaves.
+//! A chat over websockets, served by any number of front-end processes over one store. Each client is in a room. A
+//! client whose front-end dies reconnects to another within the grace and is still in its room; a client that does not
+//! return leaves it.
 //!
 //! ```text
 //! valkey-server --port 6379 &
@@ -9,8 +10,8 @@
 //! done
 //! ```
 //!
-//! Talk to one with any websocket client. The first message says who you are; the answer says what became of your session,
-//! and in which room you are:
+//! Connect with any websocket client. The first message names the session; the answer has the outcome of the attach and
+//! the room:
 //!
 //! ```text
 //! > {"session": "alice-1", "room": "lobby"}
@@ -21,19 +22,19 @@
 //! < {"how": "moved", "room": "garden", "epoch": 1767225600000000}
 //! ```
 //!
-//! Kill the front-end with SIGKILL and connect to the other with the same session, without a room: `resumed`, in the garden.
-//! Stay away for longer than the grace: the session is reaped, and whoever connects later is `created`, in the lobby.
+//! Kill the front-end with SIGKILL and connect to the other with the same session, without a room: `resumed`, in the
+//! garden. Stay away for longer than the grace: the session is reaped, and a later connect is `created`, in the lobby.
 //!
-//! # What is whose
+//! # Where state lives
 //!
-//! The session (the room, as its data) is in the store. The socket is a connection of it, held under the tenure of this
-//! process, with a name that is used once. What is told in a room goes to the sockets of this process alone: fan-out between
-//! front-ends is not what Tenure does.
+//! The session, with the room as its data, is in the store. The socket is a connection of the session, held under the
+//! tenure of this process, with a unique name. Messages in a room reach only the sockets of this process: fan-out
+//! between front-ends is not a task of Tenure.
 //!
-//! `--presence DIR` stands for the application's own database: one file per session that is in a room, with the epoch. A
-//! session that is reaped has to leave it, once, whoever notices: every front-end follows the feed of reaped sessions, and
-//! removes what is there under that epoch or an older one. The feed tells everything at least once, so its position is kept
-//! only after that was done. In SQL it is `DELETE FROM presence WHERE session = $1 AND epoch <= $2`.
+//! `--presence DIR` stands for the application's own database: one file with the epoch per session in a room. A reaped
+//! session must be removed exactly once, by any process. Every front-end follows the feed of reaped sessions and
+//! removes the entries with that epoch or an older one. The feed delivers at least once, so its position is saved after
+//! the removal. In SQL: `DELETE FROM presence WHERE session = $1 AND epoch <= $2`.
 
 #![expect(clippy::print_stdout, reason = "the lines are what the example is for")]
 
@@ -45,7 +46,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use tenure::session::ReapedNews;
+use tenure::session::ReapedEvent;
 use tenure::{
     Attach, ClientSettings, Clock, Connection, Data, Error, ErrorKind, EventId, GroupSessions, How, JoinOptions,
     Membership, OpenOptions, Result, Sessions, SystemClock, Tenure,
@@ -60,10 +61,10 @@ use tokio_tungstenite::tungstenite::Message;
 const USAGE: &str = "usage: chat --store URL --presence DIR [--listen 127.0.0.1:8001] [--group chat] [--node NAME] \
                      [--grace 30s] [--ttl 30s] [--max-ttl 2m]";
 
-/// How long a store that is away is waited for at the start.
+/// How long to wait for an unavailable store at the start.
 const STORE_WAIT: Duration = Duration::from_secs(60);
 
-/// What the command line says.
+/// The command line options.
 struct Options {
     store: String,
     presence: PathBuf,
@@ -158,14 +159,14 @@ async fn run(options: Options) -> Result<()> {
                 Err(error) => println!("a client was not accepted: {error}"),
             },
             _ = terminate.recv() => break,
-            // Somebody else has our name, or an operator wants us gone.
+            // Superseded by a process of the same name, or expelled by an operator.
             reason = membership.ended() => {
                 println!("the membership is over: {reason:?}");
                 break;
             }
         }
     }
-    // What this process has attached is detached by the janitor of another at once, and can be resumed there.
+    // The janitor of another process detaches the connections of this one; their sessions can be resumed there.
     membership.leave().await?;
     println!("{} left", membership.member());
     Ok(())
@@ -180,7 +181,7 @@ async fn join(tenure: &Tenure, options: &Options) -> Result<Membership> {
         ttl: options.ttl,
         ..named
     };
-    // A store that is started after this program, or restarted beside it, is waited for.
+    // Waits for a store that starts after this program, or restarts.
     tenure.group(&options.group)?.join_within(join, STORE_WAIT).await
 }
 
@@ -188,7 +189,7 @@ fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
     move |error| Error::new(ErrorKind::Misconfigured, what).because(error)
 }
 
-/// What all clients of this process share.
+/// State shared by all clients of this process.
 struct Chat {
     sessions: Sessions,
     grace: Duration,
@@ -211,11 +212,11 @@ impl Chat {
                 socket.send(Message::text(told.to_string())).await.ok();
             }
         }
-        // The peer may be gone already.
+        // The peer may have disconnected.
         socket.close(None).await.ok();
     }
 
-    /// One client, from its first message to the end of its socket.
+    /// Serves one client, from its first message to the end of its socket.
     async fn talk(&self, socket: &mut Socket) -> Result<()> {
         let Some(hello) = next(socket).await else { return Ok(()) };
         let session = hello["session"]
@@ -243,15 +244,14 @@ impl Chat {
                     }
                     if let Some(text) = message["say"].as_str() {
                         let said = json!({ "from": connection.session_id().as_str(), "say": text });
-                        // Nobody else may be listening.
+                        // There may be no other listener.
                         self.channel(&room).send(said.to_string()).ok();
                     }
                 }
                 said = heard.recv() => if let Ok(said) = said {
                     socket.send(Message::text(said)).await.ok();
                 },
-                // The session was reaped while this process could not reach the store, and is a new one: what belongs into
-                // it we know.
+                // The session was reaped while the store was unreachable, and was created again; restore its data.
                 _ = connection.renewed() => {
                     connection.patch(&Data::from([("room".to_owned(), room.clone().into())])).await?;
                     room = self.room_of(&connection, Some(&room.clone().into())).await?;
@@ -259,13 +259,14 @@ impl Chat {
                 () = lost.cancelled() => return Err(Error::unavailable("connect again", tenure::Outcome::Unchanged)),
             }
         }
-        // The grace begins now, if this was the session's last socket. Dropping it would do the same, without telling.
+        // The grace starts now if this was the last socket of the session. Dropping the connection has the same effect,
+        // without reporting errors.
         connection.detach().await?;
         Ok(())
     }
 
     async fn attach(&self, session: &str, room: Option<&str>) -> Result<Connection> {
-        // One name per socket, whatever becomes of it.
+        // A unique name per socket.
         let socket = format!("{:016x}", self.clock.entropy());
         let attach = self.sessions.attach(session, &socket).grace(self.grace);
         let attach = match room {
@@ -278,7 +279,7 @@ impl Chat {
         }
     }
 
-    /// Puts a session into the application's own list of who is where.
+    /// Enters a session into the application's list of rooms.
     async fn room_of(&self, connection: &Connection, room: Option<&Value>) -> Result<String> {
         let room = room.and_then(Value::as_str).unwrap_or("lobby").to_owned();
         let epoch = connection.epoch().get();
@@ -297,7 +298,7 @@ impl Chat {
     }
 }
 
-/// The next message that is JSON; `None` at the end of the socket.
+/// The next JSON message; `None` at the end of the socket.
 async fn next(socket: &mut Socket) -> Option<Value> {
     loop {
         if let Message::Text(text) = socket.next().await?.ok()? {
@@ -308,35 +309,35 @@ async fn next(socket: &mut Socket) -> Option<Value> {
 
 async fn answer(socket: &mut Socket, connection: &Connection, how: &str, room: &str) {
     let answer = json!({ "how": how, "room": room, "epoch": connection.epoch().get() });
-    // A socket that is gone shows when it is read.
+    // A broken socket shows at the next read.
     socket.send(Message::text(answer.to_string())).await.ok();
 }
 
-/// Takes whoever was reaped out of the application's own list, for ever.
+/// Removes reaped sessions from the application's list. Runs forever.
 async fn clean_up(sessions: GroupSessions, presence: Arc<Presence>, own: String) {
     let mut feed = sessions.reaped(presence.position(&own).await);
     loop {
         let done = match feed.next().await {
-            Ok(ReapedNews::Reaped(gone)) => {
+            Ok(ReapedEvent::Reaped(gone)) => {
                 println!("{own} heard that {} was reaped, epoch={}", gone.session, gone.epoch);
                 presence.leave(gone.session.as_str(), gone.epoch.get()).await
             }
-            // Some were missed: whoever is in the list and has no session has left.
-            Ok(ReapedNews::Gap) => presence.compare(&sessions).await,
+            // Events were missed: remove the entries without a session.
+            Ok(ReapedEvent::Gap) => presence.compare(&sessions).await,
             Err(error) => Err(error),
         };
         match done {
-            // Only now: what was not done is told again.
+            // Only after the removal: otherwise the feed delivers the event again.
             Ok(()) => presence.keep_position(&own, feed.position()).await,
             Err(error) => println!("{own} could not clean up: {}", error.chain()),
         }
     }
 }
 
-/// A directory with one file per session that is in a room. Stands for a database.
+/// A directory with one file per session in a room. Stands for a database.
 struct Presence {
     directory: PathBuf,
-    /// Between reading a file and changing it nobody else here does.
+    /// Held while a file is read and changed.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -357,7 +358,7 @@ impl Presence {
         written.map_err(system("presence cannot be written"))
     }
 
-    /// Removes a session, unless it is there under a newer epoch.
+    /// Removes a session, unless it is listed with a newer epoch.
     async fn leave(&self, session: &str, epoch: u64) -> Result<()> {
         let _turn = self.turn.lock().await;
         let file = self.directory.join(session);
@@ -365,7 +366,7 @@ impl Presence {
         let there = row.split(' ').next().and_then(|epoch| epoch.parse::<u64>().ok());
         if there.is_some_and(|there| there <= epoch) {
             match tokio::fs::remove_file(&file).await {
-                // Another front-end was quicker.
+                // Another front-end has removed it.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 removed => removed.map_err(system("presence cannot be changed"))?,
             }
@@ -373,7 +374,7 @@ impl Presence {
         Ok(())
     }
 
-    /// Removes whoever has no session any more.
+    /// Removes entries without a session.
     async fn compare(&self, sessions: &GroupSessions) -> Result<()> {
         let unreadable = || system("presence cannot be read");
         let mut files = tokio::fs::read_dir(&self.directory).await.map_err(unreadable())?;
@@ -382,7 +383,7 @@ impl Presence {
             let Some(session) = name.to_str().filter(|name| !name.starts_with(".position")) else {
                 continue;
             };
-            // Read before the session is looked up: one that is made in between has a newer epoch.
+            // Read before the session is looked up: a session created in between has a newer epoch.
             let row = tokio::fs::read_to_string(file.path()).await.unwrap_or_default();
             let epoch = row.split(' ').next().and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
             if sessions.look_up(session).await?.is_none() {

@@ -1,13 +1,13 @@
-//! A pairing service: customers ask again and again whether anyone is free, and are given a place with somebody who is;
-//! providers come online, send heartbeats, and now and then one drops out without a word.
+//! A pairing service. Customers ask repeatedly whether a provider is free and reserve one. Providers come online and
+//! send heartbeats; some of them fail silently.
 //!
 //! ```text
 //! tenure serve &
 //! cargo run --example pairing -- --url http://127.0.0.1:7717 --providers 20 --customers 100 --for 20s
 //! ```
 //!
-//! Half way one provider in four falls silent. After `--stale` they are offline, and nobody is sent to them any more. At the
-//! end it tells what customers were told, and whether any of them was given a provider who had been silent for longer.
+//! Half way, one provider in four falls silent. After `--stale` they are offline and receive no more customers. At the
+//! end it prints what customers were answered, and whether one of them got a provider that had been silent for longer.
 
 #![expect(clippy::print_stdout, reason = "the lines are what the example is for")]
 
@@ -28,10 +28,10 @@ use tokio::task::JoinSet;
 
 const USAGE: &str = "usage: pairing --url http://HOST:PORT [--roster NAME] [--providers 20] [--customers 100] \
                      [--stale 3s] [--for 20s]";
-/// What is left between the silence of a provider and the moment at which the service may know of it: a heartbeat that was
-/// sent and not yet answered, and the snapshot of availability.
+/// Tolerance between the last heartbeat of a provider and the service learning of its silence: a heartbeat in flight,
+/// and the age of the availability snapshot.
 const SLACK: Duration = Duration::from_secs(1);
-/// How often something is asked again that got no answer, and after which pause.
+/// Attempts per request, and the pause between them.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -79,7 +79,7 @@ impl Options {
     }
 }
 
-/// What everybody here shares.
+/// State shared by all customers and providers.
 struct World {
     roster: RemoteRoster,
     clock: SystemClock,
@@ -175,7 +175,7 @@ async fn run(options: Options) -> Result<bool> {
 }
 
 impl World {
-    /// Asks again when no answer came, or that there is none: all that is asked here may be asked twice.
+    /// Retries a call; all calls here are safe to repeat.
     async fn again<T, A: Future<Output = Result<T>>>(&self, ask: impl Fn() -> A) -> Result<T> {
         for _ in 0..TRIES {
             match ask().await {
@@ -195,7 +195,7 @@ impl World {
         silent.get(provider).copied()
     }
 
-    /// A provider: heartbeats until it falls silent.
+    /// A provider: sends heartbeats until it falls silent.
     async fn provide(self: Arc<Self>, provider: ProviderId) -> Result<()> {
         while !self.is_over() && self.silent_since(&provider).is_none() {
             self.again(|| self.roster.heartbeat(&provider)).await?;
@@ -204,7 +204,7 @@ impl World {
         Ok(())
     }
 
-    /// A customer: asks whether anyone is free, takes a place, is served for a while, and comes again.
+    /// A customer: asks whether a provider is free, reserves one, is served for a while, and repeats.
     async fn ask(self: Arc<Self>, customer: usize) -> Result<()> {
         for visit in 0u64.. {
             if self.is_over() {
@@ -254,7 +254,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether all went as it should.
+    /// Prints the result. Returns whether all checks passed.
     async fn tell(&self) -> Result<bool> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         println!(

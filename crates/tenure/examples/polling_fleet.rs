@@ -1,5 +1,5 @@
-//! A fleet that polls HTTP endpoints, each by exactly one process. Start it three times, kill one, drain one with SIGTERM,
-//! add one, and watch who polls what:
+//! A fleet that polls HTTP endpoints, each from exactly one process. Start it three times, kill one process, drain one
+//! with SIGTERM, add one, and watch which process polls which endpoint:
 //!
 //! ```text
 //! valkey-server --port 6379 &
@@ -10,16 +10,16 @@
 //! done
 //! ```
 //!
-//! With `--sessions chat` it polls for the live sessions of the group `chat` in place of a list.
+//! With `--sessions chat` it polls for the live sessions of the group `chat` instead of a list.
 //!
-//! Each poll is one line: the node, the endpoint, the fencing token, and what came of it. The token travels along as the
-//! header `Fencing-Token`, so that an endpoint that remembers the highest one can refuse an older.
+//! Each poll prints one line: the node, the endpoint, the fencing token and the result. The token is sent in the header
+//! `Fencing-Token`, so that an endpoint that remembers the highest token can reject an older one.
 //!
-//! A Valkey that has just been started cannot be told from one that has lost its data, so it gives out no lease for its
-//! first two minutes (the longest ttl that a holder could have had). With `--max-ttl 6s` on all of them that is six seconds.
+//! A new Valkey cannot be distinguished from one that lost its data, so it grants no lease for its first two minutes
+//! (the longest ttl that a holder may have had). With `--max-ttl 6s` on all processes that is six seconds.
 //!
-//! The first SIGTERM or Ctrl-C drains: no new polls, those under way end, the leases go to the other processes, and this
-//! one leaves. The second ends it at once.
+//! The first SIGTERM or Ctrl-C drains: no new polls start, those in flight end, the leases are handed to other
+//! processes, and this one leaves. The second ends it immediately.
 
 #![expect(clippy::print_stdout, reason = "the lines are what the example is for")]
 
@@ -36,10 +36,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const USAGE: &str = "usage: polling_fleet --store URL --url URL_WITH_{} [--group pollers] [--node NAME] [--targets 30] \
                      [--sessions GROUP] [--every 1s] [--ttl 30s] [--max-ttl 2m] [--weight 1]";
 
-/// How long a store that is away is waited for at the start.
+/// How long to wait for an unavailable store at the start.
 const STORE_WAIT: Duration = Duration::from_secs(60);
 
-/// What the command line says.
+/// The command line options.
 struct Options {
     store: String,
     url: String,
@@ -146,7 +146,7 @@ async fn run(options: Options) -> Result<()> {
                 membership.leave().await?;
                 println!("{} left", membership.member());
             }
-            // Work that goes on keeps its lease: it ends with this process, and the tenure lapses after it.
+            // Remaining work keeps its lease until this process ends; the tenure then lapses.
             std::mem::forget(membership);
         }
         () = told() => std::mem::forget(membership),
@@ -154,10 +154,10 @@ async fn run(options: Options) -> Result<()> {
     Ok(())
 }
 
-/// The endpoints here speak plain HTTP. For others it would be a configuration that believes somebody.
+/// The endpoints in this example use plain HTTP.
 fn plain_http() -> Result<reqwest::Client> {
     let unusable = |error| Error::invalid("no HTTP client can be made").because(error);
-    let tls = tenure_tls::believing_nobody().map_err(|error| Error::invalid(error.to_string()))?;
+    let tls = tenure_tls::without_roots().map_err(|error| Error::invalid(error.to_string()))?;
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .build()
@@ -175,7 +175,7 @@ async fn join(tenure: &Tenure, options: &Options) -> Result<Membership> {
         labels: tenure::Labels::new(labels.into())?,
         ..named
     };
-    // A store that is started after this program, or restarted beside it, is waited for.
+    // Waits for a store that starts after this program, or restarts.
     tenure.group(&options.group)?.join_within(join, STORE_WAIT).await
 }
 
@@ -186,7 +186,7 @@ async fn either(one: &mut Signal, other: &mut Signal) {
     }
 }
 
-/// What all tasks of this process share.
+/// State shared by all tasks of this process.
 struct Poller {
     node: String,
     url: String,

@@ -1,13 +1,13 @@
--- A fence for writes to Postgres: who comes with an older token is refused.
+-- A fence for writes to Postgres: a write with an outdated token is rejected.
 --
--- Run this file once in the schema of the application, as the owner of its tables; running it again is harmless. Then
--- call the function with each write, in the same transaction or, better, in the same statement:
+-- Run this file once in the schema of the application, as the owner of its tables; it can be run again. Then call the
+-- function with each write, in the same transaction or, better, in the same statement:
 --
 --     INSERT INTO readings (device, value) SELECT 'device-7', 21 FROM tenure_fence('device-7', 42);
 --
--- A token equal to the resource's mark or above it is admitted and becomes the mark; a lower one ends the statement, and
--- with it the transaction, with SQLSTATE TF001. The mark lives and dies with the data that it protects: one commit, one
--- backup, one failover. Nothing is kept in the session, so any pooler will do.
+-- A token equal to or above the resource's mark is admitted and becomes the mark; a lower one fails the statement, and
+-- with it the transaction, with SQLSTATE TF001. The mark is stored with the data that it protects: one commit, one
+-- backup, one failover. The session keeps no state, so any pooler works.
 --
 -- Writers need SELECT, INSERT and UPDATE on the table of marks.
 
@@ -18,15 +18,15 @@ CREATE TABLE IF NOT EXISTS tenure_fence_marks (
 
 COMMENT ON TABLE tenure_fence_marks IS 'The highest fencing token admitted for each resource';
 
--- Admits the token, or raises. Until the transaction ends a higher token waits and transactions with the same one do
--- not, so that all writes of a holder are over before the first of its successor begins. An equal token, which is what
--- comes nearly always, writes no new version of the mark.
+-- Admits the token, or raises. Until the transaction ends, a higher token waits and an equal one does not. So all writes
+-- of a holder are complete before the first write of its successor begins. An equal token, the usual case, writes no new
+-- version of the mark.
 --
--- Under REPEATABLE READ and SERIALIZABLE a mark that has changed since the transaction began is a serialization failure
--- (40001), and trying again tells whether the token is still good.
+-- Under REPEATABLE READ and SERIALIZABLE, a mark that changed since the transaction began is a serialization failure
+-- (40001); a retry shows whether the token is still admitted.
 CREATE OR REPLACE FUNCTION tenure_fence(resource text, token bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
--- The schema that it is created in, wherever the caller looks for its own tables.
+-- The schema in which the function is created, whatever the search path of the caller.
 SET search_path FROM CURRENT
 AS $$
 DECLARE
@@ -36,8 +36,8 @@ BEGIN
     RAISE EXCEPTION 'a fence takes a resource and a token from 1 to 2^53-1, not % and %', resource, token
       USING ERRCODE = 'invalid_parameter_value';
   END IF;
-  -- Each turn looks anew, since others may have acted between a look and what followed from it. Marks only rise, so
-  -- this ends.
+  -- Each pass reads the mark again, because other transactions may have changed it since. Marks only rise, so the loop
+  -- ends.
   LOOP
     SELECT mark.token INTO seen FROM tenure_fence_marks mark WHERE mark.resource = tenure_fence.resource;
     IF NOT FOUND THEN
@@ -46,7 +46,7 @@ BEGIN
       UPDATE tenure_fence_marks mark SET token = tenure_fence.token
         WHERE mark.resource = tenure_fence.resource AND mark.token < tenure_fence.token;
     ELSIF seen = token THEN
-      -- The mark may be rising in a transaction that is not over: this waits for it, and then finds no such mark.
+      -- Another transaction may be raising the mark: this waits for its end, and then finds no row with this mark.
       PERFORM FROM tenure_fence_marks mark
         WHERE mark.resource = tenure_fence.resource AND mark.token = tenure_fence.token FOR SHARE;
     ELSE
@@ -64,8 +64,8 @@ $$;
 --
 --     CREATE TRIGGER fence BEFORE INSERT OR UPDATE ON devices FOR EACH ROW EXECUTE FUNCTION tenure_fence_row();
 --
--- It cannot see whether a statement sets the column: one that leaves it alone is taken to come from the last writer. And
--- a row that is deleted takes its mark with it. Where either matters, use the function.
+-- It cannot detect whether a statement sets the column: one that does not counts as a write of the last writer. A
+-- deleted row loses its mark. Where either matters, use the function.
 CREATE OR REPLACE FUNCTION tenure_fence_row() RETURNS trigger
 LANGUAGE plpgsql
 AS $$

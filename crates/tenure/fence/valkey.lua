@@ -1,19 +1,19 @@
--- A fence for writes to Valkey or Redis: who comes with an older token is refused.
+-- A fence for writes to Valkey or Redis: a write with an outdated token is rejected.
 --
 --     KEYS: the key of the mark, the key of the data (on a cluster: with one hash tag)
---     ARGV: the token, a command, what follows the command's key
+--     ARGV: the token, a command, the arguments after the command's key
 --
 --     valkey-cli --eval valkey.lua {device-7}:fence {device-7}:state , 42 HSET level 21
 --
--- A token equal to the mark or above it is admitted and becomes the mark, and the command's answer is the answer; a lower
--- one is answered with the error FENCED, and nothing changes. The check and the command are one step.
+-- A token equal to or above the mark is admitted and becomes the mark, and the script returns the command's answer. A
+-- lower one returns the error FENCED, and nothing changes. The check and the command are one step.
 --
--- The mark has no time to live, and must not get one: with it the fence would forget.
+-- The mark has no expiry and must not get one: an expired mark admits outdated tokens.
 
--- 2^53 - 1: up to here every whole number is exact in Lua's arithmetic.
+-- 2^53 - 1, the highest integer up to which Lua's arithmetic is exact.
 local HIGHEST = 9007199254740991
 
--- Digits only: what Lua would take for a number as well (0x2A, 1e3, surrounding blanks) is none here.
+-- Digits only: other forms of a number in Lua (0x2A, 1e3, surrounding blanks) are rejected.
 local function number(text)
   if string.find(text, '^[1-9]%d*$') then
     local value = tonumber(text)
@@ -40,14 +40,14 @@ local seen = redis.call('GET', KEYS[1])
 if seen then
   local mark = number(seen)
   if not mark then
-    return refuse('ERR', 'fence: what ', KEYS[1], ' holds is no mark: ', string.sub(seen, 1, 40))
+    return refuse('ERR', 'fence: ', KEYS[1], ' does not hold a mark: ', string.sub(seen, 1, 40))
   end
   if token < mark then
     return refuse('FENCED', KEYS[1], ' has seen the token ', seen, ', and ', ARGV[1], ' is older')
   end
 end
 
--- The mark comes first: should the command fail, the fence is too strict rather than too lax.
+-- The mark is set first: if the command fails, the fence is too strict rather than too lax.
 if seen ~= ARGV[1] then
   redis.call('SET', KEYS[1], ARGV[1])
 end

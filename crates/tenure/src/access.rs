@@ -1,4 +1,4 @@
-//! The token that a client shows to a daemon which asks who is calling.
+//! Bearer tokens for daemons that require authentication.
 
 use std::fmt;
 use std::io::Read;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use tenure_core::error::{Error, ErrorKind, Result};
 
-/// The longest token that is read, in bytes.
+/// The longest accepted token, in bytes.
 const LONGEST: usize = 8 * 1024;
 
-/// A token for a daemon: the text itself, or the file that it is in.
+/// A bearer token, given as text or read from a file.
 ///
-/// A file is read again when the daemon does not know the token any more, so that one can be replaced under a client that
-/// runs on. The text is in no log, no error and no `Debug`.
+/// A token file is re-read when the daemon rejects the token, so a token can be rotated under a running client. The
+/// text appears in no log, no error and no `Debug` output.
 #[derive(Clone)]
 pub struct AccessToken {
     #[cfg_attr(
@@ -25,16 +25,16 @@ pub struct AccessToken {
 }
 
 impl AccessToken {
-    /// A token that stays.
+    /// A fixed token.
     ///
     /// # Errors
-    /// `Misconfigured` for what no header can carry. It is not repeated.
+    /// `Misconfigured` if the text cannot be sent in a header. The error does not contain the text.
     pub fn new(text: &str) -> Result<Self> {
         let text = check(text, "the token")?;
         Ok(Self { text, file: None })
     }
 
-    /// A token in a file, which is read now. White space around it does not count.
+    /// Reads a token from a file, ignoring surrounding white space.
     ///
     /// # Errors
     /// `Misconfigured`, naming the file.
@@ -45,7 +45,7 @@ impl AccessToken {
         Ok(Self { text, file })
     }
 
-    /// The token as its file has it now; `None` when there is no file, or nothing else in it.
+    /// Re-reads the token file. `None` if there is no file, or its content is unchanged.
     ///
     /// # Errors
     /// `Misconfigured`, naming the file.
@@ -91,7 +91,7 @@ fn check(text: &str, what: &str) -> Result<Arc<str>> {
     }
     if text.len() > LONGEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(refuse(format!(
-            "{what} is not one word, as a token is; is it the right text?"
+            "{what} is not a valid token: expected one word of visible ASCII characters"
         )));
     }
     Ok(text.into())
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_one_word_and_is_shown_nowhere() {
+    fn invalid_tokens_are_rejected_and_never_printed() {
         let token = AccessToken::new(" tnr_0011 \n").unwrap();
         assert_eq!(&*token.text, "tnr_0011");
         assert!(!format!("{token:?}").contains("0011"));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_again_when_asked_and_named_when_it_cannot_be() {
+    fn token_file_is_reread_and_named_in_errors() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "one\n").unwrap();
         let token = AccessToken::from_file(file.path()).unwrap();

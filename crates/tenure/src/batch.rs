@@ -1,15 +1,15 @@
-//! Coalescing single beats into batches (and what else is asked one by one and cheaper together).
+//! Coalesces single beats, and other small calls that are cheaper together, into batches.
 //!
-//! Measured: a beat that travels alone costs the store several times what it costs in a batch of 64 or more. So the beats
-//! of many callers are gathered, per group, while a batch is under way: an idle batcher sends at once (no latency is
-//! added where there is nothing to gain), a busy one gathers for at most [`BatchSettings::linger`] or until
-//! [`BatchSettings::max_batch`] are there.
+//! Measured: a beat sent alone costs the store several times as much as a beat in a batch of 64 or more. The batcher
+//! queues the beats of many callers per group while a batch is in flight. An idle batcher sends immediately, so it adds
+//! no latency where there is nothing to gain. A busy one sends after at most [`BatchSettings::linger`], or as soon as
+//! [`BatchSettings::max_batch`] beats wait.
 //!
-//! A beat is only ever answered from a batch that was sent *after* it was asked for: an older answer would confirm an
-//! older moment, and a caller counts its trust from when it asked.
+//! The answer to a beat always comes from a batch that was sent *after* the beat was submitted. An earlier batch would
+//! confirm an earlier moment, and the caller counts its validity from the moment of the call.
 
-mod flight;
-mod gatherer;
+mod batcher;
+mod in_flight;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,21 +24,21 @@ use tenure_core::store::Store;
 use tenure_core::time::StoreTime;
 use tokio::runtime::Handle;
 
-pub(crate) use self::gatherer::{Gathered, Gatherer};
+pub(crate) use self::batcher::{BatchSender, Batcher};
 use crate::meters;
 
-/// How beats are gathered.
+/// Limits of batching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSettings {
-    /// The most beats of a batch. Larger saves a little, and keeps the store busy for longer at a time.
+    /// The most beats in a batch. A larger batch saves a little and occupies the store longer.
     pub max_batch: usize,
-    /// How long a beat waits for company at most, while earlier ones are under way.
+    /// The longest that a beat waits for others while earlier batches are in flight.
     pub linger: Duration,
-    /// The most batches of one group under way at once. More hides latency; one alone would let a slow batch hold up all.
+    /// The most batches of one group in flight. More hide latency; with only one, a slow batch delays all.
     pub in_flight: usize,
-    /// The most beats that wait, over all groups. Beyond it beats fail at once instead of waiting for their death.
+    /// The most queued beats over all groups. Beyond it, a beat fails immediately instead of expiring in the queue.
     pub queue: usize,
-    /// A beat that has waited this long for its turn is not sent: it fails, with nothing changed. A batch that was sent has no
+    /// A beat that has been queued this long is not sent: it fails, with nothing changed. A batch in flight has no
     /// time-out here: the store has one, or the callers have.
     pub give_up: Duration,
 }
@@ -55,40 +55,40 @@ impl Default for BatchSettings {
     }
 }
 
-/// What a beat came to, and the times of the batch that it was in.
+/// The outcome of a beat, and the times of the batch that carried it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Beated {
-    /// The answer.
+pub struct BeatOutcome {
+    /// The reply for this beat.
     pub reply: BeatReply,
-    /// The store's time.
+    /// The store's time of the reply.
     pub as_of: StoreTime,
     /// The local time at which the batch was sent.
     pub asked: Mono,
-    /// The local time at which it was answered.
+    /// The local time at which the reply arrived.
     pub arrived: Mono,
 }
 
-/// Gathers beats. Cheap to clone; all clones are one.
+/// Coalesces beats. Clones share state.
 #[derive(Clone)]
 pub struct BeatBatcher {
-    gatherer: Gatherer<Beats>,
+    batcher: Batcher<BeatSender>,
 }
 
 impl fmt::Debug for BeatBatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BeatBatcher")
-            .field("settings", self.gatherer.settings())
+            .field("settings", self.batcher.settings())
             .finish_non_exhaustive()
     }
 }
 
 impl BeatBatcher {
-    /// A batcher in front of a store. Batches that are not sent by a caller itself are sent from `runtime`.
+    /// A batcher in front of `store`. Batches that no caller sends itself are sent from `runtime`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, runtime: Handle, settings: BatchSettings) -> Self {
         Self {
-            gatherer: Gatherer::new(
-                Beats {
+            batcher: Batcher::new(
+                BeatSender {
                     store,
                     clock: Arc::clone(&clock),
                 },
@@ -99,49 +99,49 @@ impl BeatBatcher {
         }
     }
 
-    /// Sends one beat, alone or in company. O(1) calls of the store per batch.
+    /// Sends one beat, alone or in a batch. O(1) calls of the store per batch.
     ///
     /// # Errors
-    /// Those of [`MembershipStore::beat`](tenure_core::membership::MembershipStore::beat); `Unavailable` at once, with
-    /// nothing changed, when too many beats are waiting already.
-    pub async fn beat(&self, group: &Group, beat: Beat) -> Result<Beated> {
-        self.gatherer.ask(group, beat).await
+    /// Those of [`MembershipStore::beat`](tenure_core::membership::MembershipStore::beat); `Unavailable` without
+    /// waiting, with nothing changed, when the queue is full.
+    pub async fn beat(&self, group: &Group, beat: Beat) -> Result<BeatOutcome> {
+        self.batcher.submit(group, beat).await
     }
 }
 
-/// Beats, on their way to a store.
-struct Beats {
+/// Sends batches of beats to a store.
+struct BeatSender {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
 }
 
 #[async_trait]
-impl Gathered for Beats {
+impl BatchSender for BeatSender {
     type Item = Beat;
-    type Answer = Beated;
+    type Reply = BeatOutcome;
     const WHAT: &'static str = "beats";
 
-    async fn send(&self, group: &Group, beats: &[Beat]) -> Result<Vec<Beated>> {
-        // Once for a batch: the clock costs a beat more than its place in the batch does.
+    async fn send(&self, group: &Group, beats: &[Beat]) -> Result<Vec<BeatOutcome>> {
+        // The clock is read once per batch: reading it costs more than a beat's share of the batch.
         let asked = self.clock.mono();
         let beaten = self.store.beat(group, beats).await?;
         let (as_of, arrived) = (beaten.as_of, self.clock.mono());
-        let beated = |reply| Beated {
+        let outcome = |reply| BeatOutcome {
             reply,
             as_of,
             asked,
             arrived,
         };
-        Ok(beaten.replies.into_iter().map(beated).collect())
+        Ok(beaten.replies.into_iter().map(outcome).collect())
     }
 
-    fn sent(&self, done: &Result<Vec<Beated>>, beats: usize) {
+    fn sent(&self, done: &Result<Vec<BeatOutcome>>, beats: usize) {
         let Ok(beaten) = done else {
             return meters::beats("failed", beats as u64);
         };
         let (mut renewed, mut ended, mut unknown) = (0, 0, 0);
-        for beated in beaten {
-            match beated.reply {
+        for outcome in beaten {
+            match outcome.reply {
                 BeatReply::Renewed { .. } => renewed += 1,
                 BeatReply::Ended(_) => ended += 1,
                 BeatReply::Unknown => unknown += 1,

@@ -1,4 +1,4 @@
-//! The client: a store, and the thread, batcher and sweeper that belong to it.
+//! The client: a store with its heartbeat thread, beat batcher and sweeper.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,17 +14,16 @@ use tokio::runtime::Handle;
 use crate::batch::{BatchSettings, BeatBatcher};
 use crate::connect::{OpenOptions, open_store};
 use crate::group::GroupHandle;
-use crate::heart::Heart;
+use crate::heartbeat::HeartbeatThread;
 use crate::loops::{LoopStatus, Loops};
-use crate::on_heart::OnHeart;
+use crate::on_runtime::OnRuntime;
 use crate::registry::PATIENCE;
 use crate::sweeper::{Sweeper, SweeperSettings};
 
-/// A connection to a store: the way in.
+/// A connection to a store.
 ///
-/// It has a thread of its own for beats and for all I/O, and, when the store is one that is swept by its users, a
-/// janitor. Cheap to clone. Memberships keep it alive: after the last clone is gone, thread and janitor go on for as long
-/// as there is a membership.
+/// It runs a thread for beats and all I/O, and a janitor if the store has no sweeper of its own. Clones share state.
+/// Memberships keep thread and janitor alive after the last clone is dropped.
 #[derive(Clone)]
 pub struct Tenure {
     inner: Arc<Inner>,
@@ -34,7 +33,7 @@ struct Inner {
     context: Context,
 }
 
-/// What everything that belongs to one client needs.
+/// State shared by all handles of one client.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) store: Arc<dyn Store>,
@@ -43,24 +42,24 @@ pub(crate) struct Context {
     pub(crate) batcher: BeatBatcher,
     pub(crate) max_ttl: Duration,
     sweeper: Option<Sweeper>,
-    /// Held, as is the heart below, so that the janitor runs for as long as anybody needs this client.
+    /// Held, like the thread below, so that the janitor runs as long as any handle of this client exists.
     loops: Loops,
-    /// Held so that the thread lives as long as anybody needs it.
-    _heart: Option<Arc<Heart>>,
+    /// Held so that the thread runs as long as any handle of this client exists.
+    _thread: Option<Arc<HeartbeatThread>>,
 }
 
 impl Context {
-    /// Waits for a call of the store that changes something; it may take the store several steps.
+    /// Awaits a store call that changes data, bounded by a time-out. The store may need several steps for it.
     pub(crate) async fn act<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         Timeout::change(PATIENCE).call(&*self.clock, "the store", call).await
     }
 
-    /// Waits for a call of the store that changes nothing.
+    /// Awaits a store call that reads, bounded by a time-out.
     pub(crate) async fn read<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         Timeout::read(PATIENCE).call(&*self.clock, "the store", call).await
     }
 
-    /// This process serves the group: its janitor should know of it at once.
+    /// Announces to the local janitor that this process uses the group.
     pub(crate) fn touch(&self, group: &Group) {
         if let Some(sweeper) = &self.sweeper {
             sweeper.touch(group);
@@ -74,14 +73,14 @@ impl fmt::Debug for Tenure {
     }
 }
 
-/// How to run a client on a store that is open already.
+/// Settings of a client on a store that is already open.
 #[derive(Debug, Clone)]
 pub struct ClientSettings {
-    /// Joins above this ttl are refused before they are sent.
+    /// Longest ttl of a join; a longer one is rejected before it is sent.
     pub max_ttl: Duration,
-    /// How beats are gathered.
+    /// How beats are batched.
     pub batch: BatchSettings,
-    /// The janitor of this process; `None` for none. It only runs on stores that are swept by their users.
+    /// The local janitor; `None` runs none. It runs only on stores without a sweeper of their own.
     pub sweeper: Option<SweeperSettings>,
 }
 
@@ -104,28 +103,28 @@ impl Tenure {
         Self::connect_with(url, OpenOptions::default(), ClientSettings::default()).await
     }
 
-    /// Connects to a store by URL. `settings.max_ttl` is taken from the options.
+    /// Connects to a store by URL. `options.store.max_ttl` overrides `settings.max_ttl`.
     ///
     /// # Errors
-    /// Those of [`open_store`], and `Misconfigured` when the system refuses a thread.
+    /// Those of [`open_store`], and `Misconfigured` when the system refuses to start a thread.
     pub async fn connect_with(url: &str, options: OpenOptions, settings: ClientSettings) -> Result<Self> {
-        let heart = Heart::start()?;
+        let thread = HeartbeatThread::start()?;
         let clock = Arc::clone(&options.clock);
         let settings = ClientSettings {
             max_ttl: options.store.max_ttl,
             ..settings
         };
         let url = url.to_owned();
-        let store = heart.run(async move { open_store(&url, &options).await }).await??;
-        let runtime = heart.runtime().clone();
-        Self::assemble(store, clock, runtime, &settings, Some(heart))
+        let store = thread.run(async move { open_store(&url, &options).await }).await??;
+        let runtime = thread.runtime().clone();
+        Self::assemble(store, clock, runtime, &settings, Some(thread))
     }
 
-    /// A client on a store that is open already, with a clock and a runtime of the caller's. Nothing here knows of
-    /// threads, so this is also how simulation drives it.
+    /// A client on an open store, with the caller's clock and runtime. It starts no thread, so a simulation can drive
+    /// it.
     ///
     /// # Errors
-    /// `Invalid` for settings of the sweeper that cannot work.
+    /// `Invalid` for sweeper settings that cannot work.
     pub fn on_store(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
@@ -140,7 +139,7 @@ impl Tenure {
         clock: Arc<dyn Clock>,
         runtime: Handle,
         settings: &ClientSettings,
-        heart: Option<Heart>,
+        thread: Option<HeartbeatThread>,
     ) -> Result<Self> {
         let loops = Loops::new(Arc::clone(&clock), runtime.clone());
         let sweeper = match &settings.sweeper {
@@ -152,10 +151,10 @@ impl Tenure {
             )?),
             _ => None,
         };
-        // Beats are sent from tasks that are on the heart already; everyone else goes through it.
+        // Beats are sent by tasks on the heartbeat runtime. Other calls are moved onto it.
         let batcher = BeatBatcher::new(Arc::clone(&store), Arc::clone(&clock), runtime.clone(), settings.batch);
-        let store = if heart.is_some() {
-            OnHeart::new(store, runtime.clone())
+        let store = if thread.is_some() {
+            OnRuntime::new(store, runtime.clone())
         } else {
             store
         };
@@ -168,7 +167,7 @@ impl Tenure {
             max_ttl,
             sweeper,
             loops,
-            _heart: heart.map(Arc::new),
+            _thread: thread.map(Arc::new),
         };
         Ok(Self {
             inner: Arc::new(Inner { context }),
@@ -178,12 +177,12 @@ impl Tenure {
     /// A group by name.
     ///
     /// # Errors
-    /// `Invalid`, naming the first character that a name cannot have.
+    /// `Invalid`, naming the first character that is not allowed.
     pub fn group(&self, name: &str) -> Result<GroupHandle> {
         Ok(GroupHandle::new(self.inner.context.clone(), Group::new(name)?))
     }
 
-    /// The store, for everything that has no handle here.
+    /// The store, for calls that no handle offers.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.inner.context.store
@@ -195,13 +194,13 @@ impl Tenure {
         &self.inner.context.clock
     }
 
-    /// What the loops of this process did so far.
+    /// The status of the loops in this process.
     #[must_use]
     pub fn loops(&self) -> Vec<LoopStatus> {
         self.inner.context.loops.snapshot()
     }
 
-    /// Stops the janitor and closes the store. Leave memberships first: without the store they cannot.
+    /// Stops the janitor and closes the store. Leave memberships first: leaving needs the store.
     pub async fn close(&self) {
         self.inner.context.loops.shut_down(Duration::from_secs(2)).await;
         self.inner.context.store.close().await;

@@ -1,16 +1,16 @@
-//! Stores by URL.
+//! Opening a store by URL.
 //!
 //! | URL | store |
 //! |---|---|
-//! | `memory:` | everything in this process, gone with it; for trying things out |
+//! | `memory:` | in memory, lost when the process ends; for experiments |
 //! | `sqlite:PATH` | one file, owned by one process |
 //! | `valkey://HOST:PORT/DB`, `redis://…` | a Valkey or Redis server; with TLS `valkeys://…`, `rediss://…` |
-//! | `valkey-sentinel://HOST:PORT,…/NAME`, `redis-sentinel://…` | the primary that sentinels name |
+//! | `valkey-sentinel://HOST:PORT,…/NAME`, `redis-sentinel://…` | the primary that the sentinels report |
 //! | `valkey-cluster://HOST:PORT,…`, `redis-cluster://…` | a cluster |
 //! | `http://HOST:PORT`, `https://HOST:PORT?tls_ca=FILE` | a daemon |
 //!
-//! A SQLite file has one owning process. Opening a file that another process owns talks to that process instead, when it
-//! has recorded an HTTP address, and fails with its name otherwise.
+//! A SQLite file is owned by one process. Opening a file that another process owns connects to that process over HTTP
+//! if it has recorded an address; otherwise the error names the owner.
 
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -27,26 +27,26 @@ use tenure_core::store::{Store, StoreOptions};
 
 use crate::access::AccessToken;
 
-/// The schemes there are, for messages.
+/// The supported schemes, for messages.
 const SCHEMES: &str = "memory:, sqlite:PATH, valkey://HOST:PORT, redis://HOST:PORT (valkeys:// with TLS, \
      valkey-sentinel://, valkey-cluster://) and http://HOST:PORT";
 
-/// How to open a store.
+/// Options for opening a store.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
-    /// What all processes that share the store must agree on. A daemon has its own and ignores these.
+    /// Settings that all processes sharing the store must agree on. A daemon uses its own and ignores these.
     pub store: StoreOptions,
-    /// Local time and chance.
+    /// Local time and randomness.
     pub clock: Arc<dyn Clock>,
-    /// After this long the outcome of a request counts as unknown; the store's own default when `None`.
+    /// After this long the outcome of a request counts as unknown. `None` uses the default of the store.
     pub request_timeout: Option<Duration>,
-    /// Where this process itself answers HTTP (`host:port`), recorded beside a SQLite file that it comes to own, so that
-    /// others can find it.
+    /// The HTTP address of this process (`host:port`). It is recorded beside a SQLite file that this process owns, so
+    /// that other processes can find it.
     pub http_address: Option<String>,
-    /// What is shown to a daemon that asks who is calling.
+    /// The bearer token for a daemon.
     pub token: Option<AccessToken>,
-    /// Whether to talk to the process that owns a SQLite file when it is not ours. A daemon says no: it is to own its
-    /// file, or to fail.
+    /// Whether to connect to the owner of a SQLite file instead of failing. A daemon sets this to `false`: it owns its
+    /// file or fails.
     pub follow_owner: bool,
 }
 
@@ -63,11 +63,11 @@ impl Default for OpenOptions {
     }
 }
 
-/// Opens the store at a URL. Call it on the runtime on which the store is to be used: connections live there.
+/// Opens the store at a URL. Call it on the runtime that will use the store: its connections live there.
 ///
 /// # Errors
-/// `Misconfigured` for a URL that names no store of this version, or a file that another process owns; `Unavailable`
-/// when the store cannot be reached.
+/// `Misconfigured` for an unsupported URL or a file owned by another process; `Unavailable` when the store cannot be
+/// reached.
 pub async fn open_store(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(misconfigured(format!(
@@ -75,7 +75,7 @@ pub async fn open_store(url: &str, options: &OpenOptions) -> Result<Arc<dyn Stor
         )));
     };
     match scheme {
-        // One that is served may have been served before, by a daemon that ended.
+        // A daemon may have served an earlier in-memory store, which is lost.
         "memory" if rest.is_empty() && options.http_address.is_some() => Ok(MemoryStore::after_loss(
             options.store.clone(),
             Arc::clone(&options.clock),
@@ -86,7 +86,7 @@ pub async fn open_store(url: &str, options: &OpenOptions) -> Result<Arc<dyn Stor
         "valkey" | "redis" | "valkeys" | "rediss" | "valkey-sentinel" | "redis-sentinel" | "valkey-cluster"
         | "redis-cluster" => open_valkey(url, options).await,
         "http" | "https" => open_http(url, options),
-        // Only the scheme is shown: the rest may carry a password.
+        // Show only the scheme: the rest may contain a password.
         _ => {
             let shown: String = scheme.chars().take(32).collect();
             Err(misconfigured(format!(

@@ -1,3 +1,3 @@
-//! Small pieces to copy; each compiles and runs as a test.
+//! Recipes to copy. Each compiles and runs as a test.
 //!
 #![doc = include_str!("../../../docs/cookbook.md")]

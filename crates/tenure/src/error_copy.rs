@@ -1,8 +1,8 @@
-//! One error for several callers.
+//! Copies of one error for several callers.
 
 use tenure_core::error::{Error, ErrorKind};
 
-/// The same error once more, for everyone who waited for it; its causes become part of the sentence.
+/// A copy of an error for each waiting caller. Its causes become part of the message.
 pub(crate) fn copy_of(error: &Error) -> Error {
     let copy = match error.kind() {
         ErrorKind::Unavailable => Error::unavailable(error.chain(), error.outcome()),

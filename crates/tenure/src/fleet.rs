@@ -1,10 +1,9 @@
-//! A fleet: nodes that share targets, each target worked on by exactly one of them.
+//! A fleet: nodes that share targets. Each target is worked on by exactly one node.
 //!
-//! Every node runs the same program: it joins the group, names the targets (or finds them in the store), and gives a task
-//! that works on one target. The fleet asks for leases, starts the task for each lease that is granted, and stops it
-//! when the target goes elsewhere. Which node gets which target is a preference that all nodes compute alike
-//! ([`tenure_core::placement`], [`tenure_core::fleet`]); the leases decide, so no target is ever worked on twice, whatever
-//! the nodes believe.
+//! Every node runs the same program: it joins the group, provides the targets (or reads them from the store), and
+//! starts a task per target. The fleet acquires leases, starts the task for each granted lease, and stops it when the
+//! target moves. All nodes compute the same preferred placement ([`tenure_core::placement`], [`tenure_core::fleet`]).
+//! The leases decide, so two nodes never work on one target, even if their views differ.
 //!
 //! ```
 //! use std::time::Duration;
@@ -19,7 +18,7 @@
 //! let fleet = Fleet::builder(&membership)
 //!     .targets(TargetList::new(["endpoint-1", "endpoint-2"])?)
 //!     .start(|target: Assignment| async move {
-//!         // Before every cycle: is it still ours? Waits through doubts; `false` when it is time to stop.
+//!         // Waits until the lease is confirmed; `false` when the task should stop.
 //!         while target.next_cycle().await {
 //!             poll(target.target().as_str(), target.token().get()).await;
 //!             target.rest(Duration::from_secs(1)).await;
@@ -28,7 +27,7 @@
 //! # let mut status = fleet.watch();
 //! # status.wait_for(|status| status.held == 2).await.expect("the fleet runs");
 //!
-//! // Work ends first, then the leases go to the other nodes, then this node leaves.
+//! // Stops the work and hands the leases to other nodes. Then this node can leave.
 //! let ended = fleet.shut_down().await;
 //! assert!(ended.stubborn.is_empty());
 //! membership.leave().await?;
@@ -37,41 +36,42 @@
 //! # async fn poll(_: &str, _: u64) {}
 //! ```
 //!
-//! # What a task can rely on
+//! # Guarantees for a task
 //!
-//! - It runs only while the lease is certainly ours, under the token that it is shown. While that is in doubt it is not
-//!   polled: it stands still at its `await`, also in the middle of a cycle, and also after the process was suspended. So a
-//!   store that is out of reach pauses the work before anybody else can take over; it goes on once the lease is confirmed.
-//! - It is dropped at its `await` the moment the lease is lost: by an answer of the store, or by a whole ttl without one.
-//! - [`Assignment::next_cycle`] is where to ask before each cycle. What the task has started elsewhere (a thread, another
-//!   task) does not stand still by itself; it has to ask [`Assignment::verdict`]. No I/O.
+//! - A task is polled only while its lease is held, under the token it sees. While the lease is uncertain the task is
+//!   suspended at its `await`, even in the middle of a cycle or after the process was suspended. An unreachable store
+//!   thus pauses the work before another node can take over. Work resumes when the lease is confirmed.
+//! - The task is dropped at its `await` when the lease is lost: by an answer of the store, or after a whole ttl without
+//!   one.
+//! - Call [`Assignment::next_cycle`] before each cycle. Work that the task has started elsewhere (a thread, another
+//!   task) is not suspended; it must check [`Assignment::verdict`]. No I/O.
 //! - When the target is paused, removed or handed over, [`Assignment::stopping`] is cancelled. The task has
-//!   [`FleetSettings::stop_within`] to end, then it is dropped. Its lease is given up after that and not before. Work that
-//!   cannot be dropped (it blocks its thread, or has cloned the assignment into another task) keeps its lease until it
-//!   ends; [`FleetStatus::stubborn`] names it.
-//! - Losing a lease ends that target's task and nothing else. The node goes on competing, for ever.
-//! - A task that returns or panics by itself is started again after a rest, for as long as the target is ours.
+//!   [`FleetSettings::stop_within`] to end, then it is dropped. Its lease is released only after that. Work that cannot
+//!   be dropped (it blocks its thread, or another task has a clone of the assignment) keeps its lease until it ends;
+//!   [`FleetStatus::stubborn`] lists it.
+//! - A lost lease ends the task of that target only. The node keeps competing for leases.
+//! - A task that returns or panics is restarted after a pause, while the target belongs to this node.
 //!
-//! The tasks run on the runtime that [`FleetBuilder::start`] was called on, so that they cannot starve the beats.
+//! Tasks run on the runtime that called [`FleetBuilder::start`], so they cannot starve the beats.
 //!
 //! # How targets move
 //!
-//! | what happens | what becomes of the targets |
+//! | event | effect on targets |
 //! |---|---|
-//! | a node dies | its leases can be had at its end time; the others notice it by the event, or by looking then, and take them |
-//! | a node drains or shuts down | its work ends, each lease is handed to the next in the target's order, which takes it at once |
-//! | a node joins | after the membership was stable for a while, others hand it what prefers it: one lease first, then the rest |
-//! | a node comes and goes | nothing more: see [`tenure_core::fleet::Settings::stability`] |
+//! | a node dies | its leases are free at its end time; other nodes learn it from the event or by polling, and take over |
+//! | a node drains or shuts down | its work ends, and each lease is handed to the next node in the order of the target |
+//! | a node joins | once the membership is stable, other nodes hand it the targets that prefer it: one first, then the rest |
+//! | a node comes and goes | no other effect: see [`tenure_core::fleet::Settings::stability`] |
 //! | a target is paused or removed | its work ends and its lease is released |
 
 mod assignment;
-mod chore;
-mod errand;
+mod calls;
 mod live;
 mod running;
+mod schedule;
 mod settings;
-mod sight;
 mod source;
+mod view;
 mod work;
 
 use std::collections::BTreeMap;
@@ -92,8 +92,8 @@ use tokio_util::sync::CancellationToken;
 use crate::membership::{Membership, Shared};
 use crate::nodes::DRAINING;
 use crate::registry::Registry;
-use assignment::Returned;
-use running::{Fixed, Running};
+use assignment::ReturnedLease;
+use running::{FleetContext, Running};
 use work::{Starter, Task};
 
 pub use assignment::{Assignment, Condition};
@@ -103,49 +103,49 @@ pub use source::{MAX_TARGETS, StoredTargets, TargetList, TargetSource};
 pub use tenure_core::fleet::Settings as PlacingSettings;
 pub use tenure_core::target::TargetSpec;
 
-/// What the fleet is doing on this node.
+/// The state of the fleet on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FleetStatus {
-    /// Whether this node is on its way out: it asks for nothing more.
+    /// Whether this node is draining: it acquires no more leases.
     pub draining: bool,
-    /// How many nodes were seen at the last look, this one included.
+    /// Number of known nodes, this one included.
     pub nodes: usize,
-    /// How many targets there are, paused ones included.
+    /// Number of targets, paused ones included.
     pub targets: usize,
-    /// How many leases this node holds, those included that it is giving up. Once the fleet has ended: those under work
-    /// that has not stopped yet; the rest is given up in the background.
+    /// Number of leases held by this node, including those being released. After the fleet has ended: those whose work
+    /// is still running; the rest is released in the background.
     pub held: usize,
-    /// Targets whose work was told to stop and does not. Their leases are kept.
+    /// Targets whose work was told to stop and is still running. Their leases are kept.
     pub stubborn: Vec<LeaseName>,
-    /// How often a task ended without being told to.
+    /// How often a task ended without being told to stop.
     pub restarts: u64,
-    /// Panics of the fleet's own loop; each is a bug, and survived.
+    /// Panics of the fleet's own loop. Each is a bug; the loop was restarted.
     pub panics: u64,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
 }
 
-/// How the fleet ended on this node.
+/// The result of ending the fleet on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShutDown {
-    /// Targets whose work did not stop in time. Their leases are still held. While there are any, do not leave the group:
-    /// leaving frees them at once, under work that goes on. End the process instead; its tenure then lapses after it.
+    /// Targets whose work did not stop in time. Their leases are still held. While there are any, do not leave the
+    /// group: leaving frees the leases while the work is running. End the process instead; its tenure then lapses.
     pub stubborn: Vec<LeaseName>,
 }
 
-/// Work that goes on after the end, with what tells that its lease is no longer ours.
-type Left = BTreeMap<LeaseName, CancellationToken>;
+/// Work still running after the end, with the token that is cancelled when its lease is lost.
+type RemainingWork = BTreeMap<LeaseName, CancellationToken>;
 
-/// What the handle wants of the loop.
+/// Requests of the handle to the loop.
 #[derive(Debug, Clone, Copy, Default)]
-struct Wish {
+struct Control {
     draining: bool,
     ending: bool,
 }
 
-/// This node's part of a fleet. [`Fleet::shut_down`] is how it ends well; dropping it does the same in the background.
+/// This node's part in a fleet. End it with [`Fleet::shut_down`]; dropping it shuts down in the background.
 pub struct Fleet {
-    wish: watch::Sender<Wish>,
+    control: watch::Sender<Control>,
     status: watch::Receiver<FleetStatus>,
     ended: watch::Receiver<Option<ShutDown>>,
 }
@@ -156,7 +156,7 @@ impl fmt::Debug for Fleet {
     }
 }
 
-/// How to run a fleet on this node.
+/// Builds the fleet of this node.
 pub struct FleetBuilder {
     shared: Arc<Shared>,
     settings: FleetSettings,
@@ -171,7 +171,7 @@ impl fmt::Debug for FleetBuilder {
 }
 
 impl FleetBuilder {
-    /// Where the targets come from. Without this: from the store ([`StoredTargets`]).
+    /// Sets the source of targets. Default: the store ([`StoredTargets`]).
     #[must_use]
     pub fn targets(self, source: impl TargetSource) -> Self {
         Self {
@@ -180,13 +180,13 @@ impl FleetBuilder {
         }
     }
 
-    /// How it runs.
+    /// Replaces the settings.
     #[must_use]
     pub fn settings(self, settings: FleetSettings) -> Self {
         Self { settings, ..self }
     }
 
-    /// On which runtime the tasks run. Without this: on the one that [`FleetBuilder::start`] is called on.
+    /// Sets the runtime for the tasks. Default: the runtime that calls [`FleetBuilder::start`].
     #[must_use]
     pub fn runtime(self, runtime: Handle) -> Self {
         Self {
@@ -195,8 +195,7 @@ impl FleetBuilder {
         }
     }
 
-    /// Starts it. `task` is called once for every lease that is granted, and works on that target until it is told to
-    /// stop.
+    /// Starts the fleet. `task` is called once per granted lease and works on that target until it is told to stop.
     ///
     /// # Errors
     /// `Misconfigured` for settings that cannot work.
@@ -217,10 +216,10 @@ impl FleetBuilder {
             back,
         };
         let stored = || source::StoredTargets::new(Arc::clone(&shared.context.store), shared.group.clone());
-        let (wish, wished) = watch::channel(Wish::default());
+        let (control, controlled) = watch::channel(Control::default());
         let (tell, status) = watch::channel(FleetStatus::default());
         let (tell_end, ended) = watch::channel(None);
-        let fixed = Fixed {
+        let fixed = FleetContext {
             settings: self.settings,
             source: self.source.unwrap_or_else(|| Arc::new(stored())),
             starter,
@@ -229,25 +228,29 @@ impl FleetBuilder {
             shared: Arc::clone(&shared),
         };
         shared.context.runtime.spawn(async move {
-            let left = live(&fixed, returned, wished).await;
+            let left = run_until_ended(&fixed, returned, controlled).await;
             let stubborn = left.keys().cloned().collect();
             tell_end.send_replace(Some(ShutDown { stubborn }));
-            outlive(&fixed.status, left).await;
+            report_remaining(&fixed.status, left).await;
         });
-        Ok(Fleet { wish, status, ended })
+        Ok(Fleet { control, status, ended })
     }
 }
 
-/// Runs the loop, again after every panic, until it has ended. Answers what does not stop.
-async fn live(fixed: &Fixed, mut back: UnboundedReceiver<Returned>, wish: watch::Receiver<Wish>) -> Left {
+/// Runs the loop, and restarts it after a panic, until it has ended. Returns the work that is still running.
+async fn run_until_ended(
+    fixed: &FleetContext,
+    mut back: UnboundedReceiver<ReturnedLease>,
+    control: watch::Receiver<Control>,
+) -> RemainingWork {
     loop {
-        let mut running = Running::new(fixed, &mut back, wish.clone());
+        let mut running = Running::new(fixed, &mut back, control.clone());
         if AssertUnwindSafe(running.run()).catch_unwind().await.is_ok() {
             return running.abandon();
         }
-        // What it was in charge of stops now, and its leases are released one by one as it does.
+        // Dropping the loop stops its tasks; each lease is released when its task ends.
         let group = &fixed.shared.group;
-        tracing::error!(%group, "the loop of the fleet panicked; it is started afresh");
+        tracing::error!(%group, "the fleet loop panicked and is restarted");
         fixed.status.send_modify(|status| status.panics += 1);
         drop(running);
         let clock = &fixed.shared.context.clock;
@@ -257,10 +260,9 @@ async fn live(fixed: &Fixed, mut back: UnboundedReceiver<Returned>, wish: watch:
     }
 }
 
-/// Keeps the status true after the end, for as long as somebody can see it: work that goes on gives its lease back when it
-/// ends, as nobody is there to take it.
-async fn outlive(status: &watch::Sender<FleetStatus>, left: Left) {
-    let tell = |left: &Left| {
+/// Keeps the status current after the end, while it is observed. A lease is released when its remaining work ends.
+async fn report_remaining(status: &watch::Sender<FleetStatus>, left: RemainingWork) {
+    let tell = |left: &RemainingWork| {
         status.send_modify(|status| {
             status.held = left.len();
             status.stubborn = left.keys().cloned().collect();
@@ -292,7 +294,7 @@ async fn outlive(status: &watch::Sender<FleetStatus>, left: Left) {
 }
 
 impl Fleet {
-    /// A fleet for this member to be a node of.
+    /// A builder for a fleet node that runs under this membership.
     #[must_use]
     pub fn builder(membership: &Membership) -> FleetBuilder {
         FleetBuilder {
@@ -303,37 +305,37 @@ impl Fleet {
         }
     }
 
-    /// What it is doing now. No I/O.
+    /// The current status. No I/O.
     #[must_use]
     pub fn status(&self) -> FleetStatus {
         self.status.borrow().clone()
     }
 
-    /// Every change of the status; a slow reader sees the newest.
+    /// A watch on the status; a slow reader sees the newest.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<FleetStatus> {
         self.status.clone()
     }
 
-    /// Takes this node out, or back in ([`Fleet::undrain`]): it asks for nothing more, ends all its work, hands the leases
-    /// to the other nodes, and tells everybody not to hand it anything. Completes when nothing is held any more; dropping
-    /// the future does not take the wish back.
+    /// Drains this node: it acquires no more leases, ends all its work, hands its leases to other nodes, and marks
+    /// itself so that it receives none. Completes when no lease is held. Dropping the future does not cancel the drain;
+    /// [`Fleet::undrain`] does.
     pub async fn drain(&self) {
-        self.wish.send_modify(|wish| wish.draining = true);
+        self.control.send_modify(|control| control.draining = true);
         let mut status = self.status.clone();
-        // It fails only when the fleet has ended, and then nothing is held.
+        // This fails only when the fleet has ended; no lease is held then.
         let _ended = status.wait_for(|status| status.draining && status.held == 0).await;
     }
 
-    /// Takes this node back in.
+    /// Ends the drain.
     pub fn undrain(&self) {
-        self.wish.send_modify(|wish| wish.draining = false);
+        self.control.send_modify(|control| control.draining = false);
     }
 
-    /// Ends the fleet on this node: drains it, waits for all work to end and all leases to be given up, at most
-    /// [`FleetSettings::shut_down_within`]. The membership goes on, and is marked as draining as long as it does. Idempotent.
+    /// Ends the fleet on this node: drains it and waits until all work has ended and all leases are released, at most
+    /// [`FleetSettings::shut_down_within`]. The membership continues and stays marked as draining. Idempotent.
     pub async fn shut_down(&self) -> ShutDown {
-        self.wish.send_modify(|wish| wish.ending = true);
+        self.control.send_modify(|control| control.ending = true);
         let mut ended = self.ended.clone();
         let told = ended.wait_for(Option::is_some).await;
         told.ok().and_then(|told| told.clone()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! A group as a client sees it: joining it, and looking at it.
+//! A group as a client sees it: join it or read it.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::membership::{JoinOptions, Membership};
 use crate::session::GroupSessions;
 use crate::why::{Explanation, Subject, why};
 
-/// A group. Cheap to clone.
+/// A handle to a group. Clones share state.
 #[derive(Clone)]
 pub struct GroupHandle {
     context: Context,
@@ -36,31 +36,31 @@ impl GroupHandle {
         &self.context
     }
 
-    /// Its name.
+    /// The name of the group.
     #[must_use]
     pub fn name(&self) -> &Group {
         &self.group
     }
 
-    /// Joins, and keeps the tenure alive until it is left.
+    /// Joins and keeps the tenure alive until the member leaves.
     ///
     /// # Errors
-    /// `Invalid` or `Misconfigured` for a timing that cannot work, `Unavailable` when the store does not answer (a join
-    /// whose outcome is unknown is tried again a few times first).
+    /// `Invalid` or `Misconfigured` for a timing that cannot work. `Unavailable` when the store does not answer; a join
+    /// with an unknown outcome is first retried a few times.
     pub async fn join(&self, options: JoinOptions) -> Result<Membership> {
         self.join_within(options, Duration::ZERO).await
     }
 
-    /// The same for a program that may start before its store: tries again for as long as `patience` while the store does
-    /// not answer. What cannot get better by waiting is an error at once.
+    /// Joins, and retries for up to `patience` while the store is unavailable. For programs that may start before their
+    /// store. Other errors are returned immediately.
     ///
     /// # Errors
-    /// Those of [`GroupHandle::join`]; `Unavailable` only once `patience` is over.
+    /// Those of [`GroupHandle::join`]; `Unavailable` only after `patience`.
     pub async fn join_within(&self, options: JoinOptions, patience: Duration) -> Result<Membership> {
         Membership::join(self.context.clone(), self.group.clone(), options, patience).await
     }
 
-    /// Looks a member up. `None` when it has no current tenure.
+    /// Looks up a member. `None` when it has no current tenure.
     ///
     /// # Errors
     /// `Invalid`, `Unavailable`.
@@ -76,7 +76,7 @@ impl GroupHandle {
         self.context.store.members(&self.group, page).await
     }
 
-    /// Ends somebody's tenure, as an operator. Its client stops and says so.
+    /// Ends the tenure of a member as an operator. The client of the member stops and reports it.
     ///
     /// # Errors
     /// `Unavailable`.
@@ -95,7 +95,7 @@ impl GroupHandle {
         self.context.store.status(&self.group).await
     }
 
-    /// What happened.
+    /// Reads events.
     ///
     /// # Errors
     /// `Invalid`, `Unavailable`.
@@ -103,7 +103,7 @@ impl GroupHandle {
         self.context.store.events(&self.group, query).await
     }
 
-    /// Runs a whole pass of the janitor now.
+    /// Runs one full janitor pass now.
     ///
     /// # Errors
     /// Those of the steps.
@@ -115,16 +115,16 @@ impl GroupHandle {
             .await
     }
 
-    /// The sessions of the group. To serve some, join: [`Membership::sessions`].
+    /// The sessions of the group, read-only. To serve sessions, join and use [`Membership::sessions`].
     #[must_use]
     pub fn sessions(&self) -> GroupSessions {
         GroupSessions::new(self.context.clone(), self.group.clone())
     }
 
-    /// What happened to a member, a tenure, a key, a lease or a session, when, and why. See [`crate::why`].
+    /// The history of a member, a tenure, a key, a lease or a session, with reasons. See [`crate::why`].
     ///
     /// # Errors
-    /// `Invalid` for what is none of them, `Unavailable`.
+    /// `Invalid` for any other id, `Unavailable`.
     pub async fn why(&self, id: &str) -> Result<Explanation> {
         why(&*self.context.store, &self.group, &Subject::parse(id)?).await
     }

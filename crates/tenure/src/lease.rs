@@ -1,16 +1,16 @@
-//! Leases as a member sees them: exclusive work, each grant with a fencing token.
+//! Leases of a member: exclusive work (distributed locks), each grant with a fencing token.
 //!
-//! [`Leases::acquire`] asks once and says what came of it; who wants to wait asks again. What is granted is a
-//! [`LeaseGuard`]: it knows without I/O whether it still counts, and turns `Lost` before anybody else can have the lease.
-//! The beats of the membership keep all leases alive together, however many there are.
+//! [`Leases::acquire`] tries once and returns the outcome; a caller that wants to wait retries. A granted lease is a
+//! [`LeaseGuard`]. It knows its verdict without I/O and turns `Lost` before another member can acquire the lease. The
+//! beats of the membership renew all its leases together, at constant cost.
 
 mod acquire;
-mod book;
 mod give_up;
 mod guard;
 mod journal;
-mod keeper;
+mod reconciler;
 mod revision;
+mod table;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,44 +23,44 @@ use tenure_core::store::{Page, PageRequest};
 
 use crate::membership::Shared;
 
-pub(crate) use book::Book;
 pub use guard::LeaseGuard;
-pub(crate) use keeper::keep_leases;
-pub(crate) use revision::{Act, Answered, Compared, Sent};
+pub(crate) use reconciler::reconcile_leases;
+pub(crate) use revision::{Act, ActResult, BeatSnapshot, RevisionCheck};
+pub(crate) use table::LeaseTable;
 
-/// How many leases go into one call: enough to be quick, few enough for one request timeout.
+/// Leases per call: large enough for throughput, small enough for one request time-out.
 const PART: usize = 1_000;
 
-/// What asking for a lease came to.
+/// The result of an acquire.
 #[derive(Debug)]
 pub enum Acquire {
-    /// It is ours.
+    /// Granted to this membership.
     Granted(LeaseGuard),
-    /// Somebody holds it: another tenure, or a guard of this very membership (also one that is being given up).
+    /// Held by another tenure, or by another guard of this membership (possibly one being released).
     Held {
         /// The holder.
         by: TenureId,
-        /// When it can be had at the earliest, if the holder is not heard of again.
+        /// Earliest time until it is free, if the holder sends no further beat.
         free_in: Duration,
     },
-    /// It was handed off to this member, who has not come for it yet.
+    /// Handed off to another member, which has not acquired it yet.
     Reserved {
         /// The successor.
         to: MemberId,
-        /// When anybody may have it.
+        /// When the reservation ends.
         free_in: Duration,
     },
-    /// It is free, but the group is inside a grace period and may have forgotten a holder.
+    /// Free, but the group is in a grace period and may have lost a grant.
     Unsettled {
-        /// When to ask again.
+        /// When to retry.
         retry_in: Duration,
-        /// Why the grace began.
+        /// The cause of the grace period.
         cause: GapCause,
     },
 }
 
 impl Acquire {
-    /// The guard, when it was granted.
+    /// The guard, if granted.
     #[must_use]
     pub fn granted(self) -> Option<LeaseGuard> {
         match self {
@@ -70,7 +70,7 @@ impl Acquire {
     }
 }
 
-/// The leases of one membership. Cheap to clone; all clones are one.
+/// The leases of one membership. Clones share state.
 #[derive(Clone)]
 pub struct Leases {
     shared: Arc<Shared>,
@@ -89,27 +89,28 @@ impl Leases {
         }
     }
 
-    /// Asks for a lease, once.
+    /// Tries to acquire a lease once.
     ///
     /// # Errors
-    /// `Ended` when the tenure is over (the membership may be joining again), `Invalid`, `TooLate`, `Unavailable`. A call
-    /// whose reply was lost is asked again for about two seconds first; after an error with an unknown outcome, what was
-    /// granted all the same is given back in the background.
+    /// `Ended` when the tenure is over (the membership may be rejoining), `Invalid`, `TooLate`, `Unavailable`. A call
+    /// whose reply was lost is first retried for about two seconds. After an error with an unknown outcome, a lease
+    /// that was granted nevertheless is released in the background.
     pub async fn acquire(&self, lease: &str) -> Result<Acquire> {
         let mut outcomes = self.acquire_many(&[LeaseName::new(lease)?]).await?;
         outcomes.pop().ok_or_else(short_answer)
     }
 
-    /// Asks for many leases, each answered by itself, in the order given. One call of the store per 1,000.
+    /// Tries to acquire many leases, each independently. Results are in the order given. One store call per 1,000
+    /// leases.
     ///
     /// # Errors
-    /// As [`Leases::acquire`]. Leases of earlier calls that were granted before an error are given back.
+    /// As [`Leases::acquire`]. Leases granted before the error are released.
     pub async fn acquire_many(&self, leases: &[LeaseName]) -> Result<Vec<Acquire>> {
         acquire::acquire(&self.shared, leases).await
     }
 
-    /// Gives many leases up at once, in the order given, and keeps them for `to` when that is another living member. As
-    /// [`LeaseGuard::release`] and [`LeaseGuard::hand_off`] do.
+    /// Releases many leases together, or hands them off to `to` if that is another living member. Results are in the
+    /// order given. See [`LeaseGuard::release`] and [`LeaseGuard::hand_off`].
     ///
     /// # Errors
     /// As [`LeaseGuard::release`].
@@ -117,7 +118,7 @@ impl Leases {
         give_up::give_up(&self.shared, guards, to).await
     }
 
-    /// Whose a lease is, and whether that holder is alive now. `None` when it is free.
+    /// Looks up the holder of a lease and whether it is alive. `None` if the lease is free.
     ///
     /// # Errors
     /// `Invalid`, `Unavailable`.
@@ -127,17 +128,17 @@ impl Leases {
         shared.context.read(call).await
     }
 
-    /// Lists the leases of a member, or all, page by page.
+    /// Lists the leases of a member, or all leases, page by page.
     ///
     /// # Errors
-    /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
+    /// `Invalid` for a cursor of another listing, `Unavailable`.
     pub async fn list(&self, holder: Option<&MemberId>, page: &PageRequest) -> Result<Page<Lease>> {
         let shared = &self.shared;
         let call = shared.context.store.leases(&shared.group, holder, page);
         shared.context.read(call).await
     }
 
-    /// How many leases this membership holds, as far as it knows. No I/O.
+    /// Number of leases this membership holds, as far as it knows. No I/O.
     #[must_use]
     pub fn held(&self) -> usize {
         self.shared.leases.held()
@@ -147,7 +148,7 @@ impl Leases {
 fn short_answer() -> Error {
     Error::new(
         tenure_core::error::ErrorKind::Internal,
-        "the store answered fewer leases than it was asked",
+        "the store returned fewer results than leases in the request",
     )
 }
 

@@ -1,8 +1,8 @@
-//! Ledgers by URL: where rosters are durable.
+//! Opens ledgers by URL. A ledger is the durable truth about rosters.
 //!
 //! | URL | ledger |
 //! |---|---|
-//! | `memory:` | everything in this process, gone with it; for trying things out |
+//! | `memory:` | everything in this process, lost when it ends; for trials |
 //! | `sqlite:PATH` | one file of its own, owned by one process |
 //! | `postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST2…]/DATABASE`, `postgresql://…` | a Postgres database, shared by any number |
 //!
@@ -14,45 +14,46 @@ use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::ledger::{Ledger, MemoryLedger};
 
-/// The schemes there are, for messages.
+/// The supported schemes, for messages.
 const SCHEMES: &str = "memory:, sqlite:PATH and postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE";
 
-/// Opens the ledger at a URL. Call it on the runtime on which the ledger is to be used: connections live there.
+/// Opens the ledger at a URL. Call it on the runtime on which the ledger is used: connections live there.
 ///
-/// A Postgres database is not asked for anything yet: the first call connects, looks at the schema, and makes or updates
-/// it, so a program starts also while the database is away. [`Ledger::examine`] tells whether all is well.
+/// A Postgres database is not contacted yet. The first call connects, checks the schema, and creates or updates it, so
+/// a program can start while the database is down. [`Ledger::examine`] reports problems.
 ///
 /// # Errors
-/// `Misconfigured` for a URL that names no ledger, and for a file that another process owns, that is damaged, or that
-/// holds something else (nothing in it is changed); `Unsupported` for what this program was built without.
+/// `Misconfigured` for a URL that is not a ledger's, and for a file that another process owns, that is damaged, or that
+/// holds something else (the file is not changed); `Unsupported` for a kind of ledger that this program was built
+/// without.
 pub async fn open(url: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Ledger>> {
     let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
         return Err(misconfigured(format!(
-            "the ledger's URL has no scheme; there are {SCHEMES}"
+            "the ledger's URL has no scheme; use one of {SCHEMES}"
         )));
     };
     match scheme {
         "memory" if rest.is_empty() => Ok(MemoryLedger::new(clock)),
-        "memory" => Err(misconfigured("write memory: alone; it has no address".to_owned())),
+        "memory" => Err(misconfigured("memory: takes no address; write memory:".to_owned())),
         "sqlite" => open_sqlite(rest, clock).await,
         "postgres" | "postgresql" => open_postgres(url, clock),
         "valkey" | "redis" | "valkeys" | "rediss" => Err(misconfigured(format!(
-            "{scheme}:// is a store, and no ledger: what it says last may be lost with it; there are {SCHEMES}"
+            "{scheme}:// is a store, not a ledger: its latest writes may be lost; use one of {SCHEMES}"
         ))),
         "http" | "https" => Err(misconfigured(format!(
-            "{scheme}:// is a daemon, which has a ledger of its own: name it as the store; for a ledger there are {SCHEMES}"
+            "{scheme}:// is a daemon, which has its own ledger: use it as the store; for a ledger use one of {SCHEMES}"
         ))),
-        // Only the scheme is shown.
+        // Only the scheme is shown: the rest may hold a password.
         _ => {
             let shown: String = scheme.chars().take(32).collect();
             Err(misconfigured(format!(
-                "{shown:?} is not a scheme of a ledger; there are {SCHEMES}"
+                "{shown:?} is not a ledger scheme; use one of {SCHEMES}"
             )))
         }
     }
 }
 
-/// Whether it can be a scheme at all (RFC 3986, section 3.1). What cannot may be a password.
+/// Whether the text can be a scheme (RFC 3986, section 3.1). Anything else may be a password and is not shown.
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
@@ -73,17 +74,17 @@ fn left_out(what: &str, feature: &str) -> Error {
 #[cfg(feature = "sqlite")]
 async fn open_sqlite(path: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Ledger>> {
     use tenure_sqlite::SqliteLedger;
-    // Both sqlite:/var/lib/x.db and sqlite:///var/lib/x.db are in use for the same file.
+    // Both sqlite:/var/lib/x.db and sqlite:///var/lib/x.db are common for the same file.
     let path = path.strip_prefix("//").unwrap_or(path).to_owned();
     match path.as_str() {
         "" => {
             return Err(misconfigured(
-                "the ledger's URL names no file; write sqlite:PATH, like sqlite:ledger.db".to_owned(),
+                "the ledger's URL has no path; write sqlite:PATH, for example sqlite:ledger.db".to_owned(),
             ));
         }
         ":memory:" => {
             return Err(misconfigured(
-                "sqlite::memory: is no file; write memory: for a ledger that is gone with the process".to_owned(),
+                "sqlite::memory: is not supported; write memory: for a ledger without a file".to_owned(),
             ));
         }
         _ => {}

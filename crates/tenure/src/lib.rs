@@ -1,8 +1,9 @@
-//! Who is alive, who owns what, and what must be cleaned up because its owner died.
+//! Membership, ownership and clean-up for fleets of processes.
 //!
-//! A *tenure* is one continuous stretch of a *member* being alive in a *group*. It begins at join, is extended by
-//! *beats*, and ends once: by leaving, by lapsing, by being superseded, or by an operator. Whatever a member holds, it
-//! holds under its tenure, and is released exactly once after that tenure ends. An ended tenure never comes back.
+//! A *tenure* is one continuous period in which a *member* is alive in a *group*. It starts at join, is extended by
+//! *beats* (heartbeats), and ends once: the member leaves, lapses, is superseded, or is expelled by an operator. A
+//! member holds keys, leases and sessions under its tenure. They are released exactly once after the tenure ends. An
+//! ended tenure never comes back.
 //!
 //! ```
 //! use tenure::{JoinOptions, Tenure, Verdict};
@@ -13,41 +14,41 @@
 //! let tenure = Tenure::connect("memory:").await?;
 //! let ingest = tenure.group("ingest")?;
 //!
-//! // From here on this process beats, on a thread of its own.
+//! // This process now sends heartbeats from its own thread.
 //! let membership = ingest.join(JoinOptions::named("ingest-1")?).await?;
 //! let devices = membership.registry("devices")?;
 //! devices.claim("device-42").await?;
 //!
-//! // Anybody can ask who owns a key, and whether that owner is alive now.
+//! // Any client can look up the owner of a key and whether that owner is alive.
 //! let claim = devices.look_up("device-42").await?.expect("it was claimed above");
 //! assert_eq!(claim.owner.as_str(), "ingest-1");
 //! assert!(claim.alive);
 //!
-//! // Before acting as an owner, ask whether we still are one. No I/O.
+//! // Check ownership before acting on it. No I/O.
 //! assert_eq!(membership.verdict(), Verdict::Held);
 //!
-//! // Work that only one may do has a lease, and a token that a sink can tell an older holder by.
-//! let guard = membership.leases().acquire("endpoint-7").await?.granted().expect("nobody else is here");
+//! // Exclusive work takes a lease. Storage can use its fencing token to reject older holders.
+//! let guard = membership.leases().acquire("endpoint-7").await?.granted().expect("the lease is free");
 //! assert_eq!(guard.verdict(), Verdict::Held);
 //! println!("polling endpoint-7 with token {}", guard.token());
 //! guard.release().await?;
 //!
-//! // Leaving is how a membership ends well; what it held is released.
+//! // Leaving ends the tenure and releases what it held.
 //! membership.leave().await?;
 //! assert!(!devices.look_up("device-42").await?.is_some_and(|claim| claim.alive));
 //!
-//! // What happened, when, and why.
+//! // The history of a member, with reasons.
 //! println!("{}", ingest.why("ingest-1").await?);
 //! tenure.close().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # Working only while it is ours
+//! # Working only while the tenure is held
 //!
-//! [`Membership::verdict`] has three values. `Held`: a beat was confirmed recently enough, nobody else can have taken
-//! over. `Uncertain`: not confirmed in time; pause. `Lost`: over. [`Membership::lost`] is a token for work that should be
-//! dropped then:
+//! [`Membership::verdict`] has three values. `Held`: a beat was confirmed recently, and no other member can have taken
+//! over. `Uncertain`: not confirmed in time; pause. `Lost`: the tenure is over. [`Membership::lost`] is a cancellation
+//! token for work to abort on loss:
 //!
 //! ```
 //! use tenure::{Membership, Verdict};
@@ -61,7 +62,7 @@
 //!                 () = lost.cancelled() => {}
 //!             }
 //!         } else {
-//!             // Wait for a confirmation, or for the end.
+//!             // Wait for a confirmation or the loss.
 //!             let mut status = membership.watch();
 //!             let _ = status.wait_for(|status| status.verdict != Verdict::Uncertain).await;
 //!         }
@@ -70,42 +71,42 @@
 //! # async fn one_round() {}
 //! ```
 //!
-//! # When things go wrong
+//! # Failure behaviour
 //!
-//! | what happens | what a membership does |
+//! | fault | behaviour of a membership |
 //! |---|---|
-//! | a beat fails, or is not answered | warns once, tries again sooner; at ttl − margin it is `Uncertain`, at the ttl `Lost` |
-//! | the store was away and is back | goes on under the same tenure: everyone gets one full ttl after an outage |
-//! | the tenure `lapsed`, or the store's data is gone | joins again, and claims again what nobody else owns by now |
-//! | `superseded`: a newer process has the same name | stops and says so |
-//! | `expelled`: an operator ended it | stops and says so |
-//! | the process was suspended | doubts everything until the store has confirmed it |
-//! | the end of the store's data is gone (failover to a replica that lagged) | sees it at the next beat; claims again, and its leases are `Uncertain` until they were read back |
-//! | `lapsed`, data gone, or its end gone | attaches its connections again; one whose session was reaped meanwhile makes it anew and says so |
-//! | a lease is lost, for any reason | its [`LeaseGuard`] is `Lost` for ever and its token is cancelled; acquire again |
-//! | a reply is lost | a claim is read back, a lease or a connection is asked for again, a release is sent again; what nobody here knows of is given back |
-//! | user code blocks every thread of its runtime | beats go on; set [`JoinOptions::progress_within`] if they should not |
+//! | a beat fails or is not answered | warns once and retries sooner; at ttl − margin it is `Uncertain`, at the ttl `Lost` |
+//! | the store was down and returns | continues under the same tenure: every ttl restarts after an outage |
+//! | the tenure `lapsed`, or the store lost its data | joins again and reclaims keys that have no other owner |
+//! | `superseded`: a newer process has the same name | stops and reports it |
+//! | `expelled`: an operator ended it | stops and reports it |
+//! | the process was suspended | is `Uncertain` until the store confirms the tenure |
+//! | the store lost its latest writes (failover to a lagging replica) | notices at the next beat; reclaims keys, and leases are `Uncertain` until re-read |
+//! | `lapsed`, or the store lost data | attaches its connections again; a session reaped since is created again and reported |
+//! | a lease is lost, for any reason | its [`LeaseGuard`] stays `Lost` and its token is cancelled; acquire again |
+//! | a reply is lost | claims are re-read, acquires, attaches and releases are retried; grants without a local holder are released |
+//! | user code blocks every thread of its runtime | beats continue; to stop them, set [`JoinOptions::progress_within`] |
 //!
-//! # What is where
+//! # Overview
 //!
-//! [`Tenure`] connects, [`GroupHandle`] looks at a group, [`Membership`] is this process in it, [`Registry`] is what it
-//! owns, [`Leases`] what it alone works on, [`Sessions`] whose connections it serves. Stores that are swept by their users
-//! are swept by the [`sweeper`] of every client, all at once; it runs under [`loops`], which survive what goes wrong in
-//! them. [`why`] explains. Everything takes its time, its store and its runtime from whoever makes it
-//! ([`Tenure::on_store`]), so a simulation drives the same code as a program.
+//! [`Tenure`] connects to a store, [`GroupHandle`] reads a group, [`Membership`] is this process in a group. Under a
+//! membership, [`Registry`] holds claimed keys, [`Leases`] exclusive work and [`Sessions`] client connections. Every
+//! client runs a [`sweeper`] for stores that have none of their own; it runs under [`loops`], which restart it after a
+//! failure. [`why`] explains what happened. Clock, store and runtime are passed in ([`Tenure::on_store`]), so a
+//! simulation drives the production code.
 
 pub mod access;
 pub mod batch;
+pub mod burst;
 pub mod client;
 pub mod connect;
 #[cfg(any(doc, doctest))]
 pub mod cookbook;
-pub mod crowd;
 mod error_copy;
 pub mod fence;
 pub mod fleet;
 pub mod group;
-pub mod heart;
+pub mod heartbeat;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod lease;
@@ -115,7 +116,7 @@ pub mod member_id;
 pub mod membership;
 pub mod meters;
 pub mod nodes;
-mod on_heart;
+mod on_runtime;
 pub mod registry;
 pub mod roster;
 pub mod session;

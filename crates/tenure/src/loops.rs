@@ -1,14 +1,14 @@
-//! The supervisor of background loops: each has a name, survives its bad turns, and is visible.
+//! A supervisor for named background loops. It restarts a loop after a panic and reports its status.
 //!
-//! A loop is a body whose `turn` is called again and again: at the latest after its maximal interval (±10 %, with a
-//! random first phase, so that many processes do not tick together), and earlier when the turn asks for it. A turn that
-//! fails is tried again with backoff. A turn that panics is caught and counted, and the loop goes on with a fresh body.
-//! Nothing that a body does can end its loop; only [`Loops::shut_down`] does.
+//! A loop is a body whose `turn` is called repeatedly: at the latest after its maximal interval (±10 %, with a random
+//! first phase, so that processes do not tick in step), and earlier if the turn requests it. A failed turn is retried
+//! with backoff. A panic is caught and counted, and the loop continues with a new body. Only [`Loops::shut_down`] ends
+//! a loop.
 //!
-//! After a pause of the process a loop turns once, not once for every turn that it missed.
+//! After a pause of the process a loop turns once, not once per missed turn.
 
 mod body;
-mod keeper;
+mod owned;
 mod running;
 mod status;
 
@@ -26,30 +26,30 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use body::{LoopBody, Turn};
-pub(crate) use keeper::{Keeper, Owner, keep};
+pub(crate) use owned::{OwnedLoop, Owner, run_owned};
 pub use status::{LoopStatus, Outcome};
 
-/// The least time between two turns of one loop, whatever a body asks for.
+/// Shortest time between two turns of a loop, whatever its body requests.
 pub const FLOOR: Duration = Duration::from_millis(20);
-/// The first wait after a failed turn; it doubles up to the maximal interval.
+/// The first backoff after a failed turn. It doubles up to the maximal interval.
 pub const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Called with the name of a loop at the start of each of its turns. A test uses it to make a loop panic by name.
+/// Called with the name of a loop at the start of each turn. Tests use it to make a loop panic.
 pub type Probe = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// How one loop runs.
+/// Settings of one loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopSettings {
-    /// Its name, unique among the loops of one supervisor; the label `sweep` of its metrics.
+    /// Unique name among the loops of a supervisor; the metric label `sweep`.
     pub name: String,
-    /// The longest time between two turns. Shorter notices more by polling, longer costs less.
+    /// The longest time between two turns. Shorter finds changes sooner by polling, longer costs less.
     pub max_interval: Duration,
-    /// After this many panics in a row the loop is reported to the owner ([`Loops::escalated`]). It goes on regardless.
+    /// After this many panics in a row, [`Loops::escalated`] reports the loop. The loop continues.
     pub escalate_after: u32,
 }
 
 impl LoopSettings {
-    /// A loop with a name and a maximal interval, reported after 5 panics in a row.
+    /// Default settings: reported after 5 panics in a row.
     pub fn new(name: impl Into<String>, max_interval: Duration) -> Self {
         Self {
             name: name.into(),
@@ -59,7 +59,7 @@ impl LoopSettings {
     }
 }
 
-/// The supervisor. Cheap to clone; all clones are one. The loops end when the last one is dropped.
+/// The supervisor. Clones share state. The loops end when the last clone is dropped.
 #[derive(Clone)]
 pub struct Loops {
     inner: Arc<Inner>,
@@ -71,42 +71,42 @@ struct Inner {
     probe: Option<Probe>,
     stop: CancellationToken,
     tasks: TaskTracker,
-    loops: Mutex<BTreeMap<String, Arc<Entry>>>,
+    loops: Mutex<BTreeMap<String, Arc<LoopEntry>>>,
     escalated: watch::Sender<Option<String>>,
 }
 
-/// What the supervisor and the running loop share.
+/// State shared by the supervisor and the running loop.
 #[derive(Debug)]
-struct Entry {
+struct LoopEntry {
     settings: LoopSettings,
     wake: Notify,
     status: Mutex<LoopStatus>,
 }
 
-impl Entry {
+impl LoopEntry {
     fn status(&self) -> MutexGuard<'_, LoopStatus> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Wakes one loop, as [`Loops::wake`] does, without a hold on the supervisor: what runs in a loop may have it.
+/// Wakes one loop like [`Loops::wake`]. It does not keep the supervisor alive, so code inside a loop may hold it.
 #[derive(Debug, Clone)]
-pub struct Waker(Arc<Entry>);
+pub struct Waker(Arc<LoopEntry>);
 
 impl Waker {
-    /// Lets the loop turn now instead of when it is due.
+    /// Makes the loop turn now instead of at its due time.
     pub fn wake(&self) {
         self.0.wake.notify_one();
     }
 
-    /// Work that outlasts the loop's turns has begun or ended; `under_way` tells whether any is left.
+    /// Reports that work outlasting the loop's turns has started or ended. `under_way`: whether any is left.
     pub(crate) fn progressed(&self, now: Mono, under_way: bool) {
         let mut status = self.0.status();
         (status.finished_at, status.under_way) = (now, under_way);
     }
 }
 
-/// Runs work that outlasts a loop's turns, without a hold on the supervisor. A shutdown waits for it.
+/// Runs work that outlasts a loop's turns without keeping the supervisor alive. A shutdown waits for it.
 #[derive(Debug, Clone)]
 pub(crate) struct Workers {
     runtime: Handle,
@@ -119,7 +119,7 @@ impl Workers {
         self.tasks.spawn_on(work, &self.runtime)
     }
 
-    /// Whether the loops end, so that nothing new must be begun.
+    /// Whether the loops are shutting down, so that no new work must start.
     pub(crate) fn are_stopping(&self) -> bool {
         self.stop.is_cancelled()
     }
@@ -161,11 +161,11 @@ impl Loops {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Starts a loop. `make` makes its body: once now, and once after every panic, so that no half-changed state of a
-    /// panicked turn is ever used again. The answer wakes it; it may be dropped.
+    /// Starts a loop. `make` creates its body at the start and after each panic, so that state left by a panicked turn
+    /// is never reused. The returned waker may be dropped.
     ///
     /// # Errors
-    /// `Invalid` for a name that is taken or an interval below [`FLOOR`].
+    /// `Invalid` for a name in use or an interval below [`FLOOR`].
     pub fn start<B: LoopBody>(
         &self,
         settings: LoopSettings,
@@ -177,7 +177,7 @@ impl Loops {
                 settings.max_interval, settings.name
             )));
         }
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(LoopEntry {
             wake: Notify::new(),
             status: Mutex::new(LoopStatus::of(&settings, &*self.inner.clock)),
             settings,
@@ -186,7 +186,7 @@ impl Loops {
             let mut loops = self.loops();
             if loops.contains_key(&entry.settings.name) {
                 return Err(Error::invalid(format!(
-                    "there is a loop named {} already",
+                    "a loop named {} already exists",
                     entry.settings.name
                 )));
             }
@@ -200,15 +200,15 @@ impl Loops {
         Ok(Waker(entry))
     }
 
-    /// Lets a loop turn now instead of when it is due (not before [`FLOOR`] has passed since its last turn). Wake-ups
-    /// coalesce. Does nothing when there is no such loop.
+    /// Makes a loop turn now instead of at its due time, but not before [`FLOOR`] has passed since its last turn.
+    /// Wake-ups coalesce. An unknown name is ignored.
     pub fn wake(&self, name: &str) {
         if let Some(entry) = self.loops().get(name) {
             entry.wake.notify_one();
         }
     }
 
-    /// For what outlasts a turn.
+    /// Workers for work that outlasts a turn.
     pub(crate) fn workers(&self) -> Workers {
         Workers {
             runtime: self.inner.runtime.clone(),
@@ -217,12 +217,12 @@ impl Loops {
         }
     }
 
-    /// Where the loops run.
+    /// The runtime of the loops.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.inner.runtime
     }
 
-    /// What each loop did so far, by name. No I/O.
+    /// The status of each loop, ordered by name. No I/O.
     #[must_use]
     pub fn snapshot(&self) -> Vec<LoopStatus> {
         let now = self.inner.clock.mono();
@@ -232,8 +232,8 @@ impl Loops {
             .collect()
     }
 
-    /// Waits until a loop panicked so often in a row that its owner should know, and names it. The owner of a program
-    /// usually exits with an error then, so that whoever runs it starts it afresh.
+    /// Waits until a loop has panicked `escalate_after` times in a row, and returns its name. A program usually exits
+    /// with an error then, so that its process manager restarts it.
     pub async fn escalated(&self) -> String {
         let mut escalated = self.inner.escalated.subscribe();
         loop {
@@ -246,8 +246,8 @@ impl Loops {
         }
     }
 
-    /// Stops all loops: those asleep at once, those in a turn or with work under way after it. Waits at most `patience`, and answers whether
-    /// all of them have ended; what has not ended by then ends with its runtime.
+    /// Stops all loops: idle ones immediately, the others after their turn and their work. Waits at most `patience`.
+    /// Returns whether all have ended; the rest ends with its runtime.
     pub async fn shut_down(&self, patience: Duration) -> bool {
         self.inner.stop.cancel();
         self.inner.tasks.close();
@@ -256,7 +256,7 @@ impl Loops {
             .is_some()
     }
 
-    fn loops(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Entry>>> {
+    fn loops(&self) -> MutexGuard<'_, BTreeMap<String, Arc<LoopEntry>>> {
         self.inner.loops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,9 +1,9 @@
-//! Names for members that have none: `hostname-<start ns>-<8 hex>`.
+//! Generated member names: `hostname-<start ns>-<8 hex>`.
 //!
-//! The host is for people and for metric labels ([`MemberId::host`]), the start tells two lives of one program apart, and
-//! the eight random digits tell two processes apart that started together. So a process has another name after every
-//! restart, and the tenure of the process before lapses. A program whose identity should outlive its restarts (so that a
-//! restart *supersedes* the old process at once) passes a stable name of its own instead.
+//! The host is for people and metric labels ([`MemberId::host`]), the start time distinguishes restarts, and eight
+//! random digits distinguish processes that start at the same time. A restarted process has a new name, and the tenure
+//! of the old process lapses. A program that needs a stable identity, so that a restart *supersedes* the old process
+//! immediately, passes its own name instead.
 
 use std::sync::OnceLock;
 
@@ -11,17 +11,17 @@ use tenure_core::clock::Clock;
 use tenure_core::id::MAX_NAME;
 use tenure_core::{MemberId, Result};
 
-/// What is used when the machine does not tell its name.
+/// Used when the host name is not valid UTF-8 or is empty.
 const NAMELESS: &str = "host";
 
-/// A fresh member id for this process.
+/// Generates a member id for this process.
 ///
-/// The start is when the process first asked for an id, in nanoseconds since the epoch with the resolution of a
-/// microsecond. Every id of one process carries the same one, even when the wall clock is corrected meanwhile.
-/// The last part is drawn anew each time: call it once and keep the id when several groups are joined under one name.
+/// The start time is that of the first call in this process, in nanoseconds since the epoch at microsecond resolution.
+/// It stays the same when the wall clock is corrected later. The random part differs in each call: to join several
+/// groups under one name, call this once and keep the id.
 ///
 /// # Errors
-/// None in practice: the host name is fitted to the alphabet of names first.
+/// None in practice: the host name is first mapped to the allowed characters.
 pub fn generated(clock: &dyn Clock) -> Result<MemberId> {
     static STARTED: OnceLock<u64> = OnceLock::new();
     let started = *STARTED.get_or_init(|| clock.wall_micros().saturating_mul(1_000));
@@ -32,7 +32,7 @@ pub fn generated(clock: &dyn Clock) -> Result<MemberId> {
     )
 }
 
-/// Puts an id together from its three parts.
+/// Builds an id from its three parts.
 fn compose(host: &str, started_nanos: u64, chance: u64) -> Result<MemberId> {
     let tail = format!("-{started_nanos:010}-{:08x}", chance >> 32);
     let fitted: String = host
@@ -56,13 +56,13 @@ mod tests {
     use tenure_core::clock::SystemClock;
 
     #[test]
-    fn a_generated_id_tells_its_host_and_no_two_are_the_same() {
+    fn generated_ids_share_the_host_and_are_unique() {
         let clock = SystemClock::new();
         let (one, two) = (generated(&clock).unwrap(), generated(&clock).unwrap());
         assert_ne!(one, two);
         assert_eq!(one.host(), two.host());
         assert_ne!(one.host(), one.as_str(), "{one} does not read as a generated id");
-        // Host and start agree, only the last part differs.
+        // Host and start are the same, only the last part differs.
         assert_eq!(
             one.as_str().rsplit_once('-').unwrap().0,
             two.as_str().rsplit_once('-').unwrap().0
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn any_host_name_becomes_a_name() {
+    fn any_host_name_maps_to_a_valid_id() {
         for (host, shown) in [
             ("web-3", "web-3"),
             ("", "host"),
@@ -86,7 +86,7 @@ mod tests {
         let long = compose(&"x".repeat(400), u64::MAX, u64::MAX).unwrap();
         assert_eq!(long.as_str().len(), MAX_NAME);
         assert!(long.host().len() < MAX_NAME);
-        // A machine whose clock was never set still makes ids that read as generated.
+        // A machine whose clock was never set still generates valid ids.
         assert_eq!(compose("h", 5, 0).unwrap().as_str(), "h-0000000005-00000000");
         assert_eq!(compose("h", 5, 0).unwrap().host(), "h");
     }

@@ -1,11 +1,11 @@
-//! A membership: this process, alive in a group, for as long as it can prove it.
+//! A membership: this process as a member of a group.
 //!
-//! Joining starts a loop that beats every third of the ttl. It goes on through every error, and joins again by itself
-//! after its tenure `lapsed` or became `unknown` (the store's data was lost). After `superseded` (a newer process of the
-//! same name) or `expelled` (an operator) it stops and says so: going on would be a fight.
+//! Joining starts a loop that beats every third of the ttl. It continues after every error and rejoins when its tenure
+//! `lapsed` or became `unknown` (the store lost its data). After `superseded` (a newer process with the same name) or
+//! `expelled` (an operator) it stops and reports it, because a rejoin would compete with the new owner.
 //!
-//! Ask [`Membership::verdict`] before acting as an owner. It needs no I/O and fails closed: trust runs from when the last
-//! confirmed beat was *sent*, on a clock that counts suspend.
+//! Check [`Membership::verdict`] before acting as an owner. It needs no I/O and fails closed: the verdict is based on
+//! when the last confirmed beat was *sent*, on a clock that includes suspend time.
 
 mod beating;
 mod shared;
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::Context;
 use crate::error_copy::copy_of;
-use crate::heart::HeartbeatRuntime;
+use crate::heartbeat::HeartbeatRuntime;
 use crate::lease::Leases;
 use crate::member_id;
 use crate::registry::Registry;
@@ -36,30 +36,30 @@ use beating::Beating;
 
 pub(crate) use shared::Shared;
 
-/// How often a call whose outcome is unknown is tried in all, where trying again is safe.
+/// How often a call with an unknown outcome is attempted in total, where a retry is safe.
 const TRIES: u32 = 3;
 
-/// How to join a group.
+/// Options for joining a group.
 #[derive(Debug, Clone)]
 pub struct JoinOptions {
-    /// Under which name. A stable name (a pod, a host) supersedes its own previous life at once; without one, a name is
-    /// generated that no other process has, nor this one after a restart ([`crate::member_id`]).
+    /// The name. A stable name (a pod, a host) supersedes its own previous tenure immediately. With `None`, a unique
+    /// name is generated, which changes with each restart ([`crate::member_id`]).
     pub member: Option<MemberId>,
-    /// How long the store waits for a beat: 1 s to the store's `max_ttl`. Shorter notices a death sooner, longer
-    /// survives longer hiccups.
+    /// How long the store waits for a beat: 1 s to the store's `max_ttl`. Shorter detects a death sooner, longer
+    /// survives longer outages.
     pub ttl: Duration,
-    /// About the member.
+    /// Labels of the member.
     pub labels: Labels,
     /// The time between two beats; a third of the ttl when `None`. Two missed beats must fit into the ttl.
     pub interval: Option<Duration>,
-    /// How long one request may take before its outcome counts as unknown; min(500 ms, ttl/6) when `None`.
+    /// Request time-out, after which the outcome counts as unknown; min(500 ms, ttl/6) when `None`.
     pub request_timeout: Option<Duration>,
-    /// When set, beats stop once [`Membership::progress`] has not been called for this long, so that a process whose
-    /// work hangs does not look alive. Off by default.
+    /// If set, beats stop when [`Membership::progress`] has not been called for this long, so that a process with hung
+    /// work does not appear alive. Off by default.
     pub progress_within: Option<Duration>,
-    /// Others act under this tenure, too, as a command does that is wrapped by `tenure join`: what the tenure holds that
-    /// this process knows nothing of is theirs, and is left alone. Off by default: then a lease that nobody here knows of
-    /// is given up, since nobody works under it (its grant was not heard).
+    /// Whether other processes act under this tenure, as a command wrapped by `tenure join` does. Holdings unknown to
+    /// this process are then left alone. By default, a lease unknown to this process is released, because no one works
+    /// under it (the reply to its grant was lost).
     pub others_act: bool,
 }
 
@@ -78,10 +78,10 @@ impl Default for JoinOptions {
 }
 
 impl JoinOptions {
-    /// The defaults, under a name.
+    /// Default options with a name.
     ///
     /// # Errors
-    /// `Invalid`, naming the first character that a name cannot have.
+    /// `Invalid`, naming the first character that is not allowed.
     pub fn named(member: &str) -> Result<Self> {
         Ok(Self {
             member: Some(MemberId::new(member)?),
@@ -100,47 +100,47 @@ impl JoinOptions {
     }
 }
 
-/// What a membership is doing.
+/// The phase of a membership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Beating.
+    /// Sending beats.
     Beating,
-    /// Not beating, because the user's work makes no progress.
+    /// Not sending beats, because the user's work makes no progress.
     Paused,
-    /// The tenure ended for this reason; beginning a new one.
+    /// The tenure ended; joining again.
     Rejoining {
         /// `Lapsed` or `Unknown`.
         after: EndReason,
     },
-    /// Over for good, for this reason.
+    /// Ended for good.
     Stopped {
         /// `Left`, `Superseded` or `Expelled`.
         reason: EndReason,
     },
 }
 
-/// A membership at a moment.
+/// A snapshot of a membership.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MembershipStatus {
     /// The current tenure, or the last one.
     pub tenure: TenureId,
-    /// What it may believe of itself.
+    /// What it may assume about its tenure.
     pub verdict: Verdict,
-    /// What it is doing.
+    /// Its phase.
     pub phase: Phase,
-    /// Failed calls since the last answered one.
+    /// Failed calls since the last successful one.
     pub failed_in_a_row: u32,
-    /// How often it joined again.
+    /// How often it rejoined.
     pub rejoins: u64,
-    /// How often it woke much too late: the process or the machine was paused.
+    /// Late wake-ups: the process or the machine was paused.
     pub pauses: u64,
-    /// Panics of the beat loop; each is a bug, and survived.
+    /// Panics of the beat loop. Each is a bug; the loop continued.
     pub panics: u64,
-    /// What went wrong last; `None` while all is well.
+    /// The last error; `None` when healthy.
     pub last_error: Option<String>,
 }
 
-/// This process in a group. [`Membership::leave`] is how it ends well; dropping it tries the same without waiting.
+/// This process as a member of a group. End it with [`Membership::leave`]; dropping it leaves in the background.
 pub struct Membership {
     shared: Arc<Shared>,
     left: watch::Receiver<Option<Result<EndReason>>>,
@@ -161,13 +161,11 @@ impl Drop for Membership {
 }
 
 impl Membership {
-    /// Joins, and starts to beat on the runtime of the context.
+    /// Joins and starts the beats on the runtime of the context.
     pub(crate) async fn join(context: Context, group: Group, options: JoinOptions, patience: Duration) -> Result<Self> {
         let timing = options.timing(context.max_ttl)?;
         if options.progress_within.is_some_and(|within| within.is_zero()) {
-            return Err(Error::invalid(
-                "progress_within is zero; leave it out to switch the gate off",
-            ));
+            return Err(Error::invalid("progress_within is zero; omit it to disable the check"));
         }
         let member = match options.member {
             Some(member) => member,
@@ -185,10 +183,10 @@ impl Membership {
             let call = context.store.join(&group, &join, tenure_core::store::Call::default());
             match Timeout::change(bound).call(&*context.clock, "the store", call).await {
                 Ok(joined) => break (joined, sent_at),
-                // It may have been applied. Joining again supersedes that, so no ghost of it stays behind.
+                // The join may have been applied. Another join supersedes it, so no ghost member remains.
                 Err(error) if error.outcome() == Outcome::Unknown && tries < TRIES => tries += 1,
                 Err(error) if error.kind() == ErrorKind::Unavailable && context.clock.mono() < until => {
-                    tracing::debug!(%group, member = %join.member, error = error.chain(), "not joined yet; trying again");
+                    tracing::debug!(%group, member = %join.member, error = error.chain(), "not joined yet; retrying");
                 }
                 Err(error) => return Err(error),
             }
@@ -205,23 +203,23 @@ impl Membership {
         let runtime = shared.context.runtime.clone();
         let beats = Arc::clone(&shared);
         runtime.spawn(async move {
-            let end = live(&beats).await;
+            let end = run(&beats).await;
             let status = end.as_ref().copied().unwrap_or(EndReason::Left);
             beats.publish(|seen| seen.phase = Phase::Stopped { reason: status });
             tell.send_replace(Some(end));
         });
-        runtime.spawn(crate::registry::keep_asserted(Arc::clone(&shared)));
-        runtime.spawn(crate::lease::keep_leases(Arc::clone(&shared)));
-        runtime.spawn(crate::session::keep_connections(Arc::clone(&shared)));
+        runtime.spawn(crate::registry::reassert_claims(Arc::clone(&shared)));
+        runtime.spawn(crate::lease::reconcile_leases(Arc::clone(&shared)));
+        runtime.spawn(crate::session::reconcile_connections(Arc::clone(&shared)));
         Self { shared, left }
     }
 
-    /// What everything that acts under this membership needs.
+    /// State shared by everything that acts under this membership.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// The runtime that sends its beats, for other work that must not wait behind user code.
+    /// The runtime that sends the beats, for other work that user code must not block.
     #[must_use]
     pub fn heartbeat_runtime(&self) -> HeartbeatRuntime {
         HeartbeatRuntime(self.shared.context.clone())
@@ -233,44 +231,45 @@ impl Membership {
         &self.shared.group
     }
 
-    /// The name it joined under.
+    /// Its name.
     #[must_use]
     pub fn member(&self) -> &MemberId {
         self.shared.member()
     }
 
-    /// The current tenure (the last one, after it ended).
+    /// The current tenure, or the last one after the end.
     #[must_use]
     pub fn tenure(&self) -> TenureId {
         self.shared.tenure()
     }
 
-    /// The timing it runs with.
+    /// Its timing.
     #[must_use]
     pub fn timing(&self) -> Timing {
         self.shared.timing
     }
 
-    /// What this process may believe about its tenure now. No I/O. Work as an owner only while it is `Held`.
+    /// What this process may assume about its tenure now. No I/O. Act as an owner only while it is `Held`.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         self.shared.verdict()
     }
 
-    /// Until when the verdict stays `Held` if nothing more is heard, on the clock of the client.
+    /// Until when the verdict stays `Held` without a further confirmation, on the client's clock.
     #[must_use]
     pub fn valid_until(&self) -> Mono {
         self.shared.valid_until()
     }
 
-    /// Cancelled once the tenure is lost: by an answer of the store, or by a whole ttl without a confirmation. A later
-    /// tenure, or a late confirmation of this one, has a new token: ask again after [`Membership::watch`] shows `Held`.
+    /// Cancelled once the tenure is lost: by an answer of the store, or after a whole ttl without a confirmation. A
+    /// later tenure, or a late confirmation of this one, has a new token: call again after [`Membership::watch`] shows
+    /// `Held`.
     #[must_use]
     pub fn lost(&self) -> CancellationToken {
         self.shared.lost()
     }
 
-    /// The status now. No I/O.
+    /// The current status. No I/O.
     #[must_use]
     pub fn status(&self) -> MembershipStatus {
         let status = self.shared.status.borrow().clone();
@@ -281,21 +280,21 @@ impl Membership {
         }
     }
 
-    /// Every change of the status; a slow reader sees the newest.
+    /// A watch on the status; a slow reader sees the newest.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<MembershipStatus> {
         self.shared.status.subscribe()
     }
 
-    /// Tells that the work goes on (see [`JoinOptions::progress_within`]). Cheap; call it once per round of work.
+    /// Reports progress of the work (see [`JoinOptions::progress_within`]). Cheap; call it once per round of work.
     pub fn progress(&self) {
         self.shared.note_progress();
     }
 
-    /// A registry in which this membership owns keys. Handles of the same name share what they remember.
+    /// A registry in which this membership claims keys. Handles of the same name share state.
     ///
     /// # Errors
-    /// `Invalid`, naming the first character that a name cannot have.
+    /// `Invalid`, naming the first character that is not allowed.
     pub fn registry(&self, name: &str) -> Result<Registry> {
         Ok(Registry::open(&self.shared, RegistryName::new(name)?))
     }
@@ -306,26 +305,26 @@ impl Membership {
         Leases::open(&self.shared)
     }
 
-    /// The sessions of the group, and the connections that this membership has to them.
+    /// The sessions of the group, and the connections of this membership to them.
     #[must_use]
     pub fn sessions(&self) -> Sessions {
         Sessions::open(&self.shared)
     }
 
-    /// Leaves: from this call on the verdict is `Lost`, then the tenure is ended at the store. Answers the reason on
-    /// record (`Left`, or why it had ended before). Idempotent.
+    /// Leaves the group: the verdict is `Lost` immediately, then the tenure is ended at the store. Returns the recorded
+    /// reason (`Left`, or why it had ended before). Idempotent.
     ///
     /// # Errors
-    /// `Unavailable` when the store does not answer: the tenure then ends by itself within its ttl.
+    /// `Unavailable` when the store does not answer: the tenure then lapses within its ttl.
     pub async fn leave(&self) -> Result<EndReason> {
         self.shared.stop.cancel();
         self.ended().await
     }
 
-    /// Waits until the membership is over for good: left, superseded or expelled.
+    /// Waits until the membership has ended for good: left, superseded or expelled.
     ///
     /// # Errors
-    /// As [`Membership::leave`]; `Internal` when its runtime has ended before it.
+    /// As [`Membership::leave`]; `Internal` when its runtime stopped first.
     pub async fn ended(&self) -> Result<EndReason> {
         let mut left = self.left.clone();
         match left.wait_for(Option::is_some).await {
@@ -334,40 +333,40 @@ impl Membership {
                 Some(Err(error)) => Err(copy_of(error)),
                 None => Err(Error::new(
                     ErrorKind::Internal,
-                    "the end of the membership was not told",
+                    "the membership ended without an outcome",
                 )),
             },
             Err(_) => Err(Error::new(
                 ErrorKind::Internal,
-                "the runtime of the membership has ended",
+                "the runtime of the membership has stopped",
             )),
         }
     }
 }
 
-/// Beats until the end, whatever happens, and then leaves if it was not ended by others.
-async fn live(shared: &Arc<Shared>) -> Result<EndReason> {
+/// Beats until the end, and then leaves if the tenure was not ended by the store.
+async fn run(shared: &Arc<Shared>) -> Result<EndReason> {
     let mut beating = Beating::new(Arc::clone(shared));
     let stopped = loop {
         match AssertUnwindSafe(beating.run()).catch_unwind().await {
             Ok(stopped) => break stopped,
             Err(_) => {
-                tracing::error!(group = %shared.group, tenure = %shared.tenure(), "the beat loop panicked; it goes on");
+                tracing::error!(group = %shared.group, tenure = %shared.tenure(), "the beat loop panicked; continuing");
                 shared.publish(|status| status.panics += 1);
                 beating.recover();
             }
         }
     };
-    // Nothing of ours may run on under a tenure that is over, or is about to be.
+    // Ends everything that acts under the tenure.
     shared.stop.cancel();
     match stopped {
         Some(reason) => Ok(reason),
-        None => depart(shared).await,
+        None => end_at_store(shared).await,
     }
 }
 
-/// Ends the tenure at the store: local state first, so that no work goes on under a tenure that others see ended.
-async fn depart(shared: &Arc<Shared>) -> Result<EndReason> {
+/// Ends the tenure at the store. Local state ends first, so that no work runs under a tenure that others see as ended.
+async fn end_at_store(shared: &Arc<Shared>) -> Result<EndReason> {
     let tenure = shared.tenure();
     shared.end(EndReason::Left);
     shared.publish(|_| {});
@@ -388,7 +387,7 @@ async fn depart(shared: &Arc<Shared>) -> Result<EndReason> {
                 tries += 1;
             }
             Err(error) => {
-                tracing::warn!(group = %shared.group, %tenure, error = %error.chain(), "could not leave; it will lapse");
+                tracing::warn!(group = %shared.group, %tenure, error = %error.chain(), "could not leave; the tenure will lapse");
                 return Err(error);
             }
         }

@@ -1,6 +1,6 @@
-//! The metrics of this crate, by name. One place, so that a name is never spelled twice.
+//! The metric names of this crate, each defined once.
 //!
-//! They go to whatever recorder the program has installed with the `metrics` crate; without one they cost next to
+//! Metrics go to the recorder that the program has installed with the `metrics` crate; without one they cost almost
 //! nothing.
 
 use std::collections::BTreeSet;
@@ -12,21 +12,22 @@ use tenure_core::membership::EndReason;
 use tenure_core::settling::GapCause;
 use tenure_core::sweep::GroupStatus;
 
-/// Entries removed from registries because their owner's tenure ended. Labels: group, registry, owner (the host).
+/// Registry entries removed because their owner's tenure ended. Labels: group, registry, owner (the host).
 pub const EVICTED: &str = "tenure_registry_evicted_total";
-/// The same entries, of all owners: with an owner as label no series is there before its first eviction, and no alert sees
-/// that one. Label: group; of `tenure adopt registry` also registry.
+/// The same entries, without the owner. A series with an owner does not exist before its first eviction, so an alert
+/// would miss that one. Label: group; for `tenure adopt registry` also registry.
 pub const EVICTED_ENTRIES: &str = "tenure_evicted_entries_total";
-/// Leases removed because their holder's tenure ended and nobody had taken them over. Labels: group, owner (the host).
+/// Leases removed because their holder's tenure ended and no member had taken them over. Labels: group, owner (the
+/// host).
 pub const LEASES_EVICTED: &str = "tenure_leases_evicted_total";
 /// Members with a current tenure. Label: group.
 pub const MEMBERS: &str = "tenure_members";
-/// Tenures that this process ended. Labels: group, reason.
+/// Tenures ended by this process. Labels: group, reason.
 pub const ENDED: &str = "tenure_ended_total";
 /// Turns of a loop. Labels: sweep, outcome (`ok`, `partial`, `failed`, `panicked`).
 pub const SWEEP_RUNS: &str = "tenure_sweep_runs_total";
-/// When a turn of a loop last ended well, in seconds since the epoch; until one has, when the loop was started. Label:
-/// sweep.
+/// Time of the last successful turn of a loop, in seconds since the epoch; before the first one, the start of the loop.
+/// Label: sweep.
 pub const SWEEP_LAST_SUCCESS: &str = "tenure_sweep_last_success_timestamp_seconds";
 /// Panics of a loop. Label: sweep.
 pub const SWEEP_PANICS: &str = "tenure_sweep_panics_total";
@@ -37,61 +38,61 @@ pub const UNSETTLED: &str = "tenure_group_unsettled";
 pub const UNSETTLED_CAUSE: &str = "tenure_group_unsettled_cause";
 /// 1 while the brake of a group is engaged. Label: group.
 pub const BRAKE: &str = "tenure_brake_engaged";
-/// Beats by what they came to. Label: outcome (`renewed`, `ended`, `unknown`, `failed`).
+/// Beats by result. Label: outcome (`renewed`, `ended`, `unknown`, `failed`).
 pub const BEATS: &str = "tenure_beats_total";
-/// From the end time of a tenure to its lapse being written, in seconds. Label: group.
+/// Time from the end time of a tenure until its lapse is recorded, in seconds. Label: group.
 pub const DETECTION_LAG: &str = "tenure_detection_lag_seconds";
-/// Leases that this process holds. Label: group.
+/// Leases held by this process. Label: group.
 pub const LEASES_HELD: &str = "tenure_leases_held";
-/// What became of leases in this process. Labels: group, transition (`acquired`, `taken_over`, `released`, `handed_off`,
+/// Lease transitions in this process. Labels: group, transition (`acquired`, `taken_over`, `released`, `handed_off`,
 /// `lost`).
 pub const LEASE_TRANSITIONS: &str = "tenure_lease_transitions_total";
 
 /// Sessions without a connection, orphans included. Label: group.
 pub const SESSIONS_DISCONNECTED: &str = "tenure_sessions_disconnected";
-/// For how long the oldest orphan has been waiting for the reaper, in seconds; what the brake holds back does not count.
-/// Label: group.
+/// How long the oldest orphan has waited for the reaper, in seconds, without those that the brake holds back. Label:
+/// group.
 pub const OLDEST_OVERDUE: &str = "tenure_sessions_oldest_overdue_seconds";
-/// What the last reconcile found that did not fit together. Labels: group, kind.
+/// Differences found by the last reconcile. Labels: group, kind.
 pub const SESSIONS_DRIFT: &str = "tenure_sessions_drift";
-/// How long one step of the reaper took that deleted something (at most 200 sessions), in seconds. Label: group.
+/// Duration of reaper steps that deleted sessions (at most 200 each), in seconds. Label: group.
 pub const ORPHAN_CLEANUP: &str = "tenure_orphan_cleanup_duration_seconds";
-/// Sessions that the reaper of this process deleted. Label: group.
+/// Sessions deleted by the reaper of this process. Label: group.
 pub const ORPHANS_DELETED: &str = "tenure_orphan_sessions_deleted_total";
 
-/// Calls of a roster's mirror that failed. Label: roster, as for all of these; `other` stands for names that the ledger does
-/// not know.
+/// Failed calls of a roster's mirror. Label: roster, as for all of these; `other` stands for names unknown to the
+/// ledger.
 pub const ROSTER_MIRROR_ERRORS: &str = "tenure_roster_mirror_errors_total";
 /// Rows of the ledger that may not have reached the mirror. Label: roster.
 pub const ROSTER_DIRTY: &str = "tenure_roster_dirty";
-/// Reconciles that this process did. Label: roster.
+/// Reconciles done by this process. Label: roster.
 pub const ROSTER_RECONCILES: &str = "tenure_roster_reconciles_total";
-/// Differences that the last reconcile found, in the process that did it; 0 in the others. Label: roster.
+/// Differences found by the last reconcile, in the process that ran it; 0 in the others. Label: roster.
 pub const ROSTER_DIVERGENCE: &str = "tenure_roster_divergence";
-/// 1 while this process believes the mirror, 0 while the ledger answers. Label: roster.
+/// 1 while this process trusts the mirror, 0 while the ledger answers. Label: roster.
 pub const ROSTER_TRUSTED: &str = "tenure_roster_mirror_trusted";
-/// Reads that the ledger was asked for in place of the mirror. Label: roster.
+/// Reads sent to the ledger in place of the mirror. Label: roster.
 pub const ROSTER_FALLBACK_READS: &str = "tenure_roster_fallback_reads_total";
-/// Reads by where the answer came from. Labels: roster, source (`mirror`, `ledger`, `none` for a failure).
+/// Reads by the source of the answer. Labels: roster, source (`mirror`, `ledger`, `none` for a failure).
 pub const ROSTER_READS: &str = "tenure_roster_reads_total";
 /// Heartbeats. Labels: roster, result (`recorded`, `offline`, `deactivated`, `revoked`, `unknown`, `failed`), recorded
 /// (`mirror`, `ledger`, `none`).
 pub const ROSTER_HEARTBEATS: &str = "tenure_roster_heartbeats_total";
-/// Writes that committed in the ledger. Labels: roster, mirrored (`true`, `false`).
+/// Writes committed in the ledger. Labels: roster, mirrored (`true`, `false`).
 pub const ROSTER_WRITES: &str = "tenure_roster_writes_total";
-/// Providers that went offline in the ledger because their tenure had ended, by who let it follow. Labels: roster, reason.
+/// Providers set offline in the ledger because their tenure had ended, by trigger. Labels: roster, reason.
 pub const ROSTER_OFFLINE: &str = "tenure_roster_offline_total";
-/// What did not fit together in a mirror itself and was mended. Labels: roster, kind.
+/// Repaired inconsistencies within a mirror. Labels: roster, kind.
 pub const ROSTER_DRIFT: &str = "tenure_roster_drift_repaired_total";
-/// 1 while the ledger of rosters answers, 0 while it does not. Set from the first poll on.
+/// 1 while the ledger of rosters answers, 0 while it does not. Set at the first poll.
 pub const LEDGER_UP: &str = "tenure_ledger_up";
-/// The breaker of the ledger's fallback: 0 closed, 1 half open, 2 open.
+/// Circuit breaker of ledger fallback reads: 0 closed, 1 half open, 2 open.
 pub const ROSTER_BREAKER: &str = "tenure_roster_breaker_state";
-/// How long ago a sweep of a roster was last seen done well, in seconds. Labels: roster, sweep (`offline`, `heartbeats`,
+/// Time since a sweep of a roster last succeeded, in seconds. Labels: roster, sweep (`offline`, `heartbeats`,
 /// `reconcile`, `expiry`).
 pub const ROSTER_SWEEP_AGE: &str = "tenure_roster_sweep_age_seconds";
 
-/// The most series of [`EVICTED`] and [`LEASES_EVICTED`] together; owners above it are counted under `other`.
+/// The most series of [`EVICTED`] and [`LEASES_EVICTED`] together; further owners are counted under `other`.
 pub const MAX_EVICTED_SERIES: usize = 1_000;
 
 #[expect(clippy::cast_precision_loss, reason = "seconds need no more than 53 bits")]
@@ -103,7 +104,7 @@ pub(crate) fn sweep_ran(sweep: &str, outcome: &'static str) {
     metrics::counter!(SWEEP_RUNS, "sweep" => sweep.to_owned(), "outcome" => outcome).increment(1);
 }
 
-/// The loop exists: what alerts count of it begins at 0.
+/// Initializes the counters of a loop with 0, for alerts on their increase.
 pub(crate) fn begin_sweep(sweep: &str) {
     for outcome in ["failed", "partial"] {
         metrics::counter!(SWEEP_RUNS, "sweep" => sweep.to_owned(), "outcome" => outcome).increment(0);
@@ -119,7 +120,7 @@ pub fn beats(outcome: &'static str, count: u64) {
     metrics::counter!(BEATS, "outcome" => outcome).increment(count);
 }
 
-/// Counts tenures that this process ended, for whatever reason.
+/// Counts tenures ended by this process, for any reason.
 pub fn ended(group: &Group, reason: EndReason, count: u64) {
     metrics::counter!(ENDED, "group" => group.to_string(), "reason" => reason.as_str()).increment(count);
 }
@@ -141,13 +142,13 @@ pub(crate) fn sessions(group: &Group, status: &GroupStatus) {
     metrics::gauge!(SESSIONS_DISCONNECTED, "group" => group.to_string()).set(status.disconnected as f64);
     metrics::gauge!(OLDEST_OVERDUE, "group" => group.to_string()).set(overdue.as_secs_f64());
     if status.disconnected > 0 {
-        // There is something to reap before it is reaped; see `begin_group`.
+        // Register the series before the first reap; see `begin_group`.
         let _ = metrics::histogram!(ORPHAN_CLEANUP, "group" => group.to_string());
     }
 }
 
-/// The group has members, or left something behind: what alerts count of it begins at 0, since a counter that begins with
-/// its first event has not increased by it.
+/// Initializes the counters of a group with members or pending work: a counter that starts with its first event shows
+/// no increase.
 pub(crate) fn begin_group(group: &Group) {
     metrics::counter!(EVICTED_ENTRIES, "group" => group.to_string()).increment(0);
     for reason in [EndReason::Lapsed, EndReason::Superseded] {
@@ -157,7 +158,7 @@ pub(crate) fn begin_group(group: &Group) {
     let _ = metrics::histogram!(DETECTION_LAG, "group" => group.to_string());
 }
 
-/// Somebody of this process may hold leases in the group.
+/// Initializes the lease metrics of a group.
 pub(crate) fn begin_leases(group: &Group) {
     for transition in ["taken_over", "lost"] {
         let labels = [("group", group.to_string()), ("transition", transition.to_owned())];
@@ -165,8 +166,8 @@ pub(crate) fn begin_leases(group: &Group) {
     }
 }
 
-/// There is no such group any more.
-pub(crate) fn no_group(group: &Group) {
+/// Resets the gauges of a group that no longer exists.
+pub(crate) fn reset_group(group: &Group) {
     self::group(group, 0, None, false);
     no_sessions(group);
 }
@@ -193,25 +194,25 @@ pub(crate) fn detection_lag(group: &Group, lag: Duration) {
     metrics::histogram!(DETECTION_LAG, "group" => group.to_string()).record(lag.as_secs_f64());
 }
 
-/// Counts what became of a lease. The guards of [`crate::lease`] do it themselves.
+/// Counts a lease transition. The guards of [`crate::lease`] call it themselves.
 pub fn lease_transition(group: &Group, transition: &'static str) {
     metrics::counter!(LEASE_TRANSITIONS, "group" => group.to_string(), "transition" => transition).increment(1);
 }
 
-/// Counts leases that this process holds up or down. The guards of [`crate::lease`] do it themselves.
+/// Adds to the number of leases held by this process. The guards of [`crate::lease`] call it themselves.
 pub fn leases_held(group: &Group, more: f64) {
     metrics::gauge!(LEASES_HELD, "group" => group.to_string()).increment(more);
 }
 
-/// Counts evicted leases, with a bound on the number of series.
+/// Counts evicted leases, with a bounded number of series.
 pub(crate) fn leases_evicted(group: &Group, owner: &MemberId, count: u64) {
-    // Names of registries are not empty, so this is a series of its own.
+    // Registry names are not empty, so this series is separate.
     let owner = owner_label(group, "", owner.host());
     let labels = [("group", group.to_string()), ("owner", owner)];
     metrics::counter!(LEASES_EVICTED, &labels).increment(count);
 }
 
-/// Counts evicted entries, with a bound on the number of series.
+/// Counts evicted entries, with a bounded number of series.
 pub(crate) fn evicted(group: &Group, registry: &str, owner: &MemberId, count: u64) {
     let owner = owner_label(group, registry, owner.host());
     let labels = [
@@ -282,9 +283,9 @@ pub(crate) fn roster_sweep_age(roster: &str, sweep: &'static str, age: Duration)
     metrics::gauge!(ROSTER_SWEEP_AGE, "roster" => roster.to_owned(), "sweep" => sweep).set(age.as_secs_f64());
 }
 
-/// The label of an owner: itself while there is room for another series, `other` from then on.
+/// The owner label: the owner while there is room for another series, `other` from then on.
 fn owner_label(group: &Group, registry: &str, owner: &str) -> String {
-    /// Per process, as the recorder is.
+    /// Per process, like the recorder.
     static SERIES: Mutex<BTreeSet<(String, String, String)>> = Mutex::new(BTreeSet::new());
     let mut series = SERIES.lock().unwrap_or_else(PoisonError::into_inner);
     bounded(&mut series, (group.to_string(), registry.to_owned(), owner.to_owned()))
@@ -305,18 +306,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_beyond_the_bound_are_counted_together() {
+    fn owners_above_the_limit_are_counted_as_other() {
         let mut series = BTreeSet::new();
         let of = |n: usize| ("g".to_owned(), "r".to_owned(), format!("host-{n}"));
         for n in 0..MAX_EVICTED_SERIES {
             assert_eq!(bounded(&mut series, of(n)), format!("host-{n}"));
         }
         assert_eq!(bounded(&mut series, of(MAX_EVICTED_SERIES)), "other");
-        assert_eq!(
-            bounded(&mut series, of(0)),
-            "host-0",
-            "one that is known keeps its series"
-        );
+        assert_eq!(bounded(&mut series, of(0)), "host-0", "a known owner keeps its series");
         assert_eq!(series.len(), MAX_EVICTED_SERIES);
     }
 }

@@ -1,8 +1,8 @@
-//! The nodes that a fleet may place targets on, as a store tells them: the living members of its group that do not drain.
+//! The nodes on which a fleet may place targets: the living members of a group that are not draining.
 //!
-//! A node that is on its way out claims its own name in the registry [`DRAINING`], under the tenure that is about to end;
-//! so everybody can see it, and the mark cannot outlive it. What is known here is put together from two listings and may
-//! be out of date by the time it is there. That harms nobody: placement is only a preference, and the lease decides.
+//! A draining node claims its own name in the registry [`DRAINING`] under its tenure. All nodes see the mark, and it
+//! ends with the tenure. The node list is built from two listings and may be stale. That is safe: placement is a
+//! preference, and the lease decides.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,14 @@ use tenure_core::target::Target;
 
 /// The registry in which a draining node claims its own name.
 pub const DRAINING: &str = "fleet.draining";
-/// The label that says how much a node weighs against the others: a whole number from 1 (as without it) to 1,000.
+/// The label with the weight of a node: an integer from 1 (the default) to 1,000.
 pub const WEIGHT_LABEL: &str = "fleet.weight";
-/// The most members that are read. A larger group is hardly a fleet.
+/// The most members that are read. A larger group is treated as not being a fleet.
 pub const MAX_NODES: usize = 10_000;
-/// How many leases are looked up at once.
+/// Concurrent lease look-ups.
 const LOOK_UPS: usize = 32;
 
-/// A member as a node, with the weight that it has by its label; 1 when the label is none.
+/// The node of a member. Its weight comes from its label, 1 if the label is missing or invalid.
 #[must_use]
 pub fn node_of(member: &Member) -> Node {
     let label = member.labels.as_map().get(WEIGHT_LABEL);
@@ -61,7 +61,7 @@ pub async fn placement_of(store: &dyn Store, group: &Group) -> Result<Option<Pla
     }
 }
 
-/// The tenures that are on their way out. More than there may be nodes are not read: marks of ended tenures go with them.
+/// The tenures that are draining. Reading stops at the limit for nodes: marks of ended tenures are removed with them.
 async fn draining(store: &dyn Store, group: &Group) -> Result<BTreeSet<TenureId>> {
     let registry = RegistryName::new(DRAINING)?;
     let (mut draining, mut after) = (BTreeSet::new(), None);
@@ -80,23 +80,22 @@ async fn draining(store: &dyn Store, group: &Group) -> Result<BTreeSet<TenureId>
     }
 }
 
-/// A target, where a fleet would rather have it, and who works on it.
+/// A target with its preferred node and its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placed {
+pub struct PlacedTarget {
     /// The target.
     pub target: Target,
-    /// The node it is placed on first, without bounded load. Only a preference; the lease decides.
+    /// The first node in its placement, without bounded load. A preference; the lease decides.
     pub preferred: Option<MemberId>,
-    /// Its lease, when somebody holds it.
+    /// Its lease, if it is held.
     pub lease: Option<Lease>,
 }
 
-/// Tells where targets would rather be, and who holds their leases. O(members + targets × nodes), in pages and single
-/// look-ups.
+/// Adds the preferred node and the lease to each target. O(members + targets × nodes), in pages and single look-ups.
 ///
 /// # Errors
 /// `Unavailable`.
-pub async fn look_at(store: &dyn Store, group: &Group, targets: Vec<Target>) -> Result<Vec<Placed>> {
+pub async fn placed(store: &dyn Store, group: &Group, targets: Vec<Target>) -> Result<Vec<PlacedTarget>> {
     if targets.is_empty() {
         return Ok(Vec::new());
     }
@@ -107,14 +106,19 @@ pub async fn look_at(store: &dyn Store, group: &Group, targets: Vec<Target>) -> 
             .as_ref()
             .and_then(|placement| placement.preferred(target.target.as_str()))
             .cloned();
-        looks.push(look_at_one(store, group, target, preferred));
+        looks.push(placed_one(store, group, target, preferred));
     }
     stream::iter(looks).buffered(LOOK_UPS).try_collect().await
 }
 
-async fn look_at_one(store: &dyn Store, group: &Group, target: Target, preferred: Option<MemberId>) -> Result<Placed> {
+async fn placed_one(
+    store: &dyn Store,
+    group: &Group,
+    target: Target,
+    preferred: Option<MemberId>,
+) -> Result<PlacedTarget> {
     let lease = store.lease_of(group, &target.target).await?;
-    Ok(Placed {
+    Ok(PlacedTarget {
         target,
         preferred,
         lease,

@@ -1,9 +1,9 @@
-//! A registry as a member sees it: the keys it owns, and whose the others are.
+//! A registry as a member sees it: its own keys, and the owners of others.
 //!
-//! What is claimed here is remembered. When the tenure ends by `lapsed` or `unknown` and the membership has joined again,
-//! everything remembered is claimed again under the new tenure, but only where the key is free, owned by the dead, or
-//! still owned by an earlier tenure of this very member. What another member owns by then is lost, and reported. Once a
-//! minute a member looks whether others have taken what it remembers, so that it does not claim that again.
+//! Claims are remembered. When the membership rejoins after `lapsed` or `unknown`, they are claimed again under the new
+//! tenure, but only where the key is free, owned by a dead member, or owned by an earlier tenure of this member. Keys
+//! that another member owns by then are lost, and reported. Once a minute the member checks whether others have claimed
+//! its keys, so that it does not claim those again.
 
 mod remembered;
 mod review;
@@ -21,12 +21,12 @@ use crate::membership::Shared;
 
 pub use remembered::LostClaim;
 use remembered::short_answer;
-pub(crate) use remembered::{Remembered, keep_asserted};
+pub(crate) use remembered::{Remembered, reassert_claims};
 
-/// After this long an act counts as unanswered. Longer than a beat's: the caller waits for it, nobody's life does.
+/// Time-out of a user's call. Longer than a beat's, because no tenure depends on it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// One registry of one membership. Cheap to clone.
+/// A registry of a membership. Clones share state.
 #[derive(Clone)]
 pub struct Registry {
     shared: Arc<Shared>,
@@ -50,22 +50,22 @@ impl Registry {
         }
     }
 
-    /// Its name.
+    /// The name of the registry.
     #[must_use]
     pub fn name(&self) -> &RegistryName {
         &self.name
     }
 
-    /// Claims a key: the device is with this member now, whoever had it before.
+    /// Claims a key for this member, replacing any previous owner.
     ///
     /// # Errors
-    /// `Ended` when the tenure is over (the membership may be joining again), `Invalid`, `TooLate`, `Unavailable`. After
-    /// an unknown outcome the owner is read back first, so an error means that the key is not known to be ours.
+    /// `Ended` when the tenure is over (the membership may be rejoining), `Invalid`, `TooLate`, `Unavailable`. After an
+    /// unknown outcome the owner is read back first; an error then means that ownership is not confirmed.
     pub async fn claim(&self, key: &str) -> Result<ClaimOutcome> {
         self.claim_one(Key::new(key)?, ClaimMode::Take).await
     }
 
-    /// Claims a key unless somebody alive owns it (`Held` then says who).
+    /// Claims a key unless a living member owns it (then `Held` names it).
     ///
     /// # Errors
     /// As [`Registry::claim`].
@@ -79,12 +79,12 @@ impl Registry {
         match self.claim_keys(&tenure, &keys, mode).await {
             Ok(outcomes) => outcomes.into_iter().next().ok_or_else(short_answer),
             Err(error) if error.outcome() == Outcome::Unknown => {
-                // A lost reply is no failure: what counts is who owns the key now.
+                // A lost reply is not a failure: what counts is the owner now.
                 let [key] = keys;
                 match self.look_up_key(&key).await {
                     Ok(Some(claim)) if claim.tenure == tenure => {
-                        // Its number was not heard, so no beat would show that the store has lost it again: claim it once
-                        // more in the background.
+                        // Its revision was not received, so no beat would show a later loss: claim it once more in the
+                        // background.
                         self.remembered.keep([key], &tenure, true);
                         self.shared.reassert();
                         Ok(ClaimOutcome::Kept)
@@ -96,11 +96,11 @@ impl Registry {
         }
     }
 
-    /// Claims many keys, each answered by itself, in the order given. One call of the store per 10,000.
+    /// Claims many keys, each independently. Results are in the order given. One store call per 10,000 keys.
     ///
     /// # Errors
-    /// As [`Registry::claim`], without the reading back. `Unavailable`, outcome unknown, when parts before the failed one
-    /// were claimed: claiming again what is owned already answers `Kept`.
+    /// As [`Registry::claim`], without reading the owners back. `Unavailable` with an unknown outcome when parts before
+    /// the failed one were claimed; a retry returns `Kept` for those.
     pub async fn claim_many<K: AsRef<str>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -138,13 +138,13 @@ impl Registry {
             .filter(|(_, outcome)| !matches!(outcome, ClaimOutcome::Held { .. }));
         self.remembered.keep(ours.map(|(key, _)| key.clone()), tenure, doubted);
         if doubted || shared.tenure() != *tenure {
-            // The store lost the end of its data meanwhile, or these keys are held under the tenure before.
+            // The store lost its latest writes meanwhile, or these keys are held under the previous tenure.
             shared.reassert();
         }
         Ok(claimed.outcomes)
     }
 
-    /// Gives a key up, and forgets it first: whatever becomes of the call, it is not claimed again.
+    /// Releases a key. It is forgotten locally first, so it is not claimed again even if the call fails.
     ///
     /// # Errors
     /// `NotOwner` when another tenure owns it, `Ended`, `TooLate`, `Unavailable`.
@@ -161,7 +161,7 @@ impl Registry {
         done.inspect_err(|error| shared.heed(error))
     }
 
-    /// Whose a key is, and whether that owner is alive now. `None` when nobody's.
+    /// Looks up the owner of a key and whether it is alive. `None` if the key has no owner.
     ///
     /// # Errors
     /// `Invalid`, `Unavailable`.
@@ -175,24 +175,24 @@ impl Registry {
         shared.context.read(call).await
     }
 
-    /// Lists the claims of a member, or all, page by page.
+    /// Lists the claims of a member, or all claims, page by page.
     ///
     /// # Errors
-    /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
+    /// `Invalid` for a cursor of another listing, `Unavailable`.
     pub async fn claims(&self, owner: Option<&MemberId>, page: &PageRequest) -> Result<Page<Claim>> {
         let shared = &self.shared;
         let call = shared.context.store.claims(&shared.group, &self.name, owner, page);
         shared.context.read(call).await
     }
 
-    /// How many keys are remembered as ours.
+    /// Number of keys remembered as ours.
     #[must_use]
     pub fn remembered(&self) -> usize {
         self.remembered.len()
     }
 
-    /// Waits until keys were found to belong to others, when they were claimed again or looked at (once a minute), and takes
-    /// them all. Nothing is skipped: what is not taken waits here, each key once.
+    /// Waits until keys were found to belong to other members, and takes all of them. Losses are found when keys are
+    /// claimed again and at the check once a minute. Each lost key is kept here once until it is taken.
     pub async fn lost_claims(&self) -> Vec<LostClaim> {
         self.remembered.take_lost().await
     }

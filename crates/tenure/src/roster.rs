@@ -1,13 +1,13 @@
-//! Who takes work, and who of them has room: the ledger decides, the mirror answers.
+//! Rosters: which providers take work, and which of them have room. The ledger decides, the mirror answers reads.
 //!
-//! Writes commit in the ledger first and reach the mirror after that as well as they can ([`Written::mirrored`]); what
-//! did not reach it waits in the ledger's outbox, and every process drains that about once a second. Reads come from the
-//! mirror for as long as this process may believe it (`trust`), and from the ledger otherwise, behind a guard
-//! (`fallback`); each answer says which it was ([`Source`]). Only on liveness the order is the other way round: the hot
-//! store decides that a tenure began or ended, and the ledger follows.
+//! A write commits in the ledger first and is then copied to the mirror, best effort ([`Written::mirrored`]). What did
+//! not reach the mirror stays in the ledger's outbox, which every process drains about once a second. Reads come from
+//! the mirror while this process trusts it (`trust`), and otherwise from the ledger, behind limits (`fallback`); each
+//! answer names its [`Source`]. Liveness alone has the opposite order: the hot store decides that a tenure began or
+//! ended, and the ledger follows.
 //!
-//! [`Rosters`] is the service of one process, [`Roster`] the handle of one roster. It refuses to know anything of HTTP or
-//! of tokens: a caller says who acts and when what it showed was issued.
+//! [`Rosters`] is the service of one process, [`Roster`] the handle of one roster. Neither knows HTTP or tokens: the
+//! caller passes the acting provider and the time at which its credential was issued.
 
 mod answer;
 mod engagement;
@@ -17,21 +17,21 @@ mod handle;
 mod heartbeat;
 mod in_ledger;
 pub(crate) mod ledger_watch;
-mod line;
 pub(crate) mod mirror;
-pub(crate) mod one;
+mod mirror_client;
 mod provider;
 mod reading;
 pub(crate) mod service;
 mod settings;
+pub(crate) mod state;
 mod status;
 mod sweeps;
 mod sync;
 pub(crate) mod trust;
 
 pub use self::answer::{
-    Admission, Availability, EngagementAnswer, Heard, Online, ProviderView, Removal, Reservation, Source, Sourced,
-    Written,
+    Admission, Availability, EngagementAnswer, HeartbeatOutcome, Online, ProviderView, Removal, Reservation, Source,
+    Sourced, Written,
 };
 pub use self::handle::Roster;
 pub use self::service::Rosters;

@@ -1,10 +1,10 @@
-//! Sessions as a front-end sees them: the connections it serves, and what is kept with their sessions.
+//! Sessions from a front-end's point of view: the connections that it serves, and the data of their sessions.
 //!
-//! A client of a chat or a game connects, and the front-end attaches that connection to the client's session:
-//! [`Sessions::attach`]. What comes back is a [`Connection`], held under the tenure of the membership: the beats of the
-//! membership keep all of them alive together, and when this process dies the janitors of others detach what it had. When
-//! the last connection of a session goes, its grace begins; whoever attaches within it resumes the session with its data,
-//! alias and room. After it the session is an orphan, which nothing resumes, and the reaper deletes it.
+//! When a client of a chat or a game connects, the front-end attaches that connection to the client's session with
+//! [`Sessions::attach`]. The result is a [`Connection`], held under the tenure of the membership: the beats of the
+//! membership keep all of them alive, and when this process dies, the janitor of another process detaches them. When a
+//! session loses its last connection, its grace begins. An attach within the grace resumes the session with its data,
+//! alias and room. After the grace the session is an orphan: it cannot be resumed, and the reaper deletes it.
 //!
 //! ```
 //! use tenure::{JoinOptions, Tenure};
@@ -17,15 +17,15 @@
 //!
 //! // One name per socket: a connection is never attached twice.
 //! let attach = sessions.attach("alice-session", "socket-1").alias("alice").field("room", "lobby");
-//! let connection = attach.await?.attached().expect("nobody else is called alice");
+//! let connection = attach.await?.attached().expect("the alias is free");
 //! assert_eq!(connection.session().data["room"], "lobby");
 //!
-//! // The socket is gone. The session stays for its grace.
+//! // The socket closes. The session stays for its grace.
 //! connection.detach().await?;
 //! let away = sessions.group().look_up("alice-session").await?.expect("it is disconnected");
 //! assert_eq!(away.connections, 0);
 //!
-//! // The client is back, here or at another front-end, with a new socket: the room is still there.
+//! // The client returns, here or at another front-end, with a new socket: the room is still there.
 //! let again = sessions.attach("alice-session", "socket-2").await?.attached().expect("it is resumed");
 //! assert_eq!(again.session().data["room"], "lobby");
 //! # membership.leave().await?;
@@ -34,20 +34,21 @@
 //! # }
 //! ```
 //!
-//! # What is attached again by itself
+//! # Automatic re-attach
 //!
-//! After the membership joined again (its tenure `lapsed`, or the store's data is gone) and after the store lost the end of
-//! its data, every connection is attached again, a thousand in a call. A session that is still there is resumed as it is. One
-//! that was reaped meanwhile is made anew with the alias and grace of the attach and without data, and the connection tells
-//! ([`Connection::renewed`]); one that was only to be resumed is lost ([`Connection::lost`]), as is one whose alias is
-//! another's by now. No data is remembered here: what belongs into a session that was made anew, the user knows.
+//! After the membership has joined again (its tenure `lapsed`, or the store's data is gone), and after the store has
+//! lost the end of its data, every connection is attached again, a thousand per call. A session that still exists is
+//! resumed unchanged. A session that was reaped in the meantime is recreated with the alias and grace of the attach and
+//! without data, and [`Connection::renewed`] reports it. A connection attached with `resume_only` is lost instead
+//! ([`Connection::lost`]), and so is one whose alias now belongs to another session. This process remembers no session
+//! data: the application restores what a recreated session needs.
 
-mod asking;
-mod book;
+mod attach;
 mod connection;
 mod group;
-mod keeper;
+mod handles;
 mod reaped;
+mod reconciler;
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -58,35 +59,35 @@ use serde_json::Value;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::event::EventId;
 use tenure_core::id::{Alias, ConnectionId, SessionId};
-use tenure_core::session::{Attach as Wanted, Data, Limit};
+use tenure_core::session::{Attach as AttachRequest, Data, Limit};
 
 use crate::membership::Shared;
 
-pub(crate) use book::Book;
-pub use book::{ConnectionLost, ConnectionStatus};
 pub use connection::Connection;
 pub use group::GroupSessions;
-pub(crate) use keeper::keep_connections;
-pub use reaped::{Reaped, ReapedFeed, ReapedNews};
+pub(crate) use handles::LiveHandles;
+pub use handles::{ConnectionLost, ConnectionStatus};
+pub use reaped::{Reaped, ReapedEvent, ReapedFeed};
+pub(crate) use reconciler::reconcile_connections;
 
-/// How many connections go into one call: enough to be quick, few enough for one request timeout.
+/// How many connections go into one call: few enough for one request timeout.
 const PART: usize = 1_000;
 
-/// What asking to attach a connection came to.
+/// The result of an attach.
 #[derive(Debug)]
 pub enum Attach {
-    /// It is attached.
+    /// The connection is attached.
     Attached(Connection),
     /// The alias belongs to another session. Nothing changed.
     AliasTaken {
-        /// Which.
+        /// The session that has the alias.
         by: SessionId,
     },
-    /// There is nothing to resume. Nothing changed.
+    /// There is no session to resume. Nothing changed.
     Gone,
-    /// The session cannot take more. Nothing changed.
+    /// A limit of the session would be exceeded. Nothing changed.
     Full {
-        /// More than this.
+        /// The limit.
         of: Limit,
     },
 }
@@ -102,7 +103,7 @@ impl Attach {
     }
 }
 
-/// The sessions of one membership's group, and the connections that it holds to them. Cheap to clone; all clones are one.
+/// The sessions of a membership's group, and the connections that it holds to them. Clones share state.
 #[derive(Clone)]
 pub struct Sessions {
     shared: Arc<Shared>,
@@ -121,51 +122,51 @@ impl Sessions {
         }
     }
 
-    /// Attaches a connection to a session: makes the session, adds to it, or resumes it. Await the answer, or say more first.
-    /// Use a connection's name once (one per socket): one that is attached elsewhere moves here, and the process that had
-    /// it is not told.
+    /// Attaches a connection to a session: creates the session, adds to it, or resumes it. Await the builder, or set
+    /// options first. Use a connection name once (one per socket): a name that is attached elsewhere moves here, and
+    /// the process that held it is not notified.
     #[must_use = "nothing is attached until it is awaited"]
     pub fn attach(&self, session: &str, connection: &str) -> Attaching {
         let names =
-            SessionId::new(session).and_then(|session| Ok(Wanted::new(session, ConnectionId::new(connection)?)));
+            SessionId::new(session).and_then(|session| Ok(AttachRequest::new(session, ConnectionId::new(connection)?)));
         Attaching {
             shared: Arc::clone(&self.shared),
             wanted: names,
         }
     }
 
-    /// Attaches many connections, each answered by itself, in the order given. One call of the store per 1,000.
+    /// Attaches many connections, each with its own result, in the order given. One call of the store per 1,000.
     ///
     /// # Errors
-    /// As [`Attaching::send`]. Connections of earlier calls that were attached before an error are detached again.
-    pub async fn attach_many(&self, wanted: &[Wanted]) -> Result<Vec<Attach>> {
-        asking::attach(&self.shared, wanted).await
+    /// As [`Attaching::send`]. After an error, connections that earlier calls attached are detached again.
+    pub async fn attach_many(&self, wanted: &[AttachRequest]) -> Result<Vec<Attach>> {
+        attach::attach(&self.shared, wanted).await
     }
 
-    /// How many connections this membership has attached, as far as it knows. No I/O.
+    /// How many connections this membership has attached, as far as this process knows. No I/O.
     #[must_use]
     pub fn held(&self) -> usize {
         self.shared.connections.held()
     }
 
-    /// The sessions of the group, whoever serves them: to look at, to change, to delete.
+    /// The sessions of the group, whichever process serves them: to read, change and delete.
     #[must_use]
     pub fn group(&self) -> GroupSessions {
         GroupSessions::new(self.shared.context.clone(), self.shared.group.clone())
     }
 
-    /// The sessions that were reaped, from a point on; see [`GroupSessions::reaped`].
+    /// The sessions reaped after a position; see [`GroupSessions::reaped`].
     #[must_use]
     pub fn reaped(&self, after: Option<EventId>) -> ReapedFeed {
         self.group().reaped(after)
     }
 }
 
-/// A connection that is about to be attached.
+/// An attach that has not been sent.
 #[must_use = "nothing is attached until it is awaited"]
 pub struct Attaching {
     shared: Arc<Shared>,
-    wanted: Result<Wanted>,
+    wanted: Result<AttachRequest>,
 }
 
 impl std::fmt::Debug for Attaching {
@@ -175,7 +176,7 @@ impl std::fmt::Debug for Attaching {
 }
 
 impl Attaching {
-    fn with(mut self, change: impl FnOnce(&mut Wanted) -> Result<()>) -> Self {
+    fn with(mut self, change: impl FnOnce(&mut AttachRequest) -> Result<()>) -> Self {
         self.wanted = self.wanted.and_then(|mut wanted| {
             change(&mut wanted)?;
             Ok(wanted)
@@ -191,7 +192,7 @@ impl Attaching {
         })
     }
 
-    /// A change to the session's data: each field given replaces the old one, and `null` removes it.
+    /// Changes the session's data: each given field replaces the old one, and `null` removes it.
     pub fn data(self, data: Data) -> Self {
         self.with(|wanted| {
             wanted.data.extend(data);
@@ -204,7 +205,7 @@ impl Attaching {
         self.data(Data::from([(name.to_owned(), value.into())]))
     }
 
-    /// How long the session can be resumed after its last connection went, from now on: 1 s to 30 days. It counts from the
+    /// How long the session can be resumed after its last connection is gone: 1 s to 30 days. A change applies from the
     /// next time that happens.
     pub fn grace(self, grace: Duration) -> Self {
         self.with(|wanted| {
@@ -213,7 +214,7 @@ impl Attaching {
         })
     }
 
-    /// Do not make the session: answer [`Attach::Gone`] when there is none, or only an orphan.
+    /// Does not create the session: the result is [`Attach::Gone`] when there is none, or only an orphan.
     pub fn resume_only(self) -> Self {
         self.with(|wanted| {
             wanted.resume_only = true;
@@ -221,14 +222,15 @@ impl Attaching {
         })
     }
 
-    /// Attaches it. Awaiting the builder is the same.
+    /// Sends it. Awaiting the builder is the same.
     ///
     /// # Errors
-    /// `Ended` when the tenure is over (the membership may be joining again), `Invalid` for a name or what breaks a limit,
-    /// `TooLate`, `Unavailable`. A call whose reply was lost is asked again for about two seconds first; after an error with
-    /// an unknown outcome, and when the future is dropped, what was attached all the same is detached in the background.
+    /// `Ended` when the tenure has ended (the membership may be joining again), `Invalid` for a bad name or an exceeded
+    /// limit, `TooLate`, `Unavailable`. A call without a reply is repeated for about two seconds. After an error with
+    /// an unknown outcome, and when the future is dropped, a connection that was attached nevertheless is detached in
+    /// the background.
     pub async fn send(self) -> Result<Attach> {
-        let mut answers = asking::attach(&self.shared, &[self.wanted?]).await?;
+        let mut answers = attach::attach(&self.shared, &[self.wanted?]).await?;
         answers.pop().ok_or_else(short_answer)
     }
 }
@@ -245,7 +247,7 @@ impl IntoFuture for Attaching {
 fn short_answer() -> Error {
     Error::new(
         ErrorKind::Internal,
-        "the store answered fewer connections than it was asked",
+        "the store answered fewer connections than it was sent",
     )
 }
 

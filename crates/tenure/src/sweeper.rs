@@ -1,16 +1,15 @@
-//! The janitor, the reaper and the reconcile: end what lapsed, release what the ended held, and delete orphans, in every
-//! process that uses a store without a daemon.
+//! The sweeps: the janitor ends lapsed tenures and releases their holdings, the reaper deletes orphaned sessions, and
+//! the reconcile repairs session indexes. They run in every process that uses a store without a daemon.
 //!
-//! It needs no election. Any number of sweepers may run on one store: each step is atomic there, and each holding is
-//! released by exactly one of them. A sweeper keeps three promises of its own: it ticks every group often enough that
-//! its own silence is never taken for a gap; it sleeps until the earliest due time instead of polling; and it loses or
-//! doubles no count when a reply is lost (it reads the events of its own pass back). An error of the store ends the pass
-//! and declares nobody dead.
+//! No leader election is needed. Any number of sweepers may run on one store: each step is atomic there, and each
+//! holding is released by exactly one of them. A sweeper ticks every group often enough that its own silence never
+//! counts as a gap, sleeps until the earliest due time instead of polling, and keeps its counts exact when a reply is
+//! lost, by reading the events of its own pass. A store error ends the pass; no member is marked dead.
 
+mod context;
 mod discovery;
 mod journal;
-mod lanes;
-mod reach;
+mod queues;
 mod reaper;
 mod reconcile;
 mod rest;
@@ -33,11 +32,11 @@ use tenure_core::store::Store;
 use tenure_core::time::StoreTime;
 use tokio::sync::OwnedMutexGuard;
 
-use crate::crowd::CrowdLog;
+use crate::burst::BurstLog;
 use crate::loops::{FLOOR, LoopBody, LoopSettings, Loops, Turn, Waker};
 use crate::meters;
 use discovery::Discovery;
-use lanes::{Lanes, Sweeping};
+use queues::{Sweeping, VisitQueues};
 use reaper::{ReapWork, Reaper};
 use reconcile::{ReconcileWork, Reconciler};
 use slot::{Due, Slot};
@@ -50,28 +49,28 @@ pub const REAPER: &str = "reaper";
 /// The name of the reconcile's loop.
 pub const RECONCILE: &str = "reconcile";
 
-/// How the sweeps run.
+/// Settings of the sweeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweeperSettings {
-    /// The longest time between two passes over a group. Ticks and due times make it far more often in practice; this
-    /// is what remains when there is nothing to do.
+    /// The longest time between two passes over a group. Ticks and due times cause more frequent passes; this is the
+    /// maximum when nothing is due.
     pub interval: Duration,
-    /// The longest time between two looks for sessions whose grace is over. The ends of graces make it far more often.
+    /// The longest time between two checks for sessions whose grace is over. Ending graces cause more frequent checks.
     pub reap_interval: Duration,
-    /// How often all sessions are compared with their index; the first time anywhere in it.
+    /// How often all sessions are compared with their index. The first run starts at a random point of the interval.
     pub reconcile_interval: Duration,
-    /// How often the store is asked which groups it has. Shorter finds groups of other processes sooner.
+    /// How often the groups of the store are listed. Shorter finds groups of other processes sooner.
     pub discover: Duration,
-    /// How often a group without members is ticked, until it rests: after a minute without anything in it.
+    /// How often a group without members is ticked until it rests, which is after it was empty for a minute.
     pub idle_tick: Duration,
-    /// For how long a group has to be empty before the store is asked to forget it.
+    /// How long a group must be empty before the store is asked to forget it.
     pub forget_after: Duration,
-    /// How many groups of one node of the store are worked on at once, without those that take longer than a quarter of
-    /// `slice`, which are counted apart (at most 256). More keeps small groups prompt beside busy ones.
+    /// Concurrent visits to groups per store node. Visits longer than a quarter of `slice` are counted separately (at
+    /// most 256). More keeps small groups prompt beside busy ones.
     pub at_once: usize,
-    /// How long one visit to a group may take before the others get their turn.
+    /// Longest visit to a group while others wait.
     pub slice: Duration,
-    /// After this long the outcome of a step counts as unknown.
+    /// Time-out of a step, after which its outcome counts as unknown.
     pub give_up: Duration,
 }
 
@@ -115,46 +114,47 @@ impl SweeperSettings {
     }
 }
 
-/// The sweeps of one process. Cheap to clone; it runs for as long as a clone is held, or until its loops are shut down.
+/// The sweeps of one process. Clones share state. They run until the last clone is dropped or the loops shut down.
 #[derive(Clone)]
 pub struct Sweeper {
     inner: Arc<Inner>,
     loops: Loops,
 }
 
-/// What the handle, the loops and the visits share.
+/// State shared by the handle, the loops and the visits.
 struct Inner {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     settings: SweeperSettings,
-    /// Makes the names of this sweeper's passes unlike anybody's.
+    /// Random part of pass names, unique to this sweeper.
     name: u64,
     passes: AtomicU64,
-    janitor: Lanes<Janitor>,
-    reaper: Lanes<Reaper>,
-    /// Whether the store last told its groups.
+    janitor: VisitQueues<Janitor>,
+    reaper: VisitQueues<Reaper>,
+    /// Whether the last listing of groups succeeded.
     listed: AtomicBool,
-    /// Limits the lines about members that lapsed.
-    crowd: CrowdLog,
-    /// Wakes whoever lets the ledgers of rosters follow.
+    /// Limits log lines about lapsed members.
+    bursts: BurstLog,
+    /// Wakes the loop that applies ended providers to the ledgers.
     followers: OnceLock<Waker>,
-    groups: Mutex<BTreeMap<Group, Entry>>,
-    /// When to search the store for groups that its list has lost.
+    groups: Mutex<BTreeMap<Group, GroupEntry>>,
+    /// When to search the store for groups that are missing in its list.
     search_at: Mutex<Mono>,
 }
 
-/// A group that is swept.
-struct Entry {
-    /// When it was last named, by the store or by this process. A group that is not named is dropped, unless it is occupied.
+/// A swept group.
+struct GroupEntry {
+    /// When it was last listed by the store or used by this process. A group that is no longer listed is dropped,
+    /// unless it is occupied.
     named_at: Mono,
-    /// Whether it had members or work left when it was last looked at: the list that names it may have been lost.
+    /// Whether it last had members or pending work. If so it is kept, because the list of groups may have been lost.
     occupied: bool,
-    /// The newest event of a group that rests: when there is a newer one, it is visited at once.
+    /// The newest event of a resting group; a newer one ends the rest.
     resting: Option<EventId>,
     janitor: Slot<Work>,
     reaper: Slot<ReapWork>,
     reconcile: Slot<ReconcileWork>,
-    /// The time of the earliest end that a ledger has to follow, as it was told last.
+    /// The last reported time of the earliest ended provider not yet applied to the ledger.
     offline: Option<StoreTime>,
 }
 
@@ -167,11 +167,11 @@ impl fmt::Debug for Sweeper {
 }
 
 impl Sweeper {
-    /// Starts the sweeps of a store whose `steps()` are there.
+    /// Starts the sweeps of a store that has `steps()`.
     ///
     /// # Errors
-    /// `Unsupported` for a store that a daemon sweeps, `Invalid` for settings that cannot work, or when `loops` has
-    /// them already.
+    /// `Unsupported` for a store that its daemon sweeps; `Invalid` for settings that cannot work, or if `loops` already
+    /// runs the sweeps.
     pub fn start(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
@@ -180,7 +180,10 @@ impl Sweeper {
     ) -> Result<Self> {
         settings.check()?;
         if store.steps().is_none() {
-            return Err(Error::new(ErrorKind::Unsupported, "this store is swept by its daemon"));
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "the daemon of this store runs the sweeps",
+            ));
         }
         let turn_at_least = settings.idle_tick.min(settings.interval);
         let name = clock.entropy();
@@ -191,10 +194,10 @@ impl Sweeper {
             settings,
             name,
             passes: AtomicU64::new(0),
-            janitor: Lanes::new(loops.workers()),
-            reaper: Lanes::new(loops.workers()),
+            janitor: VisitQueues::new(loops.workers()),
+            reaper: VisitQueues::new(loops.workers()),
             listed: AtomicBool::new(false),
-            crowd: CrowdLog::default(),
+            bursts: BurstLog::default(),
             followers: OnceLock::new(),
             groups: Mutex::default(),
             search_at: Mutex::new(search_at),
@@ -218,27 +221,26 @@ impl Sweeper {
         })
     }
 
-    /// This process serves the group now: visit it without waiting to discover it.
+    /// Visits the group now: this process uses it.
     pub fn touch(&self, group: &Group) {
         self.inner.name_group(group, true);
         self.loops.wake(JANITOR);
     }
 
-    /// Searches the store for groups that its list has lost, soon and in the background, as the reconcile does every
-    /// `reconcile_interval`. For a process that few of are started: the search goes through all keys.
+    /// Searches the store in the background for groups missing in its list, as the reconcile does every
+    /// `reconcile_interval`. The search scans all keys, so few processes should call it.
     pub fn find_groups(&self) {
         self.inner.search_from(self.inner.clock.mono());
         self.loops.wake(RECONCILE);
     }
 
-    /// From now on wakes this loop when providers of some roster have ended and the ledger has to follow, or when that is
-    /// due at another time than it was: the janitor, which looks at every group all the time, sees it first. One loop; a
-    /// second is not heeded.
+    /// Sets the loop to wake when ended providers of a roster are due to be applied to the ledger, or when that due
+    /// time changes. The janitor notices both first. Only the first call has an effect.
     pub fn wake_when_offline(&self, waker: Waker) {
         self.inner.followers.get_or_init(|| waker);
     }
 
-    /// The groups it visits.
+    /// The swept groups.
     #[must_use]
     pub fn groups(&self) -> Vec<Group> {
         self.inner.groups().keys().cloned().collect()
@@ -249,15 +251,15 @@ impl Inner {
     fn name_group(&self, group: &Group, now_due: bool) {
         let now = self.clock.mono();
         let mut groups = self.groups();
-        let entry = groups.entry(group.clone()).or_insert_with(|| Entry {
+        let entry = groups.entry(group.clone()).or_insert_with(|| GroupEntry {
             named_at: now,
             occupied: false,
             resting: None,
             janitor: Slot::due_at(now),
-            // The janitor, which looks first, tells of an earlier time and wakes it: so a group that is found while the
-            // reaper sleeps is not one that is due without its knowing.
+            // The janitor visits first, reports an earlier end of a grace and wakes the reaper. A group found while the
+            // reaper sleeps is therefore not missed.
             reaper: Slot::due_at(now + self.settings.reap_interval),
-            // Processes that were started together must not compare everything together, and none at its start.
+            // Spread over processes that started together, and never right after the start.
             reconcile: Slot::due_at(now + jitter(&*self.clock, self.settings.reconcile_interval / 2, 100)),
             offline: None,
         });
@@ -267,22 +269,22 @@ impl Inner {
         }
     }
 
-    /// The groups whose time has come for a sweep.
-    fn take_due<W: Send + Default>(&self, slot: impl Fn(&mut Entry) -> &mut Slot<W>) -> Vec<Due<W>> {
+    /// The groups that are due for a sweep.
+    fn take_due<W: Send + Default>(&self, slot: impl Fn(&mut GroupEntry) -> &mut Slot<W>) -> Vec<Due<W>> {
         let now = self.clock.mono();
         let mut groups = self.groups();
         let due = groups.iter_mut();
         due.filter_map(|(group, entry)| slot(entry).take(group, now)).collect()
     }
 
-    /// A visit ended, and was slow or not; the group is due again in a while, or earlier if it was touched since.
-    /// Answers when.
+    /// Records the end of a visit. Returns when the group is due next: after the wait, or earlier if it was touched
+    /// during the visit.
     fn visited<W: Default>(
         &self,
         group: &Group,
         visited: &Visited,
         slow: bool,
-        slot: impl Fn(&mut Entry) -> &mut Slot<W>,
+        slot: impl Fn(&mut GroupEntry) -> &mut Slot<W>,
     ) -> Mono {
         let due_at = self.clock.mono() + visited.wait;
         match self.groups().get_mut(group) {
@@ -291,8 +293,8 @@ impl Inner {
         }
     }
 
-    /// Whether the last visit of every group has failed; without any group, whether the store does not tell its groups.
-    fn nothing_works<W: Default>(&self, slot: impl Fn(&mut Entry) -> &mut Slot<W>) -> bool {
+    /// Whether the last visit of every group failed; without groups, whether listing them failed.
+    fn all_fail<W: Default>(&self, slot: impl Fn(&mut GroupEntry) -> &mut Slot<W>) -> bool {
         let mut groups = self.groups();
         if groups.is_empty() {
             return !self.listed.load(Ordering::Relaxed);
@@ -306,41 +308,41 @@ impl Inner {
             let named = now.since(entry.named_at) <= self.settings.interval.max(self.settings.discover * 10);
             let keep = named || entry.occupied;
             if !keep {
-                meters::no_group(group);
+                meters::reset_group(group);
             }
             keep
         });
     }
 
-    /// The store has forgotten the group.
+    /// Drops a group that the store has forgotten.
     fn forget(&self, group: &Group) {
         self.groups().remove(group);
-        meters::no_group(group);
+        meters::reset_group(group);
     }
 
     fn search_from(&self, at: Mono) {
         *self.search_at.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
-    /// How long until the next search for lost groups.
+    /// The time until the next search for lost groups.
     fn search_in(&self) -> Duration {
         let at = self.search_at.lock().unwrap_or_else(PoisonError::into_inner);
         at.since(self.clock.mono())
     }
 
-    /// How long until the next group is due for a sweep.
-    fn next_due<W: Default>(&self, slot: impl Fn(&mut Entry) -> &mut Slot<W>) -> Option<Duration> {
+    /// The time until the next group is due for a sweep.
+    fn next_due<W: Default>(&self, slot: impl Fn(&mut GroupEntry) -> &mut Slot<W>) -> Option<Duration> {
         let now = self.clock.mono();
         let mut groups = self.groups();
         groups.values_mut().filter_map(|entry| slot(entry).due_in(now)).min()
     }
 
-    fn groups(&self) -> MutexGuard<'_, BTreeMap<Group, Entry>> {
+    fn groups(&self) -> MutexGuard<'_, BTreeMap<Group, GroupEntry>> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The body of the loop.
+/// The loop body of the janitor.
 struct Janitor {
     inner: Arc<Inner>,
     discovery: Discovery,
@@ -358,7 +360,7 @@ impl LoopBody for Janitor {
     async fn turn(&mut self) -> Result<Turn> {
         let inner = &self.inner;
         let discovered = self.discovery.turn(inner).await;
-        let turn = Lanes::<Self>::turn(inner, self.discovery.next(inner.clock.mono()))?;
+        let turn = VisitQueues::<Self>::turn(inner, self.discovery.next(inner.clock.mono()))?;
         match discovered {
             Err(error) if turn.stalled && turn.skipped == 0 && inner.groups().is_empty() => Err(error),
             discovered => Ok(Turn {
@@ -372,11 +374,11 @@ impl LoopBody for Janitor {
 impl Sweeping for Janitor {
     type Work = Work;
 
-    fn slot(entry: &mut Entry) -> &mut Slot<Work> {
+    fn slot(entry: &mut GroupEntry) -> &mut Slot<Work> {
         &mut entry.janitor
     }
 
-    fn lanes(inner: &Inner) -> &Lanes<Self> {
+    fn queues(inner: &Inner) -> &VisitQueues<Self> {
         &inner.janitor
     }
 

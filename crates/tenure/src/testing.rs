@@ -1,26 +1,26 @@
-//! What the tests of this crate share: a way to let virtual time pass, and a store that misbehaves on request.
+//! Test support for this crate: virtual time, recorded telemetry, and a store with injected faults.
 
-mod ears;
 mod faulty;
+mod telemetry;
 
 use std::time::Duration;
 
 use tenure_core::clock::{Clock, ManualClock};
 
-pub(crate) use ears::Ears;
 pub(crate) use faulty::{Fault, Faulty, Verb};
+pub(crate) use telemetry::Telemetry;
 
 /// 2026-01-01T00:00:00Z.
 pub(crate) const START: u64 = 1_767_225_600_000_000;
 
-/// Lets every task run as far as it gets without time passing.
+/// Runs all tasks as far as they get without time passing.
 pub(crate) async fn settle() {
     for _ in 0..60 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Lets virtual time pass, stopping at every instant at which somebody wants to wake.
+/// Advances virtual time, stopping at every scheduled wake-up.
 pub(crate) async fn pass(clock: &ManualClock, time: Duration) {
     let end = clock.mono() + time;
     loop {
@@ -38,7 +38,7 @@ pub(crate) async fn pass(clock: &ManualClock, time: Duration) {
     }
 }
 
-/// Lets virtual time pass until a condition holds; panics after `limit`.
+/// Advances virtual time until a condition holds; panics after `limit`.
 #[track_caller]
 pub(crate) fn pass_until<'a>(
     clock: &'a ManualClock,
@@ -51,7 +51,10 @@ pub(crate) fn pass_until<'a>(
         settle().await;
         while !condition() {
             let left = end.since(clock.mono());
-            assert!(!left.is_zero(), "waited {limit:?} of virtual time in vain until {what}");
+            assert!(
+                !left.is_zero(),
+                "waited {limit:?} of virtual time without success until {what}"
+            );
             let step = clock
                 .next_wake()
                 .unwrap_or(left)

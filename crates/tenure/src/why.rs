@@ -1,11 +1,11 @@
-//! What happened to a member, a tenure, a key, a lease or a session, when, and why.
+//! Explains what happened to a member, a tenure, a key, a lease or a session, when, and why.
 //!
-//! The answer comes from the events of the group, which were written in the same step as the change they tell of, and
-//! from the state now. Events are kept for a while only (100,000 per group by default): an answer says when older ones
-//! are gone.
+//! The explanation combines the current state with the events of the group, which are written in the same step as the
+//! change they record. A group keeps a bounded number of events (100,000 by default); an explanation says when older
+//! ones are gone.
 
+mod history;
 mod session;
-mod story;
 mod subject;
 
 use std::fmt;
@@ -19,34 +19,34 @@ use tenure_core::time::StoreTime;
 
 pub use subject::Subject;
 
-/// The most pages of events that one question reads: a little more than a group keeps by default.
+/// The most pages of events that one explanation reads: slightly more than a group keeps by default.
 const MAX_PAGES: usize = 110;
-/// The most lines of an answer; the newest are kept.
+/// The most lines of history in an explanation; the newest are kept.
 pub const MAX_LINES: usize = 200;
 
-/// One thing that happened, or that is.
+/// A past event, or a part of the current state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Line {
-    /// When, by the store's clock; `None` for the state now.
+pub struct ExplanationLine {
+    /// When it happened, by the store's clock; `None` for the current state.
     pub at: Option<StoreTime>,
-    /// The event that tells it; `None` for the state now.
+    /// The event that records it; `None` for the current state.
     pub event: Option<EventId>,
-    /// In words.
+    /// A sentence.
     pub text: String,
 }
 
-/// The answer to a `why`.
+/// The history and the current state of a subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// What was asked about.
+    /// The subject and its group.
     pub subject: String,
     /// What happened, oldest first.
-    pub history: Vec<Line>,
-    /// How it is now.
-    pub now: Vec<Line>,
-    /// The oldest event that is still there; what happened before it nobody can tell.
+    pub history: Vec<ExplanationLine>,
+    /// The current state.
+    pub now: Vec<ExplanationLine>,
+    /// The time of the oldest event that is kept.
     pub events_since: Option<StoreTime>,
-    /// Something that belongs to the history is gone, or there was more than an answer holds.
+    /// Part of the history is gone, or did not fit.
     pub truncated: bool,
 }
 
@@ -73,13 +73,13 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Tells what happened to a subject. Reads all events of the group, page by page: O(events).
+/// Explains what happened to a subject. Reads all events of the group, page by page: O(events).
 ///
 /// # Errors
 /// `Unavailable`.
 pub async fn why(store: &dyn Store, group: &Group, subject: &Subject) -> Result<Explanation> {
-    let present = story::Present::look(store, group, subject).await?;
-    let mut story = story::Story::new(group, subject, &present);
+    let current = history::CurrentState::read(store, group, subject).await?;
+    let mut history = history::HistoryBuilder::new(group, subject, &current);
     let mut query = EventQuery {
         after: None,
         limit: MAX_PAGE,
@@ -89,9 +89,9 @@ pub async fn why(store: &dyn Store, group: &Group, subject: &Subject) -> Result<
     for _ in 0..MAX_PAGES {
         let page = store.events(group, &query).await?;
         if page.missed {
-            story.missed();
+            history.missed();
         }
-        page.events.iter().for_each(|event: &Event| story.hear(event));
+        page.events.iter().for_each(|event: &Event| history.add(event));
         if Some(page.last) == query.after || (page.events.is_empty() && query.after.is_none()) {
             whole = true;
             break;
@@ -99,9 +99,9 @@ pub async fn why(store: &dyn Store, group: &Group, subject: &Subject) -> Result<
         query.after = Some(page.last);
     }
     if !whole {
-        story.missed();
+        history.missed();
     }
-    Ok(story.end(present.lines()))
+    Ok(history.finish(current.lines()))
 }
 
 #[cfg(test)]

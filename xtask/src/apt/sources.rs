@@ -1,4 +1,4 @@
-//! Reading apt's sources in both of their formats, and writing one again under another suite's name.
+//! Parses apt's sources in both formats, and writes an entry with another suite's name.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::path::Path;
 pub(super) enum Source {
     /// A stanza of a `.sources` file, field by field (continuation lines included).
     Stanza(Vec<String>),
-    /// A line of a `.list` file: what precedes the suite, the suite, what follows it.
+    /// A line of a `.list` file: the part before the suite, the suite, the part after it.
     Line(String, String, String),
 }
 
@@ -77,7 +77,7 @@ fn parse_line(line: &str) -> Option<Source> {
 }
 
 impl Source {
-    /// Whether it is the main archive of that release, and in use.
+    /// Whether it is an enabled entry of that release's main archive.
     pub(super) fn is_for(&self, release: &str) -> bool {
         let has = |values: Option<String>, value: &str| {
             values.is_some_and(|values| values.split_whitespace().any(|one| one == value))
@@ -93,7 +93,7 @@ impl Source {
         }
     }
 
-    /// The file name's ending that its format asks for.
+    /// The file extension of its format.
     pub(super) fn extension(&self) -> &'static str {
         match self {
             Source::Stanza(_) => "sources",

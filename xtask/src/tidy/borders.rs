@@ -1,9 +1,9 @@
-//! Who may name what: a dependency belongs to one folder, a statement to a file of its own language.
+//! Borders: a dependency belongs to few folders, a statement to a file of its own language.
 
 use super::code::{has_word, without_comments, without_prose};
 use super::{File, Finding, Tree};
 
-/// A dependency as Rust names it, as a manifest does, and the folders that may.
+/// A dependency by its name in Rust and in manifests, and the folders that may use it.
 struct Border {
     name: &'static str,
     package: &'static str,
@@ -20,7 +20,7 @@ const BORDERS: &[Border] = &[
     Border { name: "reqwest",   package: "reqwest",  folders: &["crates/tenure/", "crates/tenure-bench/", "crates/tenure-supervise/"] },
 ];
 
-/// Only the folder named after a dependency may name it in what is shipped. Tests may look behind an interface.
+/// Only these folders may use a dependency in production code. Tests may bypass an interface.
 pub(super) fn dependencies(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| file.path.starts_with("crates/")) {
@@ -31,7 +31,7 @@ pub(super) fn dependencies(tree: &Tree) -> Vec<Finding> {
             let Border { package, folders, .. } = border;
             for line in lines_that_name(border, file) {
                 let owners = folders.join(" and ");
-                let advice = format!("`{package}` is the business of {owners} alone; go through its interface");
+                let advice = format!("only {owners} may use `{package}`; use its interface");
                 findings.push(Finding::new(file, line, "foreign dependency", advice));
             }
         }
@@ -63,7 +63,7 @@ fn lines_that_name(border: &Border, file: &File) -> Vec<usize> {
     found
 }
 
-/// SQL and Lua live in `.sql` and `.lua` files, where dialects can be compared side by side.
+/// SQL and Lua belong in `.sql` and `.lua` files, where dialects can be compared side by side.
 pub(super) fn statements(tree: &Tree) -> Vec<Finding> {
     let signs = [
         "\"local function",
@@ -77,7 +77,7 @@ pub(super) fn statements(tree: &Tree) -> Vec<Finding> {
         let text = without_comments(&file.text);
         for (index, line) in text.lines().take(file.production_lines()).enumerate() {
             if let Some(sign) = signs.into_iter().find(|sign| line.contains(sign)) {
-                let advice = format!("`{sign}`: put the statement into a `.sql` or `.lua` file and `include_str!` it");
+                let advice = format!("`{sign}`: move the statement to a `.sql` or `.lua` file and `include_str!` it");
                 findings.push(Finding::new(file, index + 1, "statement in Rust", advice));
             }
         }

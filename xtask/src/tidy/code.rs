@@ -1,17 +1,21 @@
-//! Rust source with its comments, or its comments and strings, blanked out: what is left can be searched without
-//! stumbling over prose. Lines stay where they are.
+//! Rust source with comments, strings or code blanked out, for searching the rest. Lines keep their numbers.
 
 /// The text without comments.
 pub(super) fn without_comments(text: &str) -> String {
-    blank(text, false)
+    filter(text, |prose| prose != Some(Prose::Comment))
 }
 
-/// The text without comments and without what is between quotes.
+/// The text without comments, strings and characters.
 pub(super) fn without_prose(text: &str) -> String {
-    blank(text, true)
+    filter(text, |prose| prose.is_none())
 }
 
-/// Whether `word` stands in `line` by itself, not as a part of a longer name.
+/// The comments alone.
+pub(super) fn comments(text: &str) -> String {
+    filter(text, |prose| prose == Some(Prose::Comment))
+}
+
+/// Whether `line` contains `word` as a whole, not as a part of a longer name.
 pub(super) fn has_word(line: &str, word: &str) -> bool {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
@@ -23,17 +27,20 @@ pub(super) fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-fn blank(text: &str, strings_too: bool) -> String {
+/// The text with every token blanked out for which `keep` is false.
+fn filter(text: &str, keep: impl Fn(Option<Prose>) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
+    let mut before = None;
     while let Some(first) = rest.chars().next() {
-        let (size, is_prose) = token(rest, out.chars().next_back());
+        let (size, prose) = token(rest, before);
         let token = &rest[..size.max(first.len_utf8())];
-        if is_prose == Some(Prose::Comment) || (is_prose == Some(Prose::Quoted) && strings_too) {
-            out.extend(token.chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
-        } else {
+        if keep(prose) {
             out.push_str(token);
+        } else {
+            out.extend(token.chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
         }
+        before = token.chars().next_back();
         rest = &rest[token.len()..];
     }
     out
@@ -45,7 +52,7 @@ enum Prose {
     Quoted,
 }
 
-/// The size of the token at the start of `rest`, and whether it is prose.
+/// The size of the token at the start of `rest`, and its kind if it is prose.
 fn token(rest: &str, before: Option<char>) -> (usize, Option<Prose>) {
     if rest.starts_with("//") {
         return (rest.find('\n').unwrap_or(rest.len()), Some(Prose::Comment));
@@ -110,7 +117,7 @@ fn raw_string(rest: &str) -> Option<usize> {
     Some(body.find(&end).map_or(rest.len(), |at| opened + at + end.len()))
 }
 
-/// Whether a quote opens a character rather than names a lifetime.
+/// Whether a quote begins a character, not a lifetime.
 fn is_char(rest: &str) -> bool {
     let mut chars = rest.chars().skip(1);
     let (first, second) = (chars.next(), chars.next());
@@ -122,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_go_and_lines_stay() {
+    fn comments_are_removed_and_lines_stay() {
         let text = "a // b \"c\"\n/* d /* e */\nf */ g\n\"// kept\"";
         let plain = without_comments(text);
         assert_eq!(plain.len(), text.len());
@@ -131,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_and_characters_go_too() {
+    fn strings_and_characters_are_removed() {
         let plain = |text: &str| without_prose(text).split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(plain(r#"x("a\"b{") y"#), "x( ) y");
         assert_eq!(plain(r##"x(r#"a"{"#) y"##), "x( ) y");

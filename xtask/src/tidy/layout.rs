@@ -1,8 +1,8 @@
-//! What every crate, every file and the project as a whole must have.
+//! Required parts of crates, files and the project.
 
 use super::{Finding, Tree};
 
-/// Every crate says what it is.
+/// Every crate has a description.
 pub(super) fn descriptions(tree: &Tree) -> Vec<Finding> {
     let lacks = |manifest: &&super::File| {
         let lines = manifest
@@ -24,7 +24,7 @@ pub(super) fn descriptions(tree: &Tree) -> Vec<Finding> {
     tree.crates().filter(lacks).map(finding).collect()
 }
 
-/// Every source file begins with what it is for.
+/// Every source file begins with a module comment.
 pub(super) fn module_docs(tree: &Tree) -> Vec<Finding> {
     let is_source =
         |path: &str| path.starts_with("xtask/src/") || (path.starts_with("crates/") && path.contains("/src/"));
@@ -32,21 +32,14 @@ pub(super) fn module_docs(tree: &Tree) -> Vec<Finding> {
         let first = file.text.lines().find(|line| !line.trim().is_empty());
         is_source(&file.path) && !first.is_some_and(|line| line.len() > 4 && line.starts_with("//! "))
     };
-    let finding = |file| {
-        Finding::new(
-            file,
-            1,
-            "module doc",
-            "begin with `//!`: what it is, and what it leaves to others",
-        )
-    };
+    let finding = |file| Finding::new(file, 1, "module doc", "begin with `//!`: what the module is for");
     tree.rust().filter(lacks).map(finding).collect()
 }
 
-/// Both licences that the manifests name are there.
+/// Both licences of the manifests exist.
 pub(super) fn licences(tree: &Tree) -> Vec<Finding> {
     let lacks = |path: &&str| tree.file(path).is_none_or(|file| file.text.trim().is_empty());
-    let finding = |path| Finding::at(path, 1, "licence", "the manifests promise it: add its text");
+    let finding = |path| Finding::at(path, 1, "licence", "the manifests name it: add its text");
     ["LICENSE-MIT", "LICENSE-APACHE"]
         .into_iter()
         .filter(lacks)
@@ -54,7 +47,7 @@ pub(super) fn licences(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// The changelog has room for what comes next.
+/// The changelog has a section for unreleased changes.
 pub(super) fn changelog(tree: &Tree) -> Vec<Finding> {
     let path = "CHANGELOG.md";
     let is_open = |line: &str| line.starts_with("## ") && line.to_lowercase().contains("unreleased");

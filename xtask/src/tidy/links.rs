@@ -2,7 +2,7 @@
 
 use super::{Finding, Tree};
 
-/// Relative links in Markdown lead somewhere.
+/// Relative links in Markdown must exist.
 pub(super) fn relative(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
@@ -15,7 +15,7 @@ pub(super) fn relative(tree: &Tree) -> Vec<Finding> {
             for target in targets {
                 let path = resolve(&file.path, target);
                 if !path.is_some_and(|path| path.is_empty() || tree.paths.contains(&path)) {
-                    let advice = format!("`{target}` leads nowhere; correct it or write the file");
+                    let advice = format!("`{target}` does not exist; correct the link or create the file");
                     findings.push(Finding::new(file, index + 1, "dead link", advice));
                 }
             }
@@ -24,7 +24,7 @@ pub(super) fn relative(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Anchors of links between the documents are headings of the page that they lead to.
+/// Anchors of links between documents must be headings of the linked page.
 pub(super) fn anchors(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
@@ -38,7 +38,7 @@ pub(super) fn anchors(tree: &Tree) -> Vec<Finding> {
                 } else {
                     resolve(&file.path, page)
                 };
-                // A page that is not there is the other rule's finding.
+                // A missing page is reported by the other rule.
                 let Some(page) = path
                     .and_then(|path| tree.file(&path))
                     .filter(|page| page.path.ends_with(".md"))
@@ -55,7 +55,7 @@ pub(super) fn anchors(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The lines of a document that are not code, with their numbers.
+/// The lines of a document outside code blocks, with their numbers.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -67,7 +67,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What leads to a heading, as GitHub makes it; `None` for a line that is none.
+/// The anchor of a heading as GitHub makes it; `None` for other lines.
 fn slug(line: &str) -> Option<String> {
     let heading = line.trim_start_matches('#');
     if heading.len() == line.len() || !heading.starts_with(' ') {
@@ -81,7 +81,7 @@ fn slug(line: &str) -> Option<String> {
     Some(kept.collect())
 }
 
-/// The targets within the project of a line's links, without their anchors.
+/// The targets of a line's links within the project, without anchors.
 fn targets(line: &str) -> Vec<&str> {
     links(line)
         .into_iter()
@@ -90,7 +90,7 @@ fn targets(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The targets within the project of a line's links, `[text](target)` and `[name]: target`.
+/// The targets of a line's links within the project: `[text](target)` and `[name]: target`.
 fn links(line: &str) -> Vec<&str> {
     let inline = line
         .split("](")
@@ -109,7 +109,7 @@ fn links(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// A link's path from the project's root, or `None` when it leads out of the project.
+/// A link's path from the project's root, or `None` outside the project.
 fn resolve(from: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -131,7 +131,7 @@ mod tests {
     use crate::tidy::{places, tree};
 
     #[test]
-    fn links_that_lead_nowhere_are_found() {
+    fn broken_links_are_found() {
         let text = "[ok](../README.md#part) [web](https://x.invalid/y) [here](#part)\n[gone](gone.md)\n\
                     ```\n[in code](gone.md)\n```\n[ref]: ../gone.md\n[out](../../../x)\n";
         let found = relative(&tree(&[("README.md", ""), ("docs/a.md", text)]));

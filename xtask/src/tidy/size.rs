@@ -1,4 +1,4 @@
-//! Sizes: what is too long to be read at one go is two things.
+//! Limits for the length of files, functions and names.
 
 use super::code::{has_word, without_prose};
 use super::{Finding, Tree};
@@ -7,8 +7,9 @@ const LOOK_TWICE_AT_LINES: usize = 400;
 const MOST_LINES: usize = 800;
 const LONG_FUNCTION: usize = 70;
 const MOST_OF_A_FUNCTION: usize = 100;
+const MOST_OF_A_NAME: usize = 60;
 
-/// Production lines of a file, tests at its end left out: listed above 400, an error above 800.
+/// Production lines of a file, without the tests at its end: a note above 400, an error above 800.
 pub(super) fn files(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.rust() {
@@ -17,24 +18,38 @@ pub(super) fn files(tree: &Tree) -> Vec<Finding> {
         if lines > MOST_LINES {
             findings.push(finding("split it by noun (at most 800)"));
         } else if lines > LOOK_TWICE_AT_LINES {
-            findings.push(finding("look twice whether it is two things").noted());
+            findings.push(finding("consider splitting it").noted());
         }
     }
     findings
 }
 
-/// Lines of a function: listed above 70, an error above 100.
+/// Lines of a function: a note above 70, an error above 100.
 pub(super) fn functions(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.rust() {
         for function in functions_of(&file.text) {
             let Function { name, line, lines } = function;
-            let advice =
-                |limit| format!("`{name}` has {lines} lines; give its parts names of their own (at most {limit})");
+            let advice = |limit| format!("`{name}` has {lines} lines; split it into named parts (at most {limit})");
             if lines > MOST_OF_A_FUNCTION {
                 findings.push(Finding::new(file, line, "function length", advice(MOST_OF_A_FUNCTION)));
             } else if lines > LONG_FUNCTION {
                 findings.push(Finding::new(file, line, "function length", advice(LONG_FUNCTION)).noted());
+            }
+        }
+    }
+    findings
+}
+
+/// Characters of a function's name, mostly a test's: an error above 60.
+pub(super) fn names(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.rust() {
+        for Function { name, line, .. } in functions_of(&file.text) {
+            let size = name.len();
+            if size > MOST_OF_A_NAME {
+                let advice = format!("`{name}` has {size} characters; name the behaviour in at most {MOST_OF_A_NAME}");
+                findings.push(Finding::new(file, line, "function name", advice));
             }
         }
     }
@@ -71,7 +86,7 @@ fn functions_of(text: &str) -> Vec<Function> {
     functions
 }
 
-/// The lines from a function's head to its closing brace; `None` when it has no body.
+/// The lines from a function's head to its closing brace; `None` without a body.
 fn lines_of_body(from: &str) -> Option<usize> {
     let mut depth = 0_usize;
     let mut parentheses = 0_usize;
@@ -143,5 +158,17 @@ mod tests {
             "{}",
             found[1]
         );
+    }
+
+    #[test]
+    fn names_above_60_characters_are_refused() {
+        let text = format!(
+            "#[test]\nfn {}() {{}}\n#[test]\nasync fn {}() {{}}\n",
+            "x".repeat(60),
+            "y".repeat(61)
+        );
+        let found = names(&tree(&[("crates/a/tests/a.rs", &text)]));
+        assert_eq!(places(&found), ["crates/a/tests/a.rs:4"]);
+        assert!(found[0].advice.contains("has 61 characters"), "{}", found[0]);
     }
 }

@@ -1,12 +1,12 @@
-//! Tests wait for events, not for time to pass.
+//! Tests wait for events, not for a fixed time.
 
 use super::code::{has_word, without_prose};
 use super::{Finding, Tree};
 
-/// What a sleep that has to be says on its line or the one before: what passes in the meantime.
+/// The comment that a necessary sleep needs on its line or the one before: what it waits for.
 const REASON: &str = "// tidy: waits on ";
 
-/// A test that sleeps a guess is slow where the guess is long, and fails where it is short.
+/// Sleeps in tests. A fixed sleep is too long on a fast machine and too short on a busy one.
 pub(super) fn sleeps(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let not_ours = |path: &str| path.starts_with("crates/") && !path.starts_with("crates/tenure-testkit/");
@@ -21,7 +21,7 @@ pub(super) fn sleeps(tree: &Tree) -> Vec<Finding> {
             let is_explained =
                 has_reason(&lines[index]) || index.checked_sub(1).is_some_and(|above| has_reason(&lines[above]));
             if is_sleep && !is_explained {
-                let advice = format!("wait for an event (`tenure_testkit::wait`), or say what passes: `{REASON}…`");
+                let advice = format!("wait for an event (`tenure_testkit::wait`), or give the reason: `{REASON}…`");
                 findings.push(Finding::new(file, index + 1, "sleep in a test", advice));
             }
         }

@@ -1,9 +1,9 @@
-//! Words that must not be committed. They are put together here, or this file would find itself.
+//! Words that must not be committed. They are concatenated here, so that the rules do not match this file.
 
 use super::code::{has_word, without_prose};
 use super::{Finding, Tree};
 
-/// Reminders of work that isn't done, and of looking for bugs.
+/// Reminders of unfinished work, and macros for debugging.
 pub(super) fn unfinished(tree: &Tree) -> Vec<Finding> {
     let reminder = concat!("FIX", "ME");
     let mut findings = Vec::new();
@@ -13,7 +13,7 @@ pub(super) fn unfinished(tree: &Tree) -> Vec<Finding> {
             let macros = ["todo!", "dbg!", "unimplemented!"];
             let found = macros.into_iter().find(|word| has_word(code, word));
             if let Some(word) = found.or(has_word(line, reminder).then_some(reminder)) {
-                let advice = format!("`{word}`: finish it, or leave it out");
+                let advice = format!("`{word}`: finish or remove it");
                 findings.push(Finding::new(file, index + 1, "unfinished work", advice));
             }
         }
@@ -21,7 +21,7 @@ pub(super) fn unfinished(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Paths of the machine that somebody works on.
+/// Absolute paths of a developer's machine.
 pub(super) fn machine_paths(tree: &Tree) -> Vec<Finding> {
     let folders = [
         concat!("/wo", "rk/"),
@@ -33,7 +33,7 @@ pub(super) fn machine_paths(tree: &Tree) -> Vec<Finding> {
     for file in &tree.files {
         for (index, line) in file.text.lines().enumerate() {
             if let Some(folder) = folders.into_iter().find(|folder| names_folder(line, folder)) {
-                let advice = format!("`{folder}…` is on one machine only; name the place relative to the project");
+                let advice = format!("`{folder}…` exists on one machine only; use a path relative to the project");
                 findings.push(Finding::new(file, index + 1, "machine path", advice));
             }
         }

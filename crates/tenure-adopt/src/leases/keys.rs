@@ -1,4 +1,4 @@
-//! The steps over old keys, as the keeper needs them.
+//! The operations on old keys.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,39 +7,39 @@ use async_trait::async_trait;
 use tenure_core::error::Result;
 use tenure_core::id::LeaseName;
 
-/// What taking an old key came to.
+/// The result of acquiring an old key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Taken {
-    /// It is ours, for a whole ttl from now on.
+pub enum TakeOutcome {
+    /// The key is ours for a full ttl from now on.
     Ours,
-    /// Another holds it.
+    /// Another instance holds it.
     Held {
-        /// Its value, which names the holder. Empty when the key holds no text at all.
+        /// Its value, which identifies the holder. Empty if the key is not a string.
         by: String,
-        /// When it expires if it is not renewed; `None` when it never does.
+        /// When it expires unless renewed; `None`: never.
         free_in: Option<Duration>,
     },
 }
 
-/// Where old keys are kept. Each call is about at most 200 targets, each with the value to hold its
-/// key by, and answers one by one in that order. Every call comes back after a bounded time. All may be done again.
+/// A store of old keys. Each call takes at most 200 targets, each with the value for its key, and returns one result
+/// per target in this order. All calls are bounded and idempotent.
 #[async_trait]
 pub trait OldKeys: Send + Sync + fmt::Debug + 'static {
-    /// Takes the keys that nobody holds or that hold our value.
+    /// Acquires the keys that are free or have our value.
     ///
     /// # Errors
-    /// The outcome tells whether anything may have been taken.
-    async fn take(&self, wanted: &[(LeaseName, String)]) -> Result<Vec<Taken>>;
+    /// The outcome of the error says whether a key may have been acquired.
+    async fn take(&self, wanted: &[(LeaseName, String)]) -> Result<Vec<TakeOutcome>>;
 
-    /// Renews the keys that still hold our value. `false` for those that do not.
+    /// Renews the keys that still have our value. `false` for the others.
     ///
     /// # Errors
-    /// Then nothing is known about any of them.
+    /// The state of all keys is unknown.
     async fn renew(&self, held: &[(LeaseName, String)]) -> Result<Vec<bool>>;
 
-    /// Removes the keys that still hold our value. `false` for those that do not.
+    /// Deletes the keys that still have our value. `false` for the others.
     ///
     /// # Errors
-    /// Then nothing is known about any of them.
+    /// The state of all keys is unknown.
     async fn release(&self, held: &[(LeaseName, String)]) -> Result<Vec<bool>>;
 }

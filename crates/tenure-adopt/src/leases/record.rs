@@ -1,4 +1,4 @@
-//! What this process knows of one old key, from the moment it wants it until it has given it back.
+//! The local state of one old key, from the request until its release.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,53 +12,53 @@ use tenure_core::timing::Timing;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::keys::Taken;
+use super::keys::TakeOutcome;
 
-/// How often a release whose outcome is unknown is tried. After that the key is left to expire.
+/// How often a release with unknown outcome is tried. After that the key is left to expire.
 const RELEASES: u32 = 3;
-/// Between two of them.
+/// The pause between two of these attempts.
 const AGAIN: Duration = Duration::from_millis(100);
-/// A key that expires is asked for this long after.
+/// An expiring key is tried this long after its expiry.
 const AFTER_EXPIRY: Duration = Duration::from_millis(5);
 
-/// What is wanted of a key.
+/// The next action for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
-    /// Nothing: it was lost, and there may still be somebody who works.
-    Nothing,
+pub(super) enum KeyAction {
+    /// None: the key was lost, and the task may still be running.
+    Idle,
     Take,
-    Keep,
+    Renew,
     Release,
-    /// Nothing any more.
-    Over,
+    /// None: the record is finished.
+    Finished,
 }
 
 /// One old key.
-pub(super) struct Record {
+pub(super) struct KeyRecord {
     pub(super) target: LeaseName,
-    /// What we hold it by.
+    /// Our value of the key.
     pub(super) value: String,
-    /// Tenure's lease is lost: the key is neither taken nor renewed any more.
+    /// Cancelled when Tenure's lease is lost: the key is then neither acquired nor renewed.
     lease_lost: CancellationToken,
     timing: Timing,
-    state: Mutex<State>,
+    state: Mutex<KeyState>,
     changed: watch::Sender<()>,
 }
 
-struct State {
-    wish: Wish,
-    /// When the last confirmed taking or renewal was sent.
+struct KeyState {
+    action: KeyAction,
+    /// When the last confirmed acquire or renewal was sent.
     confirmed: Option<Mono>,
-    /// Something was sent that may have made it ours.
+    /// A sent acquire may have made the key ours.
     maybe_ours: bool,
-    /// A step about it is under way.
-    flying: bool,
+    /// A step with this key is in flight.
+    in_flight: bool,
     due: Mono,
     releases: u32,
-    told_of_waiting: bool,
+    reported_waiting: bool,
 }
 
-impl Record {
+impl KeyRecord {
     pub(super) fn new(
         target: LeaseName,
         value: String,
@@ -71,24 +71,24 @@ impl Record {
             value,
             lease_lost: lost,
             timing,
-            state: Mutex::new(State {
-                wish: Wish::Take,
+            state: Mutex::new(KeyState {
+                action: KeyAction::Take,
                 confirmed: None,
                 maybe_ours: false,
-                flying: false,
+                in_flight: false,
                 due: now,
                 releases: 0,
-                told_of_waiting: false,
+                reported_waiting: false,
             }),
             changed: watch::Sender::new(()),
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, KeyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until when it is certainly ours if nothing more is heard; the clock's origin when it is not.
+    /// Until when the key is certainly ours without a further renewal; the clock's origin if it is not ours.
     pub(super) fn valid_until(&self) -> Mono {
         let confirmed = self.state().confirmed;
         confirmed.map_or(Mono::default(), |sent| {
@@ -97,92 +97,96 @@ impl Record {
     }
 
     pub(super) fn is_waiting(&self) -> bool {
-        self.state().wish == Wish::Take
+        self.state().action == KeyAction::Take
     }
 
-    /// Told of everything that happens to it.
+    /// Notified of every change.
     pub(super) fn watch(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Wants it again, when it was lost. Whether it was.
-    pub(super) fn want(&self, now: Mono) -> bool {
+    /// Requests a lost key again. Returns whether it was lost.
+    pub(super) fn request(&self, now: Mono) -> bool {
         let mut state = self.state();
-        let was_lost = state.wish == Wish::Nothing;
+        let was_lost = state.action == KeyAction::Idle;
         if was_lost {
-            (state.wish, state.due) = (Wish::Take, now);
+            (state.action, state.due) = (KeyAction::Take, now);
         }
         was_lost
     }
 
-    /// Gives it back as soon as what is under way has come back.
-    pub(super) fn give_back(&self, now: Mono) {
+    /// Releases the key as soon as no step is in flight.
+    pub(super) fn start_release(&self, now: Mono) {
         let mut state = self.state();
-        (state.wish, state.due, state.confirmed) = (Wish::Release, now, None);
-        if !state.flying && !state.maybe_ours {
-            state.wish = Wish::Over;
+        (state.action, state.due, state.confirmed) = (KeyAction::Release, now, None);
+        if !state.in_flight && !state.maybe_ours {
+            state.action = KeyAction::Finished;
         }
     }
 
-    /// Waits until it is given back, or left to expire.
-    pub(super) async fn is_over(&self) {
+    /// Waits until the key is released or left to expire.
+    pub(super) async fn finished(&self) {
         let mut changes = self.watch();
-        while self.state().wish != Wish::Over {
-            // It cannot fail: the sender is in `self`.
+        while self.state().action != KeyAction::Finished {
+            // Cannot fail: the sender is in `self`.
             let _ = changes.changed().await;
         }
     }
 
-    /// What to do about it at `now`, and by when something is to be done if not now.
-    pub(super) fn due(&self, now: Mono, soon: Duration) -> (Option<Wish>, Option<Mono>) {
+    /// The action that is due at `now`, and the time of the next one.
+    pub(super) fn due(&self, now: Mono, soon: Duration) -> (Option<KeyAction>, Option<Mono>) {
         let state = self.state();
-        let idle = matches!(state.wish, Wish::Nothing | Wish::Over)
-            || state.wish != Wish::Release && self.lease_lost.is_cancelled();
-        if idle || state.flying {
+        let idle = matches!(state.action, KeyAction::Idle | KeyAction::Finished)
+            || state.action != KeyAction::Release && self.lease_lost.is_cancelled();
+        if idle || state.in_flight {
             return (None, None);
         }
-        // What is renewed soon is renewed together.
-        let early = if state.wish == Wish::Keep { soon } else { Duration::ZERO };
+        // Keys with close renewal times are renewed together.
+        let early = if state.action == KeyAction::Renew {
+            soon
+        } else {
+            Duration::ZERO
+        };
         if state.due <= now + early {
-            (Some(state.wish), Some(state.due))
+            (Some(state.action), Some(state.due))
         } else {
             (None, Some(state.due))
         }
     }
 
-    /// A step about it is sent.
-    pub(super) fn send(&self, wish: Wish) {
+    /// A step with this key is sent.
+    pub(super) fn send(&self, action: KeyAction) {
         let mut state = self.state();
-        state.flying = true;
-        state.maybe_ours |= wish == Wish::Take;
+        state.in_flight = true;
+        state.maybe_ours |= action == KeyAction::Take;
     }
 
-    /// No step is under way any more, whatever became of it.
-    pub(super) fn land(&self) {
-        self.state().flying = false;
+    /// The step has ended, with any result.
+    pub(super) fn clear_in_flight(&self) {
+        self.state().in_flight = false;
     }
 
-    /// The answer to a taking that was sent at `sent`.
-    pub(super) fn taken(&self, taken: Taken, sent: Mono, next_look: Mono, now: Mono) {
+    /// Records the result of an acquire that was sent at `sent`.
+    pub(super) fn taken(&self, taken: TakeOutcome, sent: Mono, next_look: Mono, now: Mono) {
         let mut state = self.state();
-        state.flying = false;
+        state.in_flight = false;
         match taken {
-            Taken::Ours if state.wish == Wish::Take => {
-                (state.wish, state.due) = (Wish::Keep, sent + self.timing.interval);
+            TakeOutcome::Ours if state.action == KeyAction::Take => {
+                (state.action, state.due) = (KeyAction::Renew, sent + self.timing.interval);
                 state.confirmed = Some(sent);
-                state.told_of_waiting = false;
+                state.reported_waiting = false;
                 tracing::info!(target = %self.target, value = self.value, "took the old lease");
             }
-            // It is to be given back by now.
-            Taken::Ours => {}
-            Taken::Held { by, free_in } => {
+            // The key is to be released by now.
+            TakeOutcome::Ours => {}
+            TakeOutcome::Held { by, free_in } => {
                 state.maybe_ours = false;
                 let expiry = free_in.map(|left| now + left + AFTER_EXPIRY);
                 state.due = expiry.map_or(next_look, |at| at.min(next_look));
-                if state.wish == Wish::Release {
-                    state.wish = Wish::Over;
-                } else if !state.told_of_waiting {
-                    state.told_of_waiting = true;
+                if state.action == KeyAction::Release {
+                    state.action = KeyAction::Finished;
+                } else if !state.reported_waiting {
+                    state.reported_waiting = true;
                     tracing::info!(target = %self.target, by, "waiting: another holds the old lease");
                 }
             }
@@ -191,21 +195,21 @@ impl Record {
         self.changed.send_replace(());
     }
 
-    /// The answer to a renewal that was sent at `sent`.
+    /// Records the result of a renewal that was sent at `sent`.
     pub(super) fn renewed(&self, ours: bool, sent: Mono) {
         let mut state = self.state();
-        state.flying = false;
+        state.in_flight = false;
         if ours {
-            // What is to be given back by now stays due at once.
-            if state.wish == Wish::Keep {
+            // A key that is to be released stays due immediately.
+            if state.action == KeyAction::Renew {
                 state.due = sent + self.timing.interval;
                 state.confirmed = state.confirmed.max(Some(sent));
             }
         } else {
             (state.maybe_ours, state.confirmed) = (false, None);
-            state.wish = match state.wish {
-                Wish::Release | Wish::Over => Wish::Over,
-                _ => Wish::Nothing,
+            state.action = match state.action {
+                KeyAction::Release | KeyAction::Finished => KeyAction::Finished,
+                _ => KeyAction::Idle,
             };
             tracing::warn!(target = %self.target, "the old lease is not ours any more");
         }
@@ -213,32 +217,32 @@ impl Record {
         self.changed.send_replace(());
     }
 
-    /// It is given back, or was not ours any more.
+    /// The key is released, or was not ours any more.
     pub(super) fn released(&self) {
         let mut state = self.state();
-        (state.flying, state.maybe_ours, state.wish) = (false, false, Wish::Over);
+        (state.in_flight, state.maybe_ours, state.action) = (false, false, KeyAction::Finished);
         drop(state);
         self.changed.send_replace(());
     }
 
-    /// A step failed.
-    pub(super) fn failed(&self, wish: Wish, error: &Error, was_maybe_ours: bool, again: Mono, now: Mono) {
+    /// Records a failed step.
+    pub(super) fn failed(&self, action: KeyAction, error: &Error, was_maybe_ours: bool, again: Mono, now: Mono) {
         let mut state = self.state();
-        state.flying = false;
-        if wish == Wish::Take && error.outcome() == Outcome::Unchanged {
+        state.in_flight = false;
+        if action == KeyAction::Take && error.outcome() == Outcome::Unchanged {
             state.maybe_ours = was_maybe_ours;
         }
         state.due = again;
-        if state.wish == Wish::Release {
-            let released = wish == Wish::Release;
+        if state.action == KeyAction::Release {
+            let released = action == KeyAction::Release;
             state.due = if released { now + AGAIN } else { now };
             state.releases += u32::from(released);
             if state.releases >= RELEASES || !state.maybe_ours {
                 if state.maybe_ours {
                     let error = error.chain();
-                    tracing::warn!(target = %self.target, error, "cannot give the old lease back; it is left to expire");
+                    tracing::warn!(target = %self.target, error, "cannot release the old lease; it will expire");
                 }
-                state.wish = Wish::Over;
+                state.action = KeyAction::Finished;
             }
         }
         drop(state);
@@ -250,15 +254,15 @@ impl Record {
     }
 }
 
-/// That an old key is certainly ours, without a break since the task was started.
-pub(super) struct Hold {
-    record: Arc<Record>,
+/// Whether an old key was certainly ours without interruption since the task was started.
+pub(super) struct KeyGuard {
+    record: Arc<KeyRecord>,
     clock: Arc<dyn Clock>,
     broken: AtomicBool,
 }
 
-impl Hold {
-    pub(super) fn new(record: &Arc<Record>, clock: &Arc<dyn Clock>) -> Arc<Self> {
+impl KeyGuard {
+    pub(super) fn new(record: &Arc<KeyRecord>, clock: &Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             record: Arc::clone(record),
             clock: Arc::clone(clock),
@@ -272,7 +276,7 @@ impl Hold {
         }
         let holds = self.clock.mono() < self.record.valid_until();
         if !holds {
-            // Whoever has seen it broken must not see it whole again.
+            // Once observed as broken, the guard stays broken.
             self.broken.store(true, Ordering::Release);
         }
         holds
@@ -286,18 +290,18 @@ impl Hold {
     }
 }
 
-/// A hold as the user's task has it: tells when the last clone of its assignment is gone.
-pub(super) struct LentHold {
-    pub(super) hold: Arc<Hold>,
+/// The guard inside the user's assignment. It signals when the last clone of the assignment is dropped.
+pub(super) struct AssignmentGuard {
+    pub(super) guard: Arc<KeyGuard>,
     pub(super) _gone: DropGuard,
 }
 
-impl Condition for LentHold {
+impl Condition for AssignmentGuard {
     fn holds(&self) -> bool {
-        self.hold.holds()
+        self.guard.holds()
     }
 
     fn valid_until(&self) -> Mono {
-        self.hold.valid_until()
+        self.guard.valid_until()
     }
 }

@@ -1,13 +1,13 @@
 //! Old leases: the plain keys `poll:lease:<target>` = instance id with a ttl, by which programs share targets without
 //! Tenure.
 //!
-//! Such programs take a lease with `SET key id NX PX ttl` and renew it with `PEXPIRE`. Whoever moves from them to Tenure
-//! one instance at a time has to respect their keys, and to make them respect Tenure's: a new node takes the old key as
-//! well, by the steps here. Each is one script over at most 200 keys that compares and changes in one go, and carries a
-//! not-after time: what its caller gave up on does not take effect later.
+//! Such programs acquire a lease with `SET key id NX PX ttl` and renew it with `PEXPIRE`. During a migration, one
+//! instance at a time, a new node must respect their keys and make them respect its own. So it acquires the old key as
+//! well, by the steps here. Each is one script over at most 200 keys that compares and changes atomically and carries a
+//! not-after time: a step that timed out at the caller does not take effect later.
 //!
-//! All steps may be done again. A `take` whose reply was lost reads back what became of it: a key that holds our value
-//! is ours. So a value must never be used again by anybody else.
+//! All steps are idempotent. A repeated `take` reads back the outcome of a lost reply: a key with our value is ours. So
+//! no other process may use the same value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,15 +21,15 @@ use tenure_core::store::Call;
 use tenure_core::time::{micros, show_duration};
 use tenure_valkey::connection::{Connection, Invocation, Lateness, Malformed, Read, Reader, Script};
 
-use super::keys::{OldKeys, Taken};
+use super::keys::{OldKeys, TakeOutcome};
 use crate::pattern::KeyPattern;
-use crate::scan::{Over, Pace, Scan};
+use crate::scan::{Pace, Scan, ScanSource};
 use crate::{PAGE, text};
 
 const HEAD: &str = include_str!("../scripts/adopt_lease_head.lua");
-/// Declared as a script that writes, so that no server runs it on a replica, which may be behind.
+/// Declared as a writing script, so that no server runs it on a replica, which may lag.
 const READS: &str = "#!lua flags=allow-oom\n";
-/// What gives back, or keeps what is ours, has to work on a server whose memory is full.
+/// Releases and renewals must work on a server whose memory is full.
 const KEEPS: &str = READS;
 const TAKES: &str = "#!lua\n";
 const NEEDED: &str = "it needs +eval +evalsha +time +ping and, on these keys, +get +set +pexpire +pttl +del";
@@ -39,7 +39,7 @@ pub const MIN_OLD_TTL: Duration = Duration::from_secs(1);
 /// The longest ttl of an old lease.
 pub const MAX_OLD_TTL: Duration = Duration::from_secs(3600);
 
-/// Who looks is in no hurry, and the other users of the store are.
+/// Slow, in favour of the store's other users.
 const PACE: Pace = Pace {
     page: 500,
     rest: Duration::from_millis(2),
@@ -47,18 +47,18 @@ const PACE: Pace = Pace {
 /// The most old leases of one pattern. More means that the pattern is too wide.
 const MAX_LISTED: usize = 1_000_000;
 
-/// An old lease as it is now.
+/// The current state of an old lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OldLease {
-    /// The target, as the key has it.
+    /// The target, as in the key.
     pub target: Vec<u8>,
-    /// The value, which names the holder. Empty when the key holds no text at all.
+    /// The value, which identifies the holder. Empty if the key is not a string.
     pub value: Vec<u8>,
-    /// When it expires if it is not renewed; `None` when it never does.
+    /// When it expires unless renewed; `None`: never.
     pub free_in: Option<Duration>,
 }
 
-/// The single steps over old leases in a store. Cheap to clone.
+/// The steps over old leases in a store. Clones share the connection.
 #[derive(Clone)]
 pub struct StoredKeys {
     connection: Connection,
@@ -77,7 +77,7 @@ impl fmt::Debug for StoredKeys {
 }
 
 impl StoredKeys {
-    /// The steps over the keys of a pattern. What is taken lasts for `ttl`: best that of the old programs.
+    /// The steps over the keys of a pattern. An acquired key lasts for `ttl`, best that of the old programs.
     ///
     /// # Errors
     /// `Invalid` for a ttl outside 1 s to 1 h.
@@ -120,13 +120,13 @@ impl StoredKeys {
         })
     }
 
-    /// All old leases there are now, by target. Changes nothing. O(size of the keyspace), in pages.
+    /// All current old leases, by target. Changes nothing. O(size of the keyspace), in pages.
     ///
     /// # Errors
-    /// `Unavailable` for anything that leaves it incomplete; `Misconfigured` above a million; `Denied`.
+    /// `Unavailable` if the list would be incomplete; `Misconfigured` above a million; `Denied`.
     pub async fn list(&self) -> Result<Vec<OldLease>> {
         let mut all = BTreeMap::new();
-        let mut scan = Scan::begin(&self.connection, Over::Keys(self.pattern.clone()), PACE);
+        let mut scan = Scan::begin(&self.connection, ScanSource::Keys(self.pattern.clone()), PACE);
         while let Some(keys) = scan.page().await? {
             for some in keys.chunks(PAGE) {
                 for lease in self.look(some).await? {
@@ -134,7 +134,10 @@ impl StoredKeys {
                 }
             }
             if all.len() > MAX_LISTED {
-                let message = format!("more than a million keys match {}", self.pattern);
+                let message = format!(
+                    "more than a million keys match {}; use a narrower pattern",
+                    self.pattern
+                );
                 return Err(Error::new(ErrorKind::Misconfigured, message));
             }
         }
@@ -179,20 +182,20 @@ impl StoredKeys {
         Ok(call.args(leases.iter().map(|(_, value)| value)))
     }
 
-    /// Says what an error means for old leases.
+    /// Adds context for old leases to an error.
     fn explained<T>(&self, done: Result<T>) -> Result<T> {
         done.map_err(|error| {
             let words = error.chain();
             if words.contains("CROSSSLOT") || words.contains("hash to the same slot") {
                 let message = format!(
-                    "the store is a cluster, where one step can only look at keys of one slot; give {} one hash tag, or use \
+                    "the store is a cluster, where one step can access only the keys of one slot; give {} one hash tag, or use \
                      the stop-the-fleet way",
                     self.pattern
                 );
                 return Error::new(ErrorKind::Misconfigured, message).because(error);
             }
             if error.kind() == ErrorKind::Denied {
-                let message = format!("the store denies what the old leases {} need; {NEEDED}", self.pattern);
+                let message = format!("the store denies a command that the old leases {} need; {NEEDED}", self.pattern);
                 return Error::new(ErrorKind::Denied, message).because(error);
             }
             error
@@ -200,21 +203,21 @@ impl StoredKeys {
     }
 }
 
-/// `TooLate` and `Unavailable` tell by their outcome whether anything may have changed; asking again reads it back. `Denied`,
-/// `Misconfigured`, `Invalid` for too many.
+/// The outcome of `TooLate` and `Unavailable` says whether anything may have changed; a repeated call reads it back.
+/// Also `Denied`, `Misconfigured`, and `Invalid` for too many targets.
 #[async_trait]
 impl OldKeys for StoredKeys {
-    async fn take(&self, wanted: &[(LeaseName, String)]) -> Result<Vec<Taken>> {
+    async fn take(&self, wanted: &[(LeaseName, String)]) -> Result<Vec<TakeOutcome>> {
         let call = self.over(wanted, true)?;
         let read = |reader: &mut Reader, _| {
             let marks = reader.text()?;
             let mut held = reader.array()?;
-            let taken: Read<Vec<Taken>> = marks
+            let taken: Read<Vec<TakeOutcome>> = marks
                 .bytes()
                 .map(|mark| match mark {
-                    b'o' => Ok(Taken::Ours),
-                    b'-' => read_held(&mut held).map(|(by, free_in)| Taken::Held { by: text(&by), free_in }),
-                    b'?' => Ok(Taken::Held {
+                    b'o' => Ok(TakeOutcome::Ours),
+                    b'-' => read_held(&mut held).map(|(by, free_in)| TakeOutcome::Held { by: text(&by), free_in }),
+                    b'?' => Ok(TakeOutcome::Held {
                         by: String::new(),
                         free_in: None,
                     }),
@@ -242,8 +245,8 @@ impl OldKeys for StoredKeys {
 fn read_held(held: &mut Reader) -> Read<(Vec<u8>, Option<Duration>)> {
     let value = held
         .maybe_bytes()?
-        .ok_or_else(|| Malformed("nothing in place of a value".to_owned()))?;
-    // -1 for a key without a ttl; -2 cannot be, since the value was there within the same step.
+        .ok_or_else(|| Malformed("a value is missing".to_owned()))?;
+    // -1 for a key without a ttl. -2 is impossible: the value existed in the same step.
     let left = u64::try_from(held.integer()?).ok();
     Ok((value, left.map(Duration::from_millis)))
 }

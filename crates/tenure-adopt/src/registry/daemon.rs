@@ -1,4 +1,4 @@
-//! A daemon that looks after a registry: a pass every so often, until it is asked to stop.
+//! The registry daemon: periodic passes until it is asked to stop.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,58 +16,58 @@ use tokio_util::sync::CancellationToken;
 use super::meters::{self, Meters};
 use super::tally::{Removed, Tally};
 use super::{AdoptSettings, Janitor, Notice, PassReport};
-use crate::daemon::{Early, Ended, Metrics, at_most, until_over};
+use crate::daemon::{DaemonEnd, EarlyEnd, Metrics, at_most, wait_for_end};
 
-/// The name of its loop, the label `sweep` of the loop's metrics.
+/// The name of the loop, in the label `sweep` of its metrics.
 const LOOP: &str = "adopt_registry";
-/// How long a page that is being removed may take at the end.
+/// How long the last page may take when the daemon stops.
 pub const LAST_PAGE: Duration = Duration::from_secs(2);
 
-/// How a pass of the daemon went.
+/// How a pass of the daemon ended.
 #[derive(Debug)]
 pub enum PassEnd<'a> {
-    /// It came to its end.
+    /// The pass was completed.
     Done(&'a PassReport),
-    /// It removed something, and did not.
-    Early(&'a Removed, Early),
+    /// The pass ended early but removed entries.
+    Early(&'a Removed, EarlyEnd),
 }
 
-/// Hears of each pass that is over. It must return soon.
+/// Called after each pass. It must return soon.
 pub type PassListener = Arc<dyn Fn(PassEnd<'_>) + Send + Sync>;
 
-/// What a daemon looks after, and how.
+/// The settings of a daemon.
 pub struct RegistryDaemon {
     /// The store.
     pub connection: Connection,
     /// The registry.
     pub settings: AdoptSettings,
-    /// The longest time from the beginning of one pass to that of the next.
+    /// The longest time from the start of one pass to the next.
     pub interval: Duration,
-    /// Where to serve metrics.
+    /// The listener for metrics, if they are served.
     pub metrics: Option<TcpListener>,
-    /// Who hears of passes.
+    /// Called after each pass.
     pub listener: Option<PassListener>,
 }
 
 impl RegistryDaemon {
-    /// Runs until `stop`, or until its loop is beyond help.
+    /// Runs until `stop` completes, or its loop panics repeatedly.
     ///
     /// # Errors
-    /// `Invalid` for an interval that is too short, `Misconfigured` when this process has a recorder of metrics already.
-    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<Ended> {
+    /// `Invalid` for an interval that is too short; `Misconfigured` if this process already has a metrics recorder.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<DaemonEnd> {
         let hash = String::from_utf8_lossy(&self.settings.hash).into_owned();
         let clock = Arc::clone(self.connection.clock());
         let loops = Loops::new(Arc::clone(&clock), Handle::current());
         let metrics = Metrics::install(self.metrics, meters::install)?;
         let (place, interval) = (self.connection.place().to_owned(), self.interval);
-        let body = Body {
+        let body = RegistryLoop {
             meters: Meters::new(&hash, interval, Arc::clone(&clock)),
             stop: CancellationToken::new(),
             tally: Tally::default(),
             hash,
             was_there: Arc::new(AtomicBool::new(true)),
             listener: self.listener,
-            janitor: Shared::default(),
+            janitor: SharedJanitor::default(),
             connection: self.connection,
             settings: self.settings,
             interval,
@@ -76,14 +76,14 @@ impl RegistryDaemon {
             registry = body.hash,
             store = place,
             interval_ms = interval.as_millis(),
-            "looking after a registry"
+            "serving a registry"
         );
         if let Some(metrics) = metrics {
             metrics.serve(&loops, &clock)?;
         }
         let turns = body.fresh();
         loops.start(LoopSettings::new(LOOP, interval), move || turns.fresh())?;
-        let ended = until_over(stop, &loops).await;
+        let ended = wait_for_end(stop, &loops).await;
         body.stop.cancel();
         loops.shut_down(LAST_PAGE * 2).await;
         if let Some(janitor) = taken(&body.janitor) {
@@ -91,9 +91,9 @@ impl RegistryDaemon {
             if unsure > 0 {
                 tracing::warn!(
                     entries = unsure,
-                    "a reply was lost: so many entries may have been removed without being counted"
+                    "a reply was lost: up to this many entries may have been removed without being counted"
                 );
-                body.tell_part(&Removed::unsure(unsure), Early::Interrupted);
+                body.report_removed(&Removed::unsure(unsure), EarlyEnd::Interrupted);
             }
         }
         tracing::info!("stopped");
@@ -109,26 +109,26 @@ impl std::fmt::Debug for RegistryDaemon {
     }
 }
 
-/// One janitor, made at its first turn and again after a panic.
-struct Body {
+/// One janitor, created at the first turn and again after a panic.
+struct RegistryLoop {
     connection: Connection,
     settings: AdoptSettings,
     interval: Duration,
     meters: Meters,
     stop: CancellationToken,
-    /// What the pass has removed so far.
+    /// The removals of the current pass.
     tally: Tally,
     hash: String,
-    /// Whether the hash was there at the last pass.
+    /// Whether the hash existed in the last pass.
     was_there: Arc<AtomicBool>,
     listener: Option<PassListener>,
-    janitor: Shared,
+    janitor: SharedJanitor,
 }
 
-/// The janitor while no pass runs: its own turn takes it, and whoever stops the daemon.
-type Shared = Arc<Mutex<Option<Janitor>>>;
+/// The janitor between passes, shared by its turns and the daemon's shutdown.
+type SharedJanitor = Arc<Mutex<Option<Janitor>>>;
 
-impl Body {
+impl RegistryLoop {
     fn fresh(&self) -> Self {
         Self {
             connection: self.connection.clone(),
@@ -153,21 +153,21 @@ impl Body {
         Janitor::new(self.connection.clone(), self.settings.clone()).with_listener(Box::new(listener))
     }
 
-    /// Tells what a pass removed that did not come to its end. The log names each owner already.
-    fn left(&self, why: Early, pending: u64) {
+    /// Reports the removals of a pass that ended early. The log already names each owner.
+    fn report_early_end(&self, why: EarlyEnd, pending: u64) {
         let removed = self.tally.removed(why, pending);
         if !removed.is_nothing() {
-            self.tell_part(&removed, why);
+            self.report_removed(&removed, why);
         }
     }
 
-    /// Tells what was removed outside of a pass that was done.
-    fn tell_part(&self, removed: &Removed, why: Early) {
+    /// Reports removals outside a completed pass.
+    fn report_removed(&self, removed: &Removed, why: EarlyEnd) {
         tracing::info!(
             registry = self.hash,
             evicted = removed.evicted_total(),
             unsure = removed.unsure,
-            "a pass was left before its end: {}",
+            "a pass ended early: {}",
             why.as_str()
         );
         if let Some(listener) = &self.listener {
@@ -181,7 +181,7 @@ impl Body {
         if report.quarantined.is_none() && self.was_there.swap(is_there, Ordering::Relaxed) && !is_there {
             tracing::warn!(
                 registry = self.hash,
-                "the hash is missing or empty, which is the same; is --hash right?"
+                "the hash does not exist or is empty; is --hash right?"
             );
         }
         tracing::info!(
@@ -205,7 +205,7 @@ impl Body {
 }
 
 #[async_trait]
-impl LoopBody for Body {
+impl LoopBody for RegistryLoop {
     async fn turn(&mut self) -> Result<Turn> {
         let mut janitor = taken(&self.janitor).unwrap_or_else(|| self.make());
         let clock = Arc::clone(self.connection.clock());
@@ -213,13 +213,13 @@ impl LoopBody for Body {
         self.tally.begin();
         let stopped = async {
             self.stop.cancelled().await;
-            self.tally.at_rest(&clock, LAST_PAGE).await;
+            self.tally.page_finished(&clock, LAST_PAGE).await;
         };
         let done = tokio::select! {
             biased;
             done = janitor.pass_until(until) => done,
             () = stopped => {
-                self.left(Early::Interrupted, janitor.close().await);
+                self.report_early_end(EarlyEnd::Interrupted, janitor.close().await);
                 return Ok(Turn::idle());
             }
         };
@@ -227,14 +227,14 @@ impl LoopBody for Body {
         match done {
             Ok(report) => Ok(self.done(&report, until.since(clock.mono()))),
             Err(error) => {
-                // What became of a page without a reply is in the report of the next pass.
-                self.left(Early::Failed, 0);
+                // The next pass reports the outcome of a page without a reply.
+                self.report_early_end(EarlyEnd::Failed, 0);
                 Err(error)
             }
         }
     }
 }
 
-fn taken(janitor: &Shared) -> Option<Janitor> {
+fn taken(janitor: &SharedJanitor) -> Option<Janitor> {
     janitor.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

@@ -1,4 +1,4 @@
-//! Removing what the dead own, and finding out what became of a page whose reply was lost.
+//! Evicts the entries of dead owners, and reads back the outcome of a page whose reply was lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use super::pass::Janitor;
 use super::report::{Notice, PassReport};
 use super::step::{Candidate, read_marks};
 use super::watch::Watch;
-use crate::health::{Break, Vitals};
+use crate::health::{Break, ServerSnapshot};
 use crate::{PAGE, text};
 
-/// How long one pass tries to read back a page.
+/// How long one pass tries to read a page back.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it looks.
+/// The interval of these attempts.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A page whose reply was lost.
@@ -33,30 +33,29 @@ impl Pending {
         self.candidates.len() as u64
     }
 
-    /// What the marker tells: whether each was removed, or `None` when it does not tell (yet). Before the not-after time
-    /// a page may still arrive.
-    fn outcome(&self, vitals: &Vitals, marker: Option<&str>) -> Option<Told> {
+    /// The outcome by the marker; `None` while it is unknown. Until the not-after time the page may still be applied.
+    fn outcome(&self, snapshot: &ServerSnapshot, marker: Option<&str>) -> Option<PageOutcome> {
         let mut words = marker.unwrap_or_default().split(' ');
         if words.next() != Some(&self.epoch) {
-            return Some(Told::Nothing);
+            return Some(PageOutcome::Forgotten);
         }
         let page = words.next().and_then(|page| page.parse::<u64>().ok());
         if page == Some(self.page) {
             let marks = words.next().and_then(|marks| read_marks(marks, self.candidates.len()));
-            return Some(marks.map_or(Told::Nothing, Told::Removed));
+            return Some(marks.map_or(PageOutcome::Forgotten, PageOutcome::Removed));
         }
-        (vitals.at > self.not_after).then_some(Told::Never)
+        (snapshot.at > self.not_after).then_some(PageOutcome::NotApplied)
     }
 }
 
-/// What was removed of each owner: one line each, also when the pass fails or is dropped in the midst of it.
-struct Removed {
+/// The evictions per owner. Logs one line each when dropped, so also when the pass fails or is dropped.
+struct EvictionLog {
     registry: String,
     pass: String,
     entries: BTreeMap<Vec<u8>, u64>,
 }
 
-impl Drop for Removed {
+impl Drop for EvictionLog {
     fn drop(&mut self) {
         for (owner, entries) in &self.entries {
             tracing::info!(
@@ -70,15 +69,15 @@ impl Drop for Removed {
     }
 }
 
-/// What became of a page.
+/// The outcome of a page.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
-    /// These of its entries were removed.
+pub(super) enum PageOutcome {
+    /// Applied: whether each entry was removed.
     Removed(Vec<bool>),
-    /// It never arrived, and cannot any more.
-    Never,
-    /// The store lost its memory of it.
-    Nothing,
+    /// Not applied, and too late to be.
+    NotApplied,
+    /// Unknown: the store lost the marker.
+    Forgotten,
 }
 
 impl Janitor {
@@ -92,12 +91,12 @@ impl Janitor {
         if free.is_empty() {
             return Ok(None);
         }
-        let mut removed = self.nothing_removed(report);
+        let mut removed = self.eviction_log(report);
         self.evict_pages(watch, free, report, &mut removed).await
     }
 
-    fn nothing_removed(&self, report: &PassReport) -> Removed {
-        Removed {
+    fn eviction_log(&self, report: &PassReport) -> EvictionLog {
+        EvictionLog {
             registry: text(&self.settings.hash),
             pass: report.pass.clone(),
             entries: BTreeMap::new(),
@@ -109,7 +108,7 @@ impl Janitor {
         watch: &mut Watch,
         free: &Dead,
         report: &mut PassReport,
-        removed: &mut Removed,
+        removed: &mut EvictionLog,
     ) -> Result<Option<Break>> {
         let mut scan = self.steps.scan();
         loop {
@@ -125,7 +124,7 @@ impl Janitor {
             let candidates = self.candidates(page, free);
             for some in candidates.chunks(PAGE) {
                 watch.pages += 1;
-                if self.steps.connection.life() != Some(watch.last.life) {
+                if self.steps.connection.generation() != Some(watch.last.generation) {
                     return Ok(Some(Break::Reconnected));
                 }
                 self.tell(&Notice::Evicting(some));
@@ -137,7 +136,8 @@ impl Janitor {
         }
     }
 
-    /// One page: whether each candidate was removed and is to be counted, or why the looks have to begin anew.
+    /// Evicts one page. Returns whether each candidate was removed and is to be counted, or why the checks must start
+    /// again.
     async fn evict_page(
         &mut self,
         watch: &Watch,
@@ -158,7 +158,7 @@ impl Janitor {
             reason,
             pass = report.pass,
             page,
-            "the reply to a page was lost; reading back what became of it"
+            "the reply to a page was lost; reading its outcome back"
         );
         self.pending = Some(Pending {
             epoch: watch.epoch.clone(),
@@ -167,27 +167,27 @@ impl Janitor {
             candidates: candidates.to_vec(),
         });
         match self.resolve(report).await? {
-            // They are counted by now.
-            Told::Removed(_) => Ok(Ok(vec![false; candidates.len()])),
-            Told::Never => Ok(Err(Break::Unreachable { reason })),
-            Told::Nothing => Ok(Err(Break::DataLost)),
+            // `resolve` has counted them.
+            PageOutcome::Removed(_) => Ok(Ok(vec![false; candidates.len()])),
+            PageOutcome::NotApplied => Ok(Err(Break::Unreachable { reason })),
+            PageOutcome::Forgotten => Ok(Err(Break::DataLost)),
         }
     }
 
-    /// Finds out what became of a page whose reply was lost, and counts it.
+    /// Reads back the outcome of a page whose reply was lost, and counts it.
     ///
     /// # Errors
-    /// `Unavailable` when the store did not answer in time: it is tried again at the next pass.
-    pub(super) async fn resolve(&mut self, report: &mut PassReport) -> Result<Told> {
+    /// `Unavailable` if the store did not respond in time. The next pass tries again.
+    pub(super) async fn resolve(&mut self, report: &mut PassReport) -> Result<PageOutcome> {
         let Some(pending) = &self.pending else {
-            return Ok(Told::Never);
+            return Ok(PageOutcome::NotApplied);
         };
         let give_up = self.clock().mono() + PATIENCE;
-        let told = loop {
+        let outcome = loop {
             match self.steps.check(&pending.epoch).await {
-                Ok((vitals, marker)) => {
-                    if let Some(told) = pending.outcome(&vitals, marker.as_deref()) {
-                        break told;
+                Ok((snapshot, marker)) => {
+                    if let Some(outcome) = pending.outcome(&snapshot, marker.as_deref()) {
+                        break outcome;
                     }
                 }
                 Err(error) if self.clock().mono() > give_up || !error.is_unavailable() => return Err(error),
@@ -196,25 +196,25 @@ impl Janitor {
             self.clock().sleep(LOOK).await;
         };
         let Some(pending) = self.pending.take() else {
-            return Ok(told);
+            return Ok(outcome);
         };
-        match &told {
-            Told::Removed(marks) => {
-                let mut removed = self.nothing_removed(report);
+        match &outcome {
+            PageOutcome::Removed(marks) => {
+                let mut removed = self.eviction_log(report);
                 self.count(&pending.candidates, marks, report, &mut removed);
             }
-            Told::Never => {}
-            Told::Nothing => {
+            PageOutcome::NotApplied => {}
+            PageOutcome::Forgotten => {
                 let entries = pending.size();
                 report.unsure += entries;
                 tracing::warn!(
                     entries,
-                    "the store lost its memory of a page: nobody knows how many of these entries were removed by it"
+                    "the store lost the marker of a page: an unknown number of these entries was removed"
                 );
                 self.tell(&Notice::Unsure { entries });
             }
         }
-        Ok(told)
+        Ok(outcome)
     }
 
     fn candidates(&self, entries: Vec<(Vec<u8>, Vec<u8>)>, free: &Dead) -> Vec<Candidate> {
@@ -225,7 +225,7 @@ impl Janitor {
         judged.collect()
     }
 
-    fn count(&self, candidates: &[Candidate], marks: &[bool], report: &mut PassReport, removed: &mut Removed) {
+    fn count(&self, candidates: &[Candidate], marks: &[bool], report: &mut PassReport, removed: &mut EvictionLog) {
         let mut page: BTreeMap<&[u8], u64> = BTreeMap::new();
         for (entry, _) in candidates.iter().zip(marks).filter(|(_, removed)| **removed) {
             *page.entry(&entry.owner).or_default() += 1;

@@ -1,4 +1,4 @@
-//! The names of heartbeat keys: a template with the place of an owner's id in it.
+//! Templates of heartbeat keys, with a placeholder for the owner's id.
 
 use tenure_core::error::{Error, ErrorKind, Result};
 
@@ -7,7 +7,7 @@ use crate::text;
 
 const PLACE: &str = "{id}";
 
-/// How to get from an owner's id to the name of its heartbeat key: `instance:heartbeat:{id}`.
+/// Converts an owner's id to its heartbeat key: `instance:heartbeat:{id}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
     before: Vec<u8>,
@@ -15,10 +15,10 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Reads a template, which has `{id}` in exactly one place.
+    /// Parses a template, which contains `{id}` exactly once.
     ///
     /// # Errors
-    /// `Invalid` when it has none or several.
+    /// `Invalid` for no placeholder or several.
     pub fn parse(template: &str) -> Result<Self> {
         let refused = |why: &str| {
             Error::invalid(format!(
@@ -28,9 +28,9 @@ impl Heartbeat {
         };
         let (before, after) = template
             .split_once(PLACE)
-            .ok_or_else(|| refused("does not say where the id goes"))?;
+            .ok_or_else(|| refused("has no placeholder"))?;
         if after.contains(PLACE) {
-            return Err(refused("has the id in several places"));
+            return Err(refused("has several placeholders"));
         }
         Ok(Self {
             before: before.into(),
@@ -44,17 +44,16 @@ impl Heartbeat {
         [&self.before, owner, &self.after].concat()
     }
 
-    /// The slot that every heartbeat key is in, when the template pins them to one: by a hash tag that does not depend
-    /// on the id.
+    /// The slot of every heartbeat key, if a hash tag that does not depend on the id pins the template to one.
     fn slot(&self) -> Option<u16> {
         if self.before.contains(&b'{') {
-            // The first `{` decides: if its `}` only comes after the id, the id is part of the tag.
+            // The first `{` decides: if its `}` follows the id, the id is part of the tag.
             return tag_in(&self.before).map(|_| slot(&self.before));
         }
         tag_in(&self.after).map(|_| slot(&self.after))
     }
 
-    /// Refuses a hash and heartbeats that a cluster keeps apart: no atomic step could look at both.
+    /// Rejects a hash and heartbeats in different cluster slots, which one atomic step cannot access.
     ///
     /// # Errors
     /// `Misconfigured`, with the reason.
@@ -88,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_goes_where_the_template_says_byte_for_byte() {
+    fn id_replaces_the_placeholder_byte_for_byte() {
         let heartbeat = Heartbeat::parse("instance:{id}:alive").unwrap();
         assert_eq!(heartbeat.key(b"a/b \xff"), b"instance:a/b \xff:alive");
         assert_eq!(heartbeat.to_string(), "instance:{id}:alive");
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_without_one_place_for_the_id_is_refused() {
+    fn template_without_exactly_one_placeholder_is_rejected() {
         for bad in ["instance:heartbeat", "", "{ID}", "{id}:{id}", "{id"] {
             let error = Heartbeat::parse(bad).unwrap_err().to_string();
             assert!(
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_fine_only_where_hash_and_heartbeats_share_a_slot() {
+    fn cluster_requires_hash_and_heartbeats_in_one_slot() {
         for (hash, template) in [
             ("{fleet}:registry", "{fleet}:hb:{id}"),
             ("{fleet}:registry", "hb:{fleet}:{id}"),
@@ -120,7 +119,7 @@ mod tests {
         for (hash, template, why) in [
             ("connections:registry", "instance:heartbeat:{id}", "slot of its own"),
             ("{fleet}:registry", "{other}:hb:{id}", "are in slot"),
-            // Here the id itself is the tag.
+            // The id itself is the tag.
             ("{fleet}:registry", "hb:{{id}}:{fleet}", "slot of its own"),
             ("{fleet}:registry", "{}:hb:{id}:{fleet}", "slot of its own"),
         ] {

@@ -1,4 +1,4 @@
-//! Looking: who owns entries, who of them has no heartbeat, and whether the store served all along between two looks.
+//! Checks: which owners have entries, which of them have no heartbeat, and whether the store served continuously.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,38 +8,38 @@ use tenure_core::error::Result;
 use tenure_core::settling::MAX_GAP;
 
 use super::brake::Dead;
-use super::owner::{Owners, Pulse};
+use super::owner::{HeartbeatState, Owners};
 use super::pass::{BACKOFF, Janitor};
 use super::report::{Notice, PassReport};
 use super::step::{Candidate, Page};
 use super::watch::Watch;
-use crate::health::{Break, Vitals};
+use crate::health::{Break, ServerSnapshot};
 use crate::{PAGE, text};
 
-/// The longest time between two checks of the store's health.
+/// The longest time between two health checks.
 const TICK: Duration = Duration::from_secs(1);
 /// The most entries that a preview lists.
 const LISTED: usize = 1_000;
 
-/// What one scan with a look at each owner showed.
+/// The result of one scan with a check of each owner.
 #[derive(Default)]
 pub(super) struct Survey {
     pub(super) owners: Owners,
     pub(super) scanned: u64,
     pub(super) skipped: u64,
-    /// Why nothing may be decided by it.
+    /// Why the result must not be used, if so.
     broken: Option<Break>,
     pub(super) doomed: Vec<Candidate>,
 }
 
 impl Janitor {
-    /// Scans the hash and looks at each owner once.
+    /// Scans the hash and checks each owner once.
     pub(super) async fn survey(&self, epoch: Option<&str>) -> Result<Survey> {
         let mut survey = Survey::default();
         let mut scan = self.steps.scan();
         while survey.broken.is_none() {
             let page = match self.steps.page(&mut scan).await {
-                // A pass asks the server what happened to it; a preview has no epoch to compare with.
+                // A pass asks the server for the reason; a preview has no epoch to compare.
                 Err(_) if scan.is_cut() && epoch.is_some() => {
                     survey.broken = Some(Break::Reconnected);
                     break;
@@ -72,12 +72,12 @@ impl Janitor {
         unknown.sort_unstable();
         unknown.dedup();
         for some in unknown.chunks(PAGE) {
-            let (kept, pulses) = self.steps.look(epoch, some).await?;
+            let (kept, states) = self.steps.look(epoch, some).await?;
             if !kept {
                 survey.broken = Some(Break::DataLost);
             }
-            for (owner, pulse) in some.iter().zip(pulses) {
-                survey.owners.learn(owner.clone(), pulse)?;
+            for (owner, state) in some.iter().zip(states) {
+                survey.owners.learn(owner.clone(), state)?;
             }
         }
         for entry in entries {
@@ -90,16 +90,16 @@ impl Janitor {
         Ok(())
     }
 
-    /// Looks at all owners, and watches those that have no heartbeat from now on.
+    /// Checks all owners. Starts to watch those without a heartbeat.
     pub(super) async fn look(&self, watch: &mut Watch, report: &mut PassReport) -> Result<Option<Break>> {
         let base = watch.last.clone();
         let survey = self.survey(Some(&watch.epoch)).await?;
         report.scanned += survey.scanned;
         report.skipped = survey.skipped;
         report.owners = survey.owners.len();
-        report.endless = survey.owners.with(Pulse::Endless);
+        report.endless = survey.owners.with(HeartbeatState::Endless);
         match survey.broken {
-            // A check says more exactly what happened.
+            // A health check gives the exact reason.
             Some(Break::Reconnected) => return Ok(self.catch_up(watch).await?.or(Some(Break::Reconnected))),
             Some(broken) => return Ok(Some(broken)),
             None => {}
@@ -120,19 +120,19 @@ impl Janitor {
                 registry = text(&self.settings.hash),
                 owners = fresh,
                 settle_ms = settle.as_millis(),
-                "owners without a heartbeat; looking again after the settle time"
+                "owners without a heartbeat; checking again after the settle time"
             );
         }
         Ok(None)
     }
 
-    /// Asks for the store's health after work that may have taken longer than a store may be silent.
+    /// Checks the store's health after work that may have taken longer than the tolerated silence.
     pub(super) async fn catch_up(&self, watch: &mut Watch) -> Result<Option<Break>> {
-        let (vitals, _) = self.steps.check(&watch.epoch).await?;
-        Ok(watch.checked(vitals))
+        let (snapshot, _) = self.steps.check(&watch.epoch).await?;
+        Ok(watch.checked(snapshot))
     }
 
-    /// Waits for the next owner that is due, or for a moment, while watching the store's health.
+    /// Waits for the next due owner, at most until the next health check.
     pub(super) async fn wait(&self, watch: &mut Watch, until: Option<Mono>) -> Result<Option<Break>> {
         let clock = self.clock();
         let rest = until.map_or(TICK, |until| until.since(clock.mono()));
@@ -142,22 +142,22 @@ impl Janitor {
         self.check_on(watch).await
     }
 
-    /// Asks for the store's health a moment after the last time, so that a silence shows as well.
+    /// Checks the store's health one interval after the last check, so that a silence is detected.
     pub(super) async fn check_on(&self, watch: &mut Watch) -> Result<Option<Break>> {
-        Ok(match self.next_vitals(&watch.epoch, &watch.last).await? {
-            Ok(vitals) => watch.checked(vitals),
+        Ok(match self.next_snapshot(&watch.epoch, &watch.last).await? {
+            Ok(snapshot) => watch.checked(snapshot),
             Err(broken) => Some(broken),
         })
     }
 
-    /// Checks the store's health until it answers, but not for longer than it may be silent.
-    async fn next_vitals(&self, epoch: &str, last: &Vitals) -> Result<Result<Vitals, Break>> {
+    /// Checks the store's health until it responds, at most for the tolerated silence.
+    async fn next_snapshot(&self, epoch: &str, last: &ServerSnapshot) -> Result<Result<ServerSnapshot, Break>> {
         loop {
             let checked = self.steps.check(epoch).await;
             let silent = self.clock().mono().since(last.arrived).saturating_sub(TICK);
             match checked {
                 Ok(_) if silent > MAX_GAP => return Ok(Err(Break::Silent { silent })),
-                Ok((vitals, _)) => return Ok(Ok(vitals)),
+                Ok((snapshot, _)) => return Ok(Ok(snapshot)),
                 Err(error) if !error.is_unavailable() => return Err(error),
                 Err(error) if silent > MAX_GAP => {
                     return Ok(Err(Break::Unreachable { reason: error.chain() }));
@@ -167,7 +167,7 @@ impl Janitor {
         }
     }
 
-    /// Looks at the absent ones again; answers those that still are.
+    /// Checks the absent owners again and returns those that are still absent.
     pub(super) async fn second_look(&self, epoch: &str, absent: Dead) -> Result<Result<Dead, Break>> {
         if self.settings.settle.is_zero() {
             return Ok(Ok(absent));
@@ -175,12 +175,12 @@ impl Janitor {
         let mut dead = BTreeMap::new();
         let owners: Vec<Vec<u8>> = absent.keys().cloned().collect();
         for some in owners.chunks(PAGE) {
-            let (kept, pulses) = self.steps.look(Some(epoch), some).await?;
+            let (kept, states) = self.steps.look(Some(epoch), some).await?;
             if !kept {
                 return Ok(Err(Break::DataLost));
             }
-            for (owner, pulse) in some.iter().zip(pulses) {
-                if pulse == Pulse::Absent {
+            for (owner, state) in some.iter().zip(states) {
+                if state == HeartbeatState::Absent {
                     dead.insert(owner.clone(), absent.get(owner).copied().unwrap_or(0));
                 }
             }

@@ -12,32 +12,32 @@ use tenure_core::id::MemberId;
 use super::{Notice, PassReport};
 use crate::text;
 
-/// Entries looked at. Label: registry.
+/// Entries scanned. Label: registry.
 const SCANNED: &str = "tenure_adopt_entries_scanned_total";
-/// When a pass last went through, or when the daemon was started if none did. Label: registry. Its age is the number to
-/// alert on, against the interval.
+/// The time of the last completed pass, or of the daemon's start. Label: registry. Alert on its age, compared with the
+/// interval.
 const LAST_SUCCESS: &str = "tenure_adopt_last_success_timestamp_seconds";
-/// How often a pass begins. Label: registry.
+/// The interval between passes. Label: registry.
 const INTERVAL: &str = "tenure_adopt_interval_seconds";
 /// 1 while nothing is removed because the store's health broke. Label: registry.
 const QUARANTINED: &str = "tenure_adopt_quarantined";
-/// How often the store's health broke a look. Labels: registry, reason.
+/// Breaks of the store's health during a pass. Labels: registry, reason.
 const QUARANTINES: &str = "tenure_adopt_quarantines_total";
 /// 1 while the brake is engaged. Label: registry.
 const BRAKED: &str = "tenure_adopt_brake_engaged";
-/// Owners that the hash names. Label: registry.
+/// Owners in the hash. Label: registry.
 const OWNERS: &str = "tenure_adopt_owners";
 /// Owners whose heartbeat has no ttl. Label: registry.
 const ENDLESS: &str = "tenure_adopt_owners_without_ttl";
-/// Entries that name no owner. Label: registry.
+/// Entries without an owner. Label: registry.
 const SKIPPED: &str = "tenure_adopt_entries_skipped";
 /// Entries that may have been removed without being counted. Label: registry.
 const UNSURE: &str = "tenure_adopt_unsure_total";
 
-/// What counts what was removed has the label group, as a daemon's own: an adopted hash has none.
+/// The label `group` of the eviction metrics, which a daemon's own also have: an adopted hash has no group.
 const GROUP: &str = "adopt";
 
-/// Installs the recorder of this process. `None` when there is one already.
+/// Installs the metrics recorder of this process. `None` if there is one already.
 pub(super) fn install() -> Option<PrometheusHandle> {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
@@ -45,13 +45,13 @@ pub(super) fn install() -> Option<PrometheusHandle> {
     metrics::describe_counter!(EVICTED, "Entries removed because their owner is dead.");
     metrics::describe_counter!(EVICTED_ENTRIES, "The same, of all owners.");
     metrics::describe_gauge!(INTERVAL, metrics::Unit::Seconds, "How often a pass begins.");
-    metrics::describe_counter!(SCANNED, "Entries of the hash that were looked at.");
+    metrics::describe_counter!(SCANNED, "Entries of the hash that were scanned.");
     metrics::describe_gauge!(LAST_SUCCESS, metrics::Unit::Seconds, "When a pass last went through.");
     metrics::describe_gauge!(
         QUARANTINED,
         "1 while nothing is removed because the store's health broke."
     );
-    metrics::describe_counter!(QUARANTINES, "How often the store's health broke a look, by reason.");
+    metrics::describe_counter!(QUARANTINES, "Breaks of the store's health during a pass, by reason.");
     metrics::describe_gauge!(BRAKED, "1 while the brake is engaged.");
     metrics::describe_gauge!(OWNERS, "Owners that the hash names.");
     metrics::describe_gauge!(ENDLESS, "Owners whose heartbeat key has no ttl.");
@@ -69,7 +69,7 @@ pub(super) struct Meters {
 }
 
 impl Meters {
-    /// Makes them, so that they are there before anything happened.
+    /// Registers the meters, so that they are exported before the first event.
     pub(super) fn new(registry: &str, interval: Duration, clock: Arc<dyn Clock>) -> Self {
         let meters = Self {
             registry: registry.into(),
@@ -106,7 +106,7 @@ impl Meters {
         metrics::counter!(name, "registry" => self.registry.to_string()).increment(by);
     }
 
-    /// Notes what happens during a pass.
+    /// Records an event of a pass.
     pub(super) fn note(&self, notice: &Notice<'_>) {
         match notice {
             Notice::Scanned { entries } => self.count(SCANNED, *entries),
@@ -135,7 +135,7 @@ impl Meters {
         }
     }
 
-    /// Notes how a pass ended.
+    /// Records the end of a pass.
     pub(super) fn passed(&self, report: &PassReport) {
         self.gauge(OWNERS, report.owners);
         self.gauge(ENDLESS, report.endless);
@@ -146,7 +146,7 @@ impl Meters {
         }
     }
 
-    /// The host part of a generated id, or the id; `other` once there are too many.
+    /// The host part of a generated id, or the id; `other` above the limit of series.
     fn owner_label(&self, owner: &[u8]) -> String {
         let shown = text(owner);
         let label = MemberId::new(&shown).map_or(shown.clone(), |member| member.host().to_owned());
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_beyond_the_bound_are_counted_together() {
+    fn owners_above_the_series_limit_share_one_label() {
         let mut series = BTreeSet::new();
         for n in 0..MAX_EVICTED_SERIES {
             assert_eq!(bounded(&mut series, format!("i-{n}")), format!("i-{n}"));
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(
             bounded(&mut series, "i-7".to_owned()),
             "i-7",
-            "one that is known keeps its series"
+            "a known owner keeps its series"
         );
     }
 }

@@ -1,39 +1,39 @@
-//! Owners: how an entry names its own, and what a pass knows about each.
+//! Owners: parsing them from entries, and the result of their checks.
 
 use std::collections::BTreeMap;
 
 use tenure_core::error::{Error, ErrorKind, Result};
 
-/// The longest id of an owner, in bytes. What is longer is no id.
+/// The longest id of an owner, in bytes. A longer value is not an id.
 pub const MAX_OWNER: usize = 512;
-/// The most owners in one hash. More means that its values are no ids.
+/// The most owners of one hash. More means that its values are not ids.
 pub const MAX_OWNERS: usize = 100_000;
 
-/// Where in an entry's value the owner's id stands.
+/// Where an entry's value contains the owner's id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum OwnerAt {
     /// The value is the id, byte for byte.
     #[default]
     Value,
-    /// The value is JSON, and the id is the string or number at this place of it (a JSON pointer, like `/instance`).
+    /// The value is JSON, and this JSON pointer (like `/instance`) leads to the id, a string or a number.
     Pointer(String),
 }
 
 impl OwnerAt {
-    /// Reads a JSON pointer.
+    /// Parses a JSON pointer.
     ///
     /// # Errors
-    /// `Invalid` when it does not begin with `/`.
+    /// `Invalid` if it does not start with `/`.
     pub fn pointer(pointer: &str) -> Result<Self> {
         if !pointer.starts_with('/') {
             return Err(Error::invalid(format!(
-                "{pointer:?} is not a place in a JSON value; write it like /instance or /owner/id"
+                "{pointer:?} is not a JSON pointer; write it like /instance or /owner/id"
             )));
         }
         Ok(Self::Pointer(pointer.to_owned()))
     }
 
-    /// The owner that a value names. `None` when it names none: it is empty, too long, or not of that form.
+    /// The owner in a value. `None` if it is empty, too long or malformed.
     pub(crate) fn owner(&self, value: &[u8]) -> Option<Vec<u8>> {
         let owner = match self {
             Self::Value => value.to_vec(),
@@ -50,19 +50,19 @@ impl OwnerAt {
     }
 }
 
-/// What a look at an owner's heartbeat key showed.
+/// The state of an owner's heartbeat key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pulse {
-    /// There is none.
+pub(crate) enum HeartbeatState {
+    /// The key does not exist.
     Absent,
-    /// It is there and will go by itself.
+    /// The key exists and has a ttl.
     Beating,
-    /// It is there and has no ttl, so that its owner can never count as dead.
+    /// The key exists without a ttl, so its owner can never count as dead.
     Endless,
 }
 
-impl Pulse {
-    /// From the character that the look script answers.
+impl HeartbeatState {
+    /// Parses the character that the look script returns.
     pub(crate) fn read(mark: u8) -> Option<Self> {
         match mark {
             b'-' => Some(Self::Absent),
@@ -73,14 +73,14 @@ impl Pulse {
     }
 }
 
-/// The owners that one scan of a hash came across.
+/// The owners found by one scan of a hash.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    known: BTreeMap<Vec<u8>, (Pulse, u64)>,
+    known: BTreeMap<Vec<u8>, (HeartbeatState, u64)>,
 }
 
 impl Owners {
-    /// Counts an entry of an owner that was looked at already; `false` when it was not.
+    /// Counts an entry of a checked owner. `false` if the owner was not checked.
     pub(crate) fn count(&mut self, owner: &[u8]) -> bool {
         let Some((_, entries)) = self.known.get_mut(owner) else {
             return false;
@@ -89,11 +89,11 @@ impl Owners {
         true
     }
 
-    /// Takes what a look showed.
+    /// Records the result of a check.
     ///
     /// # Errors
-    /// `Misconfigured` when there are more than [`MAX_OWNERS`].
-    pub(crate) fn learn(&mut self, owner: Vec<u8>, pulse: Pulse) -> Result<()> {
+    /// `Misconfigured` for more than [`MAX_OWNERS`].
+    pub(crate) fn learn(&mut self, owner: Vec<u8>, state: HeartbeatState) -> Result<()> {
         if self.known.len() >= MAX_OWNERS && !self.known.contains_key(&owner) {
             return Err(Error::new(
                 ErrorKind::Misconfigured,
@@ -103,30 +103,30 @@ impl Owners {
                 ),
             ));
         }
-        self.known.entry(owner).or_insert((pulse, 0)).0 = pulse;
+        self.known.entry(owner).or_insert((state, 0)).0 = state;
         Ok(())
     }
 
-    /// Whether an owner's heartbeat key was absent. `None` for an owner that was not looked at.
+    /// Whether an owner's heartbeat key is absent. `None` if the owner was not checked.
     pub(crate) fn is_absent(&self, owner: &[u8]) -> Option<bool> {
-        self.known.get(owner).map(|(pulse, _)| *pulse == Pulse::Absent)
+        self.known.get(owner).map(|(state, _)| *state == HeartbeatState::Absent)
     }
 
-    /// Those without a heartbeat key, with how many entries name them, in byte order.
+    /// The owners without a heartbeat key and their numbers of entries, in byte order.
     pub(crate) fn absent(&self) -> BTreeMap<Vec<u8>, u64> {
         self.known
             .iter()
-            .filter(|(_, (pulse, _))| *pulse == Pulse::Absent)
+            .filter(|(_, (state, _))| *state == HeartbeatState::Absent)
             .map(|(owner, (_, entries))| (owner.clone(), *entries))
             .collect()
     }
 
-    /// How many showed this.
-    pub(crate) fn with(&self, pulse: Pulse) -> u64 {
-        self.known.values().filter(|(shown, _)| *shown == pulse).count() as u64
+    /// The number of owners in this state.
+    pub(crate) fn with(&self, state: HeartbeatState) -> u64 {
+        self.known.values().filter(|(shown, _)| *shown == state).count() as u64
     }
 
-    /// How many there are.
+    /// The number of owners.
     pub(crate) fn len(&self) -> u64 {
         self.known.len() as u64
     }
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_value_is_the_id_unless_a_pointer_says_where_it_stands() {
+    fn value_is_the_id_unless_a_pointer_is_set() {
         assert_eq!(OwnerAt::Value.owner(b"i/1 \xff"), Some(b"i/1 \xff".to_vec()));
         assert_eq!(OwnerAt::Value.owner(b""), None);
         assert_eq!(OwnerAt::Value.owner(&[b'x'; MAX_OWNER + 1]), None);
@@ -161,15 +161,19 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_counted_once_they_were_looked_at() {
+    fn only_checked_owners_are_counted() {
         let mut owners = Owners::default();
         assert!(!owners.count(b"a"));
-        owners.learn(b"a".to_vec(), Pulse::Absent).unwrap();
-        owners.learn(b"b".to_vec(), Pulse::Endless).unwrap();
+        owners.learn(b"a".to_vec(), HeartbeatState::Absent).unwrap();
+        owners.learn(b"b".to_vec(), HeartbeatState::Endless).unwrap();
         assert!(owners.count(b"a") && owners.count(b"a") && owners.count(b"b"));
         assert_eq!(owners.absent(), BTreeMap::from([(b"a".to_vec(), 2)]));
         assert_eq!(
-            (owners.len(), owners.with(Pulse::Endless), owners.with(Pulse::Beating)),
+            (
+                owners.len(),
+                owners.with(HeartbeatState::Endless),
+                owners.with(HeartbeatState::Beating)
+            ),
             (2, 1, 0)
         );
         assert_eq!(
@@ -179,13 +183,15 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_whose_values_are_no_ids_is_noticed() {
+    fn hash_with_too_many_owners_is_rejected() {
         let mut owners = Owners::default();
         for n in 0..MAX_OWNERS {
-            owners.learn(n.to_string().into_bytes(), Pulse::Absent).unwrap();
+            owners
+                .learn(n.to_string().into_bytes(), HeartbeatState::Absent)
+                .unwrap();
         }
-        owners.learn(b"0".to_vec(), Pulse::Beating).unwrap();
-        let error = owners.learn(b"one more".to_vec(), Pulse::Absent).unwrap_err();
+        owners.learn(b"0".to_vec(), HeartbeatState::Beating).unwrap();
+        let error = owners.learn(b"one more".to_vec(), HeartbeatState::Absent).unwrap_err();
         assert!(error.to_string().contains("--owner-pointer"), "{error}");
     }
 }

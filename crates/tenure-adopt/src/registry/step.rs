@@ -1,4 +1,4 @@
-//! The single steps of a pass, each one call to the store.
+//! The steps of a pass, one store call each.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use tenure_core::store::Call;
 use tenure_core::time::{StoreTime, micros};
 use tenure_valkey::connection::{Connection, Invocation, Lateness, Malformed, Reader, Script};
 
-use super::owner::Pulse;
+use super::owner::HeartbeatState;
 use super::{AdoptSettings, brake};
-use crate::health::{Info, Vitals};
-use crate::scan::{Over, Pace, Scan};
+use crate::health::{Info, ServerSnapshot};
+use crate::scan::{Pace, Scan, ScanSource};
 use crate::slot::tag_in;
 use crate::{MARKER_KEPT, PAGE, text};
 
@@ -20,28 +20,28 @@ const HEAD: &str = include_str!("../scripts/adopt_head.lua");
 const NEEDED: &str = "it needs +hscan +type +ping +time +info +eval +evalsha on the hash (and +hget +hdel there), on \
                       the heartbeat keys (+exists +pttl) and on tenure:adopt:* (+get +set +del +pexpire)";
 
-/// An entry of the hash whose owner seems dead.
+/// An entry of the hash whose owner appears dead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// Its key in the hash.
     pub field: Vec<u8>,
-    /// Its value, by which it was judged.
+    /// Its value when it was checked.
     pub value: Vec<u8>,
-    /// The owner that the value names.
+    /// The owner in the value.
     pub owner: Vec<u8>,
 }
 
-/// Fields and values of a page of the hash. May be none, and may be many more than asked for.
+/// The fields and values of a page of the hash. A page may be empty, or much larger than requested.
 pub(super) type Page = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A janitor is in no hurry, and the other users of the store are.
+/// Slow, in favour of the store's other users.
 const PACE: Pace = Pace {
     page: PAGE as u64,
     rest: Duration::from_millis(1),
 };
 
-/// What is asked of the brake's record.
-pub(super) enum Brakes<'a> {
+/// A command on the brake's record.
+pub(super) enum BrakeCommand<'a> {
     Read,
     Engage {
         body: &'a [u8],
@@ -51,7 +51,7 @@ pub(super) enum Brakes<'a> {
     Lift(&'a [u8]),
 }
 
-/// The steps over one hash, each under the name of this janitor.
+/// The steps over one hash, with the marker of this janitor.
 pub(super) struct Steps {
     pub(super) connection: Connection,
     settings: AdoptSettings,
@@ -67,7 +67,7 @@ pub(super) struct Steps {
 impl Steps {
     pub(super) fn new(connection: Connection, settings: AdoptSettings, janitor: &str) -> Self {
         let script = |name, body| Arc::new(Script::new(name, &[HEAD, body]));
-        // Keys of ours live in the slot of the hash, so that one step may touch both.
+        // Our keys use the slot of the hash, so that one step can touch both.
         let tag = tag_in(&settings.hash).unwrap_or(&settings.hash);
         let own = |name: &str| [b"tenure:adopt:{", tag, b"}:", name.as_bytes()].concat();
         Self {
@@ -83,9 +83,9 @@ impl Steps {
         }
     }
 
-    /// Leaves the marker of an epoch; answers the server's state and the marker there was.
-    pub(super) async fn begin(&self, epoch: &str) -> Result<(Vitals, Option<String>)> {
-        let life = self.connection.life();
+    /// Writes the marker of an epoch. Returns a snapshot of the server and the previous marker.
+    pub(super) async fn begin(&self, epoch: &str) -> Result<(ServerSnapshot, Option<String>)> {
+        let generation = self.connection.generation();
         let call = Invocation::new(Vec::new(), Lateness::Refused(Call::default()))
             .foreign_keys([self.marker.clone()])
             .arg(epoch)
@@ -97,12 +97,12 @@ impl Steps {
         let (at, before, info) = self
             .explained(self.connection.call(&self.begin, call, read).await)
             .await?;
-        Ok((self.vitals(life, at, true, info), before))
+        Ok((self.snapshot(generation, at, true, info), before))
     }
 
-    /// Asks for the server's state; answers also what the marker says.
-    pub(super) async fn check(&self, epoch: &str) -> Result<(Vitals, Option<String>)> {
-        let life = self.connection.life();
+    /// Returns a snapshot of the server and the marker.
+    pub(super) async fn check(&self, epoch: &str) -> Result<(ServerSnapshot, Option<String>)> {
+        let generation = self.connection.generation();
         let call = Invocation::new(Vec::new(), Lateness::Harmless)
             .foreign_keys([self.marker.clone()])
             .arg(epoch)
@@ -115,13 +115,13 @@ impl Steps {
         let (at, kept, marker, info) = self
             .explained(self.connection.call(&self.check, call, read).await)
             .await?;
-        Ok((self.vitals(life, at, kept, info), marker))
+        Ok((self.snapshot(generation, at, kept, info), marker))
     }
 
-    fn vitals(&self, life: Option<u64>, at: StoreTime, marker: bool, info: Option<Vec<u8>>) -> Vitals {
-        Vitals {
-            // A reconnect while we asked shows as another connection at the next look.
-            life: life.or_else(|| self.connection.life()).unwrap_or(0),
+    fn snapshot(&self, generation: Option<u64>, at: StoreTime, marker: bool, info: Option<Vec<u8>>) -> ServerSnapshot {
+        ServerSnapshot {
+            // If the client reconnects during the call, the next check sees another connection.
+            generation: generation.or_else(|| self.connection.generation()).unwrap_or(0),
             at,
             arrived: self.connection.clock().mono(),
             marker,
@@ -129,9 +129,9 @@ impl Steps {
         }
     }
 
-    /// A scan of the hash.
+    /// Starts a scan of the hash.
     pub(super) fn scan(&self) -> Scan {
-        Scan::begin(&self.connection, Over::Hash(self.settings.hash.clone()), PACE)
+        Scan::begin(&self.connection, ScanSource::Hash(self.settings.hash.clone()), PACE)
     }
 
     /// The next page of a scan; `None` after the last one.
@@ -143,9 +143,9 @@ impl Steps {
         }))
     }
 
-    /// Looks at the heartbeats of at most [`PAGE`] owners. Without an epoch nothing may be decided by it. The first of
-    /// the answer tells whether the marker was still there.
-    pub(super) async fn look(&self, epoch: Option<&str>, owners: &[Vec<u8>]) -> Result<(bool, Vec<Pulse>)> {
+    /// Checks the heartbeats of at most [`PAGE`] owners. The result of a check without an epoch must not be used for a
+    /// decision. Also returns whether the marker still existed.
+    pub(super) async fn look(&self, epoch: Option<&str>, owners: &[Vec<u8>]) -> Result<(bool, Vec<HeartbeatState>)> {
         let keys = owners.iter().map(|owner| self.settings.heartbeat.key(owner));
         let call = Invocation::new(Vec::new(), Lateness::Harmless)
             .foreign_keys([self.marker.clone()])
@@ -153,17 +153,17 @@ impl Steps {
             .arg(epoch.unwrap_or_default());
         let read = |reader: &mut Reader, _| {
             let kept = reader.number()? == 1;
-            let pulses: Option<Vec<Pulse>> = reader.text()?.bytes().map(Pulse::read).collect();
-            match pulses {
-                Some(pulses) if pulses.len() == owners.len() => Ok((kept, pulses)),
+            let states: Option<Vec<HeartbeatState>> = reader.text()?.bytes().map(HeartbeatState::read).collect();
+            match states {
+                Some(states) if states.len() == owners.len() => Ok((kept, states)),
                 _ => Err(Malformed("not one mark for each heartbeat".to_owned())),
             }
         };
         self.explained(self.connection.call(&self.look, call, read).await).await
     }
 
-    /// Removes those of at most [`PAGE`] candidates whose owner is dead now and whose value is what it was. `None`:
-    /// the marker was gone, and nothing was removed.
+    /// Removes those of at most [`PAGE`] candidates whose owner is dead and whose value is unchanged. `None`: the
+    /// marker was gone and nothing was removed.
     pub(super) async fn evict(
         &self,
         epoch: &str,
@@ -198,31 +198,31 @@ impl Steps {
             .await
     }
 
-    /// Reads or changes the brake's record; answers the one in force now, and the store's time.
-    pub(super) async fn brakes(&self, what: Brakes<'_>) -> Result<(Option<brake::Record>, StoreTime)> {
+    /// Reads or changes the brake's record. Returns the record in force and the store's time.
+    pub(super) async fn brakes(&self, what: BrakeCommand<'_>) -> Result<(Option<brake::BrakeRecord>, StoreTime)> {
         let lateness = match what {
-            Brakes::Read => Lateness::Harmless,
+            BrakeCommand::Read => Lateness::Harmless,
             _ => Lateness::Refused(Call::default()),
         };
         let call = Invocation::new(Vec::new(), lateness).foreign_keys([self.brake.clone()]);
         let call = match what {
-            Brakes::Read => call.arg("read"),
-            Brakes::Engage { body, replaces, kept } => {
+            BrakeCommand::Read => call.arg("read"),
+            BrakeCommand::Engage { body, replaces, kept } => {
                 call.arg("engage").arg(body).number(micros(kept) / 1000).arg(replaces)
             }
-            Brakes::Lift(record) => call.arg("lift").arg(record),
+            BrakeCommand::Lift(record) => call.arg("lift").arg(record),
         };
-        let read = |reader: &mut Reader, at| Ok((reader.maybe_bytes()?.and_then(brake::Record::read), at));
+        let read = |reader: &mut Reader, at| Ok((reader.maybe_bytes()?.and_then(brake::BrakeRecord::read), at));
         self.explained(self.connection.call(&self.brakes, call, read).await)
             .await
     }
 
-    /// Removes the marker.
+    /// Deletes the marker.
     pub(super) async fn forget(&self) -> Result<()> {
         self.connection.ask(&[b"DEL", &self.marker], |_| Ok(())).await
     }
 
-    /// Says what an error means for an adopted hash.
+    /// Adds context for an adopted hash to an error.
     async fn explained<T>(&self, done: Result<T>) -> Result<T> {
         let Err(error) = done else { return done };
         let words = error.chain();
@@ -234,7 +234,7 @@ impl Steps {
         }
         if error.kind() == ErrorKind::Denied {
             let message = format!(
-                "the store denies what adopting {:?} needs; {NEEDED}",
+                "the store denies a command that adopting {:?} needs; {NEEDED}",
                 text(&self.settings.hash)
             );
             return Err(Error::new(ErrorKind::Denied, message).because(error));
@@ -249,7 +249,7 @@ impl Steps {
         Error::new(
             ErrorKind::Misconfigured,
             format!(
-                "the key {:?} holds a {found}, not a hash; name the hash of key -> owner's id",
+                "the key {:?} holds a {found}, not a hash; write the name of the hash of key -> owner's id",
                 text(&self.settings.hash)
             ),
         )
@@ -260,7 +260,7 @@ fn kept_ms() -> u64 {
     micros(MARKER_KEPT) / 1000
 }
 
-/// Reads one mark for each candidate: whether it was removed.
+/// Parses one mark per candidate: whether it was removed.
 pub(super) fn read_marks(marks: &str, wanted: usize) -> Option<Vec<bool>> {
     let read: Option<Vec<bool>> = marks
         .bytes()

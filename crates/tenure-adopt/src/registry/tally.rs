@@ -1,4 +1,4 @@
-//! What a pass over a registry has removed so far, for a pass that ends before it can report.
+//! The removals of a pass so far, for a pass that ends before its report.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,34 +7,34 @@ use std::time::Duration;
 use tenure_core::clock::Clock;
 
 use super::Notice;
-use crate::daemon::Early;
+use crate::daemon::EarlyEnd;
 
-/// How often to look whether a page is done.
+/// The poll interval for the end of a page.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Counts what a pass tells its listener. Clones share the counts.
+/// Counts the events of a pass. Clones share the counts.
 #[derive(Debug, Clone, Default)]
 pub struct Tally(Arc<Mutex<Removed>>);
 
-/// What was removed.
+/// The removals.
 #[derive(Debug, Clone, Default)]
 pub struct Removed {
     /// Entries removed, by owner.
     pub evicted: BTreeMap<Vec<u8>, u64>,
     /// Entries that may have been removed without being counted.
     pub unsure: u64,
-    /// The size of the page that is being removed.
+    /// The size of the page in flight.
     page: u64,
 }
 
 impl Removed {
-    /// All entries removed.
+    /// The total of removed entries.
     #[must_use]
     pub fn evicted_total(&self) -> u64 {
         self.evicted.values().sum()
     }
 
-    /// Nothing but entries that nobody could count.
+    /// Only entries with unknown outcome.
     pub(super) fn unsure(entries: u64) -> Self {
         Self {
             unsure: entries,
@@ -42,7 +42,7 @@ impl Removed {
         }
     }
 
-    /// Whether there is nothing to tell.
+    /// Whether nothing was removed.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         self.evicted.is_empty() && self.unsure == 0
@@ -50,12 +50,12 @@ impl Removed {
 }
 
 impl Tally {
-    /// A pass begins.
+    /// Resets the counts for a new pass.
     pub fn begin(&self) {
         *self.counts() = Removed::default();
     }
 
-    /// Notes what a pass tells.
+    /// Records an event of the pass.
     pub fn note(&self, notice: &Notice<'_>) {
         let mut counts = self.counts();
         counts.page = 0;
@@ -67,22 +67,22 @@ impl Tally {
         }
     }
 
-    /// Waits until no page is being removed, but no longer than `most`: then the pass may be left.
-    pub async fn at_rest(&self, clock: &Arc<dyn Clock>, most: Duration) {
+    /// Waits until no page is in flight, at most for `most`. Then the pass may be dropped.
+    pub async fn page_finished(&self, clock: &Arc<dyn Clock>, most: Duration) {
         let give_up = clock.mono() + most;
         while self.counts().page > 0 && clock.mono() < give_up {
             clock.sleep(LOOK).await;
         }
     }
 
-    /// What a pass has removed that ended early. `pending`: how many entries the janitor could not count at its end.
+    /// The removals of a pass that ended early. `pending`: the entries that the janitor could not count at its end.
     #[must_use]
-    pub fn removed(&self, why: Early, pending: u64) -> Removed {
+    pub fn removed(&self, why: EarlyEnd, pending: u64) -> Removed {
         let mut removed = self.counts().clone();
         removed.unsure += match why {
-            Early::Failed => pending,
-            // A page that was left in the midst of it is the one that the janitor could not count, if there is one.
-            Early::Interrupted => removed.page.max(pending),
+            EarlyEnd::Failed => pending,
+            // An interrupted page is the one that the janitor could not count, if any.
+            EarlyEnd::Interrupted => removed.page.max(pending),
         };
         removed
     }
@@ -98,7 +98,7 @@ mod tests {
     use crate::Candidate;
 
     #[test]
-    fn removals_add_up_and_a_page_in_the_air_is_unsure() {
+    fn removals_add_up_and_the_page_in_flight_is_unsure() {
         let tally = Tally::default();
         let page: Vec<Candidate> = (0..3)
             .map(|n| Candidate {
@@ -119,14 +119,14 @@ mod tests {
         ] {
             tally.note(&notice);
         }
-        let removed = tally.removed(Early::Interrupted, 0);
+        let removed = tally.removed(EarlyEnd::Interrupted, 0);
         assert_eq!((removed.evicted_total(), removed.unsure), (6, 0));
         assert_eq!(removed.evicted[&b"a".to_vec()], 5);
         tally.note(&Notice::Evicting(&page));
-        assert_eq!(tally.removed(Early::Interrupted, 0).unsure, 3);
-        assert_eq!(tally.removed(Early::Interrupted, 3).unsure, 3, "the same page");
-        assert_eq!(tally.removed(Early::Failed, 0).unsure, 0, "it was never sent");
+        assert_eq!(tally.removed(EarlyEnd::Interrupted, 0).unsure, 3);
+        assert_eq!(tally.removed(EarlyEnd::Interrupted, 3).unsure, 3, "the same page");
+        assert_eq!(tally.removed(EarlyEnd::Failed, 0).unsure, 0, "it was never sent");
         tally.begin();
-        assert!(tally.removed(Early::Interrupted, 0).is_nothing());
+        assert!(tally.removed(EarlyEnd::Interrupted, 0).is_nothing());
     }
 }

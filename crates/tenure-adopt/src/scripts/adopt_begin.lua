@@ -1,7 +1,7 @@
--- Begins an attempt: leaves the marker of its epoch, and tells what was there before.
+-- Starts an attempt: writes the marker of its epoch and returns the previous one.
 --
 -- KEYS[1] the marker. ARGV[3] the epoch, ARGV[4] how long the marker lives (ms).
--- Answers: the marker before (or false), INFO (or false when it is denied).
+-- Returns: the previous marker (or false), INFO (or false if it is denied).
 local before = redis.call('GET', KEYS[1])
 redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])
 local info = redis.pcall('INFO', 'server', 'replication', 'stats', 'cluster')

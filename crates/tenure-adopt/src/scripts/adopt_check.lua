@@ -1,7 +1,7 @@
--- Looks whether the store is still what it was when the attempt began. Nothing is decided about owners here.
+-- Checks whether the store still has the state of the attempt's start. Decides nothing about owners.
 --
--- KEYS[1] the marker. ARGV[3] the epoch, ARGV[4] how long the marker lives on (ms).
--- Answers: 1 when the marker is the epoch's, its text (or false), INFO (or false when it is denied).
+-- KEYS[1] the marker. ARGV[3] the epoch, ARGV[4] the new ttl of the marker (ms).
+-- Returns: 1 if the marker is of this epoch, its text (or false), INFO (or false if it is denied).
 local kept = is_epoch(KEYS[1], ARGV[3])
 if kept then
     redis.call('PEXPIRE', KEYS[1], ARGV[4])

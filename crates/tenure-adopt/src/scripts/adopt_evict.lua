@@ -1,11 +1,11 @@
--- Removes entries of dead owners, at most 200 a call: each only if, at this very moment, its owner's heartbeat key is
--- absent and the entry has exactly the value by which it was judged.
+-- Evicts entries of dead owners, at most 200 per call: each only if now its owner's heartbeat key is absent and the
+-- entry has exactly the value that was checked.
 --
--- KEYS[1] the hash, KEYS[2] the marker, KEYS[3..] the heartbeat keys. ARGV[3] the epoch, ARGV[4] the number of the
--- page, ARGV[5] how long the marker lives on (ms), then three a candidate: its field, its value, and which of the
--- heartbeat keys is its owner's (from 1).
--- Answers: 1 when the marker was the epoch's (else nothing changed), and one character a candidate: `x` removed,
--- `-` not. The marker keeps the same answer, for a caller whose reply is lost.
+-- KEYS[1] the hash, KEYS[2] the marker, KEYS[3..] the heartbeat keys. ARGV[3] the epoch, ARGV[4] the page number,
+-- ARGV[5] the new ttl of the marker (ms), then three per candidate: its field, its value, and the index of its owner's
+-- heartbeat key (from 1).
+-- Returns: 1 if the marker was of this epoch (otherwise nothing changed), and one character per candidate: `x` evicted,
+-- `-` kept. The marker stores the same result, so that it can be read back after a lost reply.
 if not is_epoch(KEYS[2], ARGV[3]) then
     head[4] = 0
     head[5] = ''

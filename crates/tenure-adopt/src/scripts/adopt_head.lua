@@ -1,6 +1,6 @@
 #!lua
--- Every script of the adoption begins with this. The first line declares it as one that writes, so that no server runs
--- it on a replica, where a key that expired may still be there and a fresh one may not have arrived.
+-- The head of every registry script. The first line declares a writing script, so that no server runs it on a replica,
+-- where an expired key may still exist and a new one may be missing.
 --
 -- ARGV[1] the nonce, ARGV[2] the not-after time in microseconds or 0.
 local clock = redis.call('TIME')
@@ -12,7 +12,7 @@ if not_after > 0 and now > not_after then
     return head
 end
 
--- Whether the marker still says that this is the pass's epoch: a server that lost or rolled back its data does not.
+-- Whether the marker is still of this epoch: not on a server that lost or rolled back its data.
 local function is_epoch(marker, epoch)
     local found = redis.call('GET', marker)
     return found and string.match(found, '^%S+') == epoch

@@ -1,4 +1,4 @@
--- Every step over old leases begins with this, after a line that says what a server may refuse it for.
+-- The head of every script over old leases, after a line that declares the script's flags.
 --
 -- ARGV[1] the nonce, ARGV[2] the not-after time in microseconds or 0.
 local clock = redis.call('TIME')
@@ -10,7 +10,7 @@ if not_after > 0 and now > not_after then
     return head
 end
 
--- What a key holds: its text, false when there is no such key, and nil when it holds something else than text.
+-- The text of a key: false if it does not exist, nil if it is not a string.
 local function value_of(key)
     local found = redis.pcall('GET', key)
     if type(found) == 'table' then

@@ -1,8 +1,8 @@
--- Looks at old leases, at most 200 a call. Changes nothing.
+-- Reads old leases, at most 200 per call. Changes nothing.
 --
 -- KEYS the leases.
--- Answers: one character a lease: `+` held, `-` there is none, `?` not a lease at all; then, for each that is held, its
--- value and how long it lasts (ms; -1 for ever).
+-- Returns: one character per lease: `+` held, `-` free, `?` not a string; then the value and the remaining ttl (ms; -1:
+-- none) of each held one.
 local marks, held = {}, {}
 for i = 1, #KEYS do
     local found = value_of(KEYS[i])

@@ -1,7 +1,7 @@
--- Releases old leases, at most 200 a call: each only if it is still held by our very value.
+-- Releases old leases, at most 200 per call: each only if it still has our value.
 --
--- KEYS the leases. ARGV[3..] the value that each is held by.
--- Answers: one character a lease: `o` released, `-` was not ours.
+-- KEYS the leases. ARGV[3..] our value of each.
+-- Returns: one character per lease: `o` released, `-` not ours.
 local marks = {}
 for i = 1, #KEYS do
     local mark = '-'

@@ -1,7 +1,7 @@
--- Renews old leases, at most 200 a call: each only if it is still held by our very value.
+-- Renews old leases, at most 200 per call: each only if it still has our value.
 --
--- KEYS the leases. ARGV[3] for how long (ms), then the value that each is held by.
--- Answers: one character a lease: `o` renewed, `-` not ours any more.
+-- KEYS the leases. ARGV[3] the ttl (ms), then our value of each.
+-- Returns: one character per lease: `o` renewed, `-` not ours any more.
 local marks = {}
 for i = 1, #KEYS do
     local mark = '-'

@@ -1,8 +1,8 @@
--- Takes old leases, at most 200 a call: each that nobody holds, or that is ours already.
+-- Acquires old leases, at most 200 per call: each that is free or already ours.
 --
--- KEYS the leases. ARGV[3] for how long (ms), then the value to hold each by.
--- Answers: one character a lease: `o` ours, `-` held by another, `?` not a lease at all; then, for each that is held by
--- another, its value and how long it lasts (ms; -1 for ever).
+-- KEYS the leases. ARGV[3] the ttl (ms), then our value of each.
+-- Returns: one character per lease: `o` ours, `-` held by another instance, `?` not a string; then the value and the
+-- remaining ttl (ms; -1: none) of each that another instance holds.
 local marks, held = {}, {}
 for i = 1, #KEYS do
     local found = value_of(KEYS[i])

@@ -1,7 +1,8 @@
--- Looks at heartbeat keys, at most 200 a call.
+-- Checks heartbeat keys, at most 200 per call.
 --
--- KEYS[1] the marker, KEYS[2..] heartbeat keys. ARGV[3] the epoch, or empty for a look that nothing is decided by.
--- Answers: 1 when the marker is the epoch's, and one character a key: `-` absent, `+` there, `=` there without a ttl.
+-- KEYS[1] the marker, KEYS[2..] the heartbeat keys. ARGV[3] the epoch, or empty for a preview.
+-- Returns: 1 if the marker is of this epoch, and one character per key: `-` absent, `+` present, `=` present without a
+-- ttl.
 local kept = ARGV[3] == '' or is_epoch(KEYS[1], ARGV[3])
 local seen = {}
 for i = 2, #KEYS do

@@ -1,4 +1,4 @@
--- Every step over sessions of other programs begins with this, after a line that says what a server may refuse it for.
+-- The head of every session script, after a line that declares the script's flags.
 --
 -- ARGV[1] the nonce, ARGV[2] the not-after time in microseconds or 0.
 local clock = redis.call('TIME')
@@ -10,16 +10,16 @@ if not_after > 0 and now > not_after then
     return head
 end
 
--- Whether the marker still says that this is the pass's epoch: a server that lost or rolled back its data does not.
+-- Whether the marker is still of this epoch: not on a server that lost or rolled back its data.
 local function is_epoch(marker, epoch)
     local found = redis.call('GET', marker)
     return found and string.match(found, '^%S+') == epoch
 end
 
--- What a key is: `g` gone, `n` no hash, `+` an active session, `i` one whose field is no time in the unit, or `-` a
--- disconnected session, then with its field's text and with the time in microseconds. The unit is given in microseconds.
--- No time: before September 2001 or more than a day ahead, which is what seconds read as milliseconds look like, and
--- milliseconds read as seconds.
+-- The state of a key: `g` gone, `n` not a hash, `+` an active session, `i` a session whose field is not a time in the
+-- unit, or `-` a disconnected session; the last one with the field's text and its time in microseconds. The unit is
+-- given in microseconds. A time before September 2001 or more than a day ahead is invalid: seconds read as
+-- milliseconds, or milliseconds read as seconds, fall there.
 local function state_of(key, field, unit)
     local kind = redis.call('TYPE', key).ok
     if kind == 'none' then

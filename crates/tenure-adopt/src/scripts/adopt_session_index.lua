@@ -1,13 +1,13 @@
--- Compares sessions with their entries in the index, at most 200 a call, and mends what is missing or ours.
+-- Compares sessions with their index entries, at most 200 per call. Adds missing entries and corrects ours.
 --
--- KEYS[1] the index, KEYS[2] what we added to it (with the score it got), KEYS[3..] the sessions. ARGV[3] `write`,
--- `repair`, or `look` to change nothing; ARGV[4] the field, ARGV[5] the unit in microseconds, ARGV[6..] the ids in the order
--- of the keys. An entry is ours while it has the score that we gave it. Those of others are changed by a repair alone: they
--- stay theirs.
--- Answers one character a session:
---   of the disconnected: `a` added, `k` in the index as it should be, `u` ours and updated, `o` of others with another score;
---   of the rest: `r` an entry of ours removed, `!` an entry of others (a repair removes it), `?` one of others beside what
---   cannot be understood (no repair touches it), else what it is (`g`, `n`, `+`, `i`);
+-- KEYS[1] the index, KEYS[2] our entries (with the score we set), KEYS[3..] the sessions. ARGV[3] `write`, `repair`, or
+-- `look` to change nothing; ARGV[4] the field, ARGV[5] the unit in microseconds, ARGV[6..] the ids in the order of the
+-- keys. An entry is ours while it has the score that we set. Foreign entries are changed only by a repair and stay
+-- foreign.
+-- Returns one character per session:
+-- - disconnected: `a` added, `k` correct in the index, `u` ours and updated, `o` foreign with another score;
+-- - otherwise: `r` our entry removed, `!` a foreign entry (a repair removes it), `?` a foreign entry of an unreadable
+--   session (no repair changes it), or the state without an entry (`g`, `n`, `+`, `i`);
 -- then the field and the score for each that is not `k`, `g`, `n` or `+`.
 local write, repair, unit = ARGV[3] ~= 'look', ARGV[3] == 'repair', tonumber(ARGV[5])
 local marks, told = {}, {}

@@ -1,7 +1,7 @@
--- Notes that a pass over the whole keyspace has ended.
+-- Records the end of a pass over the whole keyspace.
 --
--- KEYS[1] the notes. ARGV[3] how many entries the pass changed.
--- Answers: how many passes in a row have changed nothing.
+-- KEYS[1] the pass counters. ARGV[3] the number of entries that the pass changed.
+-- Returns: the number of consecutive passes without a change.
 local quiet = 0
 if ARGV[3] == '0' then
     quiet = redis.call('HINCRBY', KEYS[1], 'quiet', 1)

@@ -1,15 +1,18 @@
--- Reaps orphans, at most 100 a call: each only if, at this very moment, its session is disconnected for long enough and
--- nobody refers to it. First everything is looked at, then everything is deleted.
+-- Reaps orphans, at most 100 per call: each only if now its session has been disconnected for long enough and has no
+-- references. Reads everything before it deletes anything.
 --
--- KEYS[1] the index, KEYS[2] what we added to it, KEYS[3] the marker, KEYS[4..] the sessions. ARGV[3] the epoch, or empty for
--- a look that changes nothing; ARGV[4] the number of the page, ARGV[5] how long the marker lives on (ms), ARGV[6] the field,
+-- KEYS[1] the index, KEYS[2] our entries, KEYS[3] the marker, KEYS[4..] the sessions. ARGV[3] the epoch, or empty for a
+-- preview that changes nothing; ARGV[4] the page number, ARGV[5] the new ttl of the marker (ms), ARGV[6] the field,
 -- ARGV[7] the unit in microseconds, ARGV[8] the age of an orphan, ARGV[9] when the store resumed serving (both in
 -- microseconds), ARGV[10] the templates of other keys as JSON, ARGV[11..] the ids in the order of the keys.
--- Answers: 1 when the marker was the epoch's (else nothing changed), one character a candidate, and for a look the other keys
--- that would go with each that would be reaped. Its entry is gone for `x` reaped, `z` reaped although no key of the templates
--- of counts was there, `m` without a session, `a` active and the entry was ours, `y` younger and the entry was ours (it got its new
--- time), `.` not an old entry any more. It stays for `A` active, `Y` younger, `F` referred to, `N` no hash, `I` no time.
--- The marker keeps the same answer, for a caller whose reply is lost.
+-- Returns: 1 if the marker was of this epoch (otherwise nothing changed), one character per candidate, and in a preview
+-- the other keys that would be deleted with each reaped session.
+-- The entry is removed for `x` reaped, `z` reaped without any reference count, `m` no session, `a` active with an entry
+-- of ours.
+-- It gets its new time for `y` disconnected for a shorter time, with an entry of ours; `.` is not an old entry any
+-- more.
+-- It stays for `A` active, `Y` disconnected for a shorter time, `F` with references, `N` not a hash, `I` not a time.
+-- The marker stores the same result, so that it can be read back after a lost reply.
 local write = ARGV[3] ~= ''
 if write and not is_epoch(KEYS[3], ARGV[3]) then
     head[4] = 0
@@ -24,7 +27,7 @@ local function is_old(since)
     return now - math.max(since, resumed) >= max_age
 end
 
--- The key that a template names for a session, or nil when a field that it needs is not there.
+-- The key that a template makes for a session, or nil if a field of the template is missing.
 local function key_of(template, id, session)
     local parts = {}
     for i, part in ipairs(template) do
@@ -42,7 +45,7 @@ local function key_of(template, id, session)
     return table.concat(parts)
 end
 
--- The text that a key holds; false when there is none, and nil when it holds something else than text.
+-- The text of a key: false if it does not exist, nil if it is not a string.
 local function text_of(key)
     local kind = redis.call('TYPE', key).ok
     if kind == 'none' then
@@ -54,7 +57,7 @@ local function text_of(key)
     return nil
 end
 
--- Whether somebody refers to a session, and whether any key that counts is there.
+-- Whether a session has references, and whether any reference count exists.
 local function is_referred_to(id, session)
     local is_counted = #templates.refs == 0
     for _, template in ipairs(templates.refs) do
@@ -67,7 +70,7 @@ local function is_referred_to(id, session)
     return false, is_counted
 end
 
--- The keys that go with a session. An alias that leads to another session by now is not one of them.
+-- The keys that belong to a session. An alias that now leads to another session does not.
 local function keys_of(id, session)
     local keys = { session }
     for _, template in ipairs(templates.refs) do

@@ -1,8 +1,8 @@
--- Takes entries of ours out of the index, at most 200 a call: those that still have the score that we gave them.
+-- Removes our entries from the index, at most 200 per call: those that still have the score that we set.
 --
--- KEYS[1] the index, KEYS[2] what we added to it, KEYS[3] the notes about passes. ARGV[3] `write`, or `look` to change
--- nothing; ARGV[4] where to begin (to write: 0).
--- Answers: how many are taken out, how many are not ours any more, how many were looked at.
+-- KEYS[1] the index, KEYS[2] our entries, KEYS[3] the pass counters. ARGV[3] `write`, or `look` to change nothing;
+-- ARGV[4] the start position (to write: 0).
+-- Returns: the number of removed entries, of entries that are not ours any more, and of checked entries.
 local some = redis.call('ZRANGE', KEYS[2], ARGV[4], ARGV[4] + 199, 'WITHSCORES')
 local out, all = {}, {}
 for i = 1, #some, 2 do

@@ -1,11 +1,12 @@
--- The store's clock, in µs.
+-- The store's time in µs.
 local function clock()
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
 end
--- What other programs' keys say of their targets. KEYS: the keys. ARGV 3: the longest text that is read. ARGV 4 and on: the
--- fields that are asked for. Answers for each key 'h' and the fields of a hash ('' for one that is missing), 't' and the
--- whole text of a string, or '?' for what has neither.
+-- Reads fields of other programs' keys. KEYS: the keys. ARGV[3]: the longest string to read. ARGV[4..]: the field
+-- names.
+-- Returns for each key 'h' and the fields of a hash ('' for a missing one), 't' and the text of a string, or '?' for
+-- another type.
 local now, said = clock(), {}
 
 local function denied(value)

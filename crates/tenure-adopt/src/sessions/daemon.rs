@@ -1,4 +1,4 @@
-//! A daemon that looks after sessions: passes of the reaper and of the index every so often, until it is asked to stop.
+//! The sessions daemon: periodic passes of the reaper and of the index until it is asked to stop.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,37 +14,37 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::meters::{self, Meters};
-use super::so_far::{IndexSoFar, PageInFlight};
+use super::progress::{IndexProgress, PageInFlight};
 use super::{IndexReport, ReapNotice, ReapReport, ReapSettings, Reaper, SessionSettings, Sessions, WalkNotice};
-use crate::daemon::{Early, Ended, Metrics, at_most, until_over};
+use crate::daemon::{DaemonEnd, EarlyEnd, Metrics, at_most, wait_for_end};
 use crate::text;
 
-/// The names of its loops, the label `sweep` of the loops' metrics.
+/// The names of the loops, in the label `sweep` of their metrics.
 const REAP: &str = "adopt_sessions_reap";
 const INDEX: &str = "adopt_sessions_index";
-/// How long a page that is being reaped may take at the end.
+/// How long the last page may take when the daemon stops.
 pub const LAST_PAGE: Duration = Duration::from_secs(4);
 
-/// Hears of each pass of the reaper that is over, and why it ended early if it did. It must return soon.
-pub type ReapedListener = Arc<dyn Fn(&ReapReport, Option<Early>) + Send + Sync>;
+/// Called after each pass of the reaper, with the reason if it ended early. It must return soon.
+pub type ReapedListener = Arc<dyn Fn(&ReapReport, Option<EarlyEnd>) + Send + Sync>;
 
-/// What a daemon looks after, and how.
+/// The settings of a daemon.
 pub struct SessionsDaemon {
     /// The store.
     pub connection: Connection,
     /// The sessions and their index.
     pub settings: SessionSettings,
-    /// What is reaped. `None`: there are only passes of the index.
+    /// The reaper. `None`: only passes of the index run.
     pub reaping: Option<ReapSettings>,
-    /// The longest time from the beginning of one pass to that of the next.
+    /// The longest time from the start of one pass to the next.
     pub interval: Duration,
-    /// With a reaper: how often the index is brought up to date besides, if it is.
+    /// The interval of index passes beside a reaper, if they run.
     pub index_every: Option<Duration>,
-    /// Whether the log names each session that is reaped or indexed.
+    /// Whether each reaped or indexed session is logged.
     pub verbose: bool,
-    /// Where to serve metrics.
+    /// The listener for metrics, if they are served.
     pub metrics: Option<TcpListener>,
-    /// Who hears of passes of the reaper.
+    /// Called after each pass of the reaper.
     pub listener: Option<ReapedListener>,
 }
 
@@ -58,7 +58,7 @@ impl std::fmt::Debug for SessionsDaemon {
 }
 
 impl SessionsDaemon {
-    /// Refuses what cannot work, before anything begins. No I/O.
+    /// Validates the settings before anything starts. No I/O.
     ///
     /// # Errors
     /// Those of [`Sessions::new`] and [`Reaper::new`].
@@ -70,12 +70,12 @@ impl SessionsDaemon {
         }
     }
 
-    /// Runs until `stop`, or until one of its loops is beyond help.
+    /// Runs until `stop` completes, or one of its loops panics repeatedly.
     ///
     /// # Errors
-    /// Those of [`SessionsDaemon::check`]; `Invalid` for an interval that is too short, `Misconfigured` when this process
-    /// has a recorder of metrics already.
-    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<Ended> {
+    /// Those of [`SessionsDaemon::check`]; `Invalid` for an interval that is too short; `Misconfigured` if this process
+    /// already has a metrics recorder.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<DaemonEnd> {
         self.check()?;
         let clock = Arc::clone(self.connection.clock());
         let loops = Loops::new(Arc::clone(&clock), Handle::current());
@@ -86,11 +86,11 @@ impl SessionsDaemon {
             interval_ms = self.interval.as_millis(),
             reap = self.reaping.is_some(),
             index_every_ms = self.index_every.map(|every| every.as_millis()),
-            "looking after sessions"
+            "serving sessions"
         );
         let refs = self.reaping.iter().flat_map(|reaping| &reaping.refs);
         let refs: Vec<String> = refs.map(ToString::to_string).collect();
-        let shared = Shared {
+        let shared = DaemonContext {
             connection: self.connection,
             meters: Meters::new(&self.settings.pattern.to_string(), Arc::clone(&clock)),
             settings: self.settings,
@@ -104,8 +104,8 @@ impl SessionsDaemon {
             had_keys: Arc::new(AtomicBool::new(true)),
             listener: self.listener,
         };
-        let reaper: Kept = Arc::default();
-        // Without a reaper the passes are those of the index.
+        let reaper: SharedReaper = Arc::default();
+        // Without a reaper, the interval is that of the index.
         let index_every = match self.reaping {
             Some(reaping) => {
                 shared.reap(reaping, &reaper, self.interval, &loops)?;
@@ -119,21 +119,21 @@ impl SessionsDaemon {
         if let Some(metrics) = metrics {
             metrics.serve(&loops, &clock)?;
         }
-        let ended = until_over(stop, &loops).await;
+        let ended = wait_for_end(stop, &loops).await;
         shared.end(&reaper, &loops).await;
         Ok(ended)
     }
 }
 
-/// What the loops share.
+/// The shared state of the loops.
 #[derive(Clone)]
-struct Shared {
+struct DaemonContext {
     connection: Connection,
     settings: SessionSettings,
     meters: Meters,
-    /// Ends passes after the step that is under way.
+    /// Ends passes after the current step.
     ending: Arc<AtomicBool>,
-    /// Drops them when that takes too long.
+    /// Drops passes that take too long to end.
     stop: CancellationToken,
     page: PageInFlight,
     verbose: bool,
@@ -144,12 +144,12 @@ struct Shared {
     listener: Option<ReapedListener>,
 }
 
-impl Shared {
-    /// Begins passes of the reaper.
-    fn reap(&self, reaping: ReapSettings, kept: &Kept, interval: Duration, loops: &Loops) -> Result<()> {
+impl DaemonContext {
+    /// Starts the passes of the reaper.
+    fn reap(&self, reaping: ReapSettings, kept: &SharedReaper, interval: Duration, loops: &Loops) -> Result<()> {
         self.meters.begin(meters::REAP, interval);
         let (shared, kept) = (self.clone(), Arc::clone(kept));
-        loops.start(LoopSettings::new(REAP, interval), move || ReapBody {
+        loops.start(LoopSettings::new(REAP, interval), move || ReapLoop {
             shared: shared.clone(),
             reaping: reaping.clone(),
             reaper: Arc::clone(&kept),
@@ -158,19 +158,19 @@ impl Shared {
         Ok(())
     }
 
-    /// Begins passes of the index.
+    /// Starts the passes of the index.
     fn index(&self, every: Duration, loops: &Loops) -> Result<()> {
         self.meters.begin(meters::INDEX, every);
         let shared = self.clone();
-        loops.start(LoopSettings::new(INDEX, every), move || IndexBody {
+        loops.start(LoopSettings::new(INDEX, every), move || IndexLoop {
             shared: shared.clone(),
             every,
         })?;
         Ok(())
     }
 
-    /// Ends the loops after the step that is under way, and tells what nobody could count.
-    async fn end(&self, reaper: &Kept, loops: &Loops) {
+    /// Stops the loops after the current step, and reports sessions with unknown outcome.
+    async fn end(&self, reaper: &SharedReaper, loops: &Loops) {
         self.ending.store(true, Ordering::Relaxed);
         self.stop.cancel();
         loops.shut_down(LAST_PAGE).await;
@@ -179,13 +179,13 @@ impl Shared {
             if unsure > 0 {
                 tracing::warn!(
                     sessions = unsure,
-                    "a reply was lost: so many sessions may have been reaped without being counted"
+                    "a reply was lost: up to this many sessions may have been reaped without being counted"
                 );
                 let report = ReapReport {
                     unsure,
                     ..ReapReport::default()
                 };
-                self.tell(&report, Some(Early::Interrupted));
+                self.tell(&report, Some(EarlyEnd::Interrupted));
             }
         }
         tracing::info!("stopped");
@@ -196,7 +196,7 @@ impl Shared {
         Ok(sessions.with_stop(Arc::clone(&self.ending)))
     }
 
-    /// Does the work of a pass; `None` when the daemon is stopped and it does not end in time.
+    /// Runs a pass. `None` if the daemon stops and the pass does not end in time.
     async fn in_time<T>(&self, pass: impl Future<Output = T>) -> Option<T> {
         let too_late = async {
             self.stop.cancelled().await;
@@ -209,8 +209,8 @@ impl Shared {
         }
     }
 
-    /// Tells what a pass reaped that did not come to its end.
-    fn left(&self, report: &ReapReport, why: Early) {
+    /// Reports the reaped sessions of a pass that ended early.
+    fn report_early_end(&self, report: &ReapReport, why: EarlyEnd) {
         if report.is_nothing() {
             return;
         }
@@ -219,13 +219,13 @@ impl Shared {
             reaped = report.reaped,
             without_session = report.without_session,
             unsure = report.unsure,
-            "a pass was left before its end: {}",
+            "a pass ended early: {}",
             why.as_str()
         );
         self.tell(report, Some(why));
     }
 
-    fn tell(&self, report: &ReapReport, early: Option<Early>) {
+    fn tell(&self, report: &ReapReport, early: Option<EarlyEnd>) {
         if let Some(listener) = &self.listener {
             listener(report, early);
         }
@@ -235,7 +235,7 @@ impl Shared {
         tracing::warn!(
             sessions = %self.settings.pattern,
             refs = %self.refs,
-            "not one session of a page has a key that counts who refers to it; is --refs right?"
+            "no session of a page has a reference count; is --refs right?"
         );
     }
 
@@ -244,34 +244,34 @@ impl Shared {
             tracing::warn!(
                 sessions = %self.settings.pattern,
                 entries,
-                "entries whose time is more than a day ahead: their sessions are never reaped; --repair sets them right"
+                "entries with a time more than a day ahead: their sessions are never reaped; --repair corrects them"
             );
         }
     }
 
     fn note_keys(&self, keys: u64) {
         if self.had_keys.swap(keys > 0, Ordering::Relaxed) && keys == 0 {
-            tracing::warn!(sessions = %self.settings.pattern, "no key is called like this; is --pattern right?");
+            tracing::warn!(sessions = %self.settings.pattern, "no key matches the pattern; is --pattern right?");
         }
     }
 }
 
-/// The reaper while no pass runs: its own turn takes it, and whoever stops the daemon.
-type Kept = Arc<Mutex<Option<Reaper>>>;
+/// The reaper between passes, shared by its turns and the daemon's shutdown.
+type SharedReaper = Arc<Mutex<Option<Reaper>>>;
 
-fn taken(kept: &Kept) -> Option<Reaper> {
+fn taken(kept: &SharedReaper) -> Option<Reaper> {
     kept.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// One reaper, made at its first turn and again after a panic.
-struct ReapBody {
-    shared: Shared,
+/// One reaper, created at the first turn and again after a panic.
+struct ReapLoop {
+    shared: DaemonContext,
     reaping: ReapSettings,
-    reaper: Kept,
+    reaper: SharedReaper,
     interval: Duration,
 }
 
-impl ReapBody {
+impl ReapLoop {
     fn make(&self) -> Result<Reaper> {
         let shared = self.shared.clone();
         let sessions = shared.sessions()?;
@@ -304,8 +304,8 @@ impl ReapBody {
             "pass done"
         );
         let is_ending = shared.ending.load(Ordering::Relaxed);
-        shared.tell(report, is_ending.then_some(Early::Interrupted));
-        // Right after a quarantine everyone has had their time.
+        shared.tell(report, is_ending.then_some(EarlyEnd::Interrupted));
+        // The next pass is due right after a quarantine.
         let settles_in = Some(report.settles_in).filter(|settles_in| !settles_in.is_zero());
         Turn {
             skipped: u64::from(report.quarantined.is_some()),
@@ -315,7 +315,7 @@ impl ReapBody {
 }
 
 #[async_trait]
-impl LoopBody for ReapBody {
+impl LoopBody for ReapLoop {
     async fn turn(&mut self) -> Result<Turn> {
         let mut reaper = match taken(&self.reaper) {
             Some(reaper) => reaper,
@@ -326,7 +326,7 @@ impl LoopBody for ReapBody {
         self.shared.page.begin();
         let Some(done) = self.shared.in_time(reaper.pass()).await else {
             let report = self.shared.page.dropped(reaper).await;
-            self.shared.left(&report, Early::Interrupted);
+            self.shared.report_early_end(&report, EarlyEnd::Interrupted);
             return Ok(Turn::idle());
         };
         let unfinished = reaper.unfinished().cloned();
@@ -335,7 +335,8 @@ impl LoopBody for ReapBody {
             Ok(report) => Ok(self.done(&report, until.since(clock.mono()))),
             Err(error) => {
                 self.shared.meters.missed();
-                self.shared.left(&unfinished.unwrap_or_default(), Early::Failed);
+                self.shared
+                    .report_early_end(&unfinished.unwrap_or_default(), EarlyEnd::Failed);
                 Err(error)
             }
         }
@@ -343,21 +344,21 @@ impl LoopBody for ReapBody {
 }
 
 /// Brings the index up to date.
-struct IndexBody {
-    shared: Shared,
+struct IndexLoop {
+    shared: DaemonContext,
     every: Duration,
 }
 
-impl IndexBody {
+impl IndexLoop {
     fn done(&self, report: &IndexReport) {
         let shared = &self.shared;
         shared.meters.indexed(report);
-        shared.note_never_due(report.standing.never_due);
-        shared.note_keys(report.standing.scanned);
+        shared.note_never_due(report.counts.never_due);
+        shared.note_keys(report.counts.scanned);
         tracing::info!(
             sessions = %shared.settings.pattern,
-            scanned = report.standing.scanned,
-            disconnected = report.standing.disconnected,
+            scanned = report.counts.scanned,
+            disconnected = report.counts.disconnected,
             added = report.added,
             updated = report.updated,
             removed = report.removed,
@@ -366,8 +367,8 @@ impl IndexBody {
         );
     }
 
-    /// Tells what a pass changed that did not come to its end.
-    fn left(&self, report: &IndexReport, why: Early) {
+    /// Reports the changes of a pass that ended early.
+    fn report_early_end(&self, report: &IndexReport, why: EarlyEnd) {
         if report.is_nothing() {
             return;
         }
@@ -378,19 +379,19 @@ impl IndexBody {
             updated = report.updated,
             removed = report.removed,
             unsure = report.unsure,
-            "a pass of the index was left before its end: {}",
+            "an index pass ended early: {}",
             why.as_str()
         );
     }
 }
 
 #[async_trait]
-impl LoopBody for IndexBody {
+impl LoopBody for IndexLoop {
     async fn turn(&mut self) -> Result<Turn> {
         let shared = &self.shared;
         let clock = Arc::clone(shared.connection.clock());
         let until = clock.mono() + at_most(&*clock, self.every);
-        let (sessions, so_far) = (shared.sessions()?, IndexSoFar::default());
+        let (sessions, so_far) = (shared.sessions()?, IndexProgress::default());
         let listener = |notice: &WalkNotice<'_>| {
             so_far.note(notice);
             if let WalkNotice::Difference(difference) = notice
@@ -401,9 +402,9 @@ impl LoopBody for IndexBody {
         };
         match shared.in_time(sessions.index(&listener)).await {
             Some(Ok(report)) if !report.stopped => self.done(&report),
-            Some(Ok(_)) | None => self.left(&so_far.report(), Early::Interrupted),
+            Some(Ok(_)) | None => self.report_early_end(&so_far.report(), EarlyEnd::Interrupted),
             Some(Err(error)) => {
-                self.left(&so_far.report(), Early::Failed);
+                self.report_early_end(&so_far.report(), EarlyEnd::Failed);
                 return Err(error);
             }
         }

@@ -9,38 +9,37 @@ use tenure_core::clock::Clock;
 use super::{IndexReport, ReapNotice, ReapReport};
 use crate::health::Break;
 
-/// How long the store was at work for one pass of the reaper. Label: sessions.
+/// The store's time for one pass of the reaper. Label: sessions.
 const CLEANUP: &str = "tenure_orphan_cleanup_duration_seconds";
-/// Sessions reaped. Label: sessions.
+/// Reaped sessions. Label: sessions.
 const DELETED: &str = "tenure_orphan_sessions_deleted_total";
-/// Keys that scans of the keyspace looked at: passes of the index alone. Label: sessions.
+/// Keys scanned, by index passes only. Label: sessions.
 const SCANNED: &str = "tenure_orphan_cleanup_keys_scanned_total";
-/// When a pass last went through, or when the daemon was started if none did. Labels: sessions, pass (reap or index). Its
-/// age is the number to alert on, against the interval.
+/// The time of the last completed pass, or of the daemon's start. Labels: sessions, pass (reap or index). Alert on its
+/// age, compared with the interval.
 const LAST_SUCCESS: &str = "tenure_adopt_sessions_last_success_timestamp_seconds";
-/// How often a pass begins. Labels: sessions, pass.
+/// The interval between passes. Labels: sessions, pass.
 const INTERVAL: &str = "tenure_adopt_sessions_interval_seconds";
-/// For how long the oldest entry has been older than an orphan that the last pass of the reaper left in the index; 0 when it
-/// left none. Label: sessions.
+/// How long the oldest remaining entry is overdue after the last pass of the reaper; 0 if none is. Label: sessions.
 const OVERDUE: &str = "tenure_adopt_sessions_oldest_overdue_seconds";
-/// Entries that the last pass of the index had to change. Label: sessions.
+/// Entries that the last index pass had to change. Label: sessions.
 const DRIFT: &str = "tenure_adopt_sessions_drift";
 /// 1 while nothing is reaped because the store's health broke. Label: sessions.
 const QUARANTINED: &str = "tenure_adopt_sessions_quarantined";
-/// Old entries whose session is kept, at the last pass. Labels: sessions, why.
+/// Old entries whose session was kept in the last pass. Labels: sessions, why.
 const KEPT: &str = "tenure_adopt_sessions_kept";
 /// Sessions that may have been reaped without being counted. Label: sessions.
 const UNSURE: &str = "tenure_adopt_sessions_unsure_total";
-/// Entries that a pass of the index changed. Labels: sessions, how.
+/// Entries changed by index passes. Labels: sessions, how.
 const INDEXED: &str = "tenure_adopt_sessions_indexed_total";
-/// Entries of the index when a pass last counted them. Label: sessions.
+/// Entries of the index at the last count. Label: sessions.
 const ENTRIES: &str = "tenure_adopt_sessions_index_entries";
 
-/// Entries whose time is more than a day ahead, so that no reaper comes to their sessions. Label: sessions.
+/// Entries with a time more than a day ahead, whose sessions are never reaped. Label: sessions.
 const NEVER_DUE: &str = "tenure_adopt_sessions_index_never_due";
-/// Sessions reaped without a key that counts, although such keys are named. Label: sessions.
+/// Sessions reaped without a reference count, although count keys are configured. Label: sessions.
 const UNCOUNTED: &str = "tenure_adopt_sessions_uncounted_total";
-/// Keys of the pattern when a pass of the index last counted them. Label: sessions.
+/// Keys of the pattern at the last count of an index pass. Label: sessions.
 const KEYS: &str = "tenure_adopt_sessions_keys";
 /// The kinds of passes.
 pub(super) const REAP: &str = "reap";
@@ -50,7 +49,7 @@ const BUCKETS: [f64; 12] = [
     0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
 ];
 
-/// Installs the recorder of this process. `None` when there is one already.
+/// Installs the metrics recorder of this process. `None` if there is one already.
 pub(super) fn install() -> Option<PrometheusHandle> {
     let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS).ok()?.build_recorder();
     let handle = recorder.handle();
@@ -62,7 +61,7 @@ pub(super) fn install() -> Option<PrometheusHandle> {
         "How long the store was at work for one pass of the reaper."
     );
     metrics::describe_counter!(DELETED, "Orphan sessions deleted.");
-    metrics::describe_counter!(SCANNED, "Keys that scans looked at.");
+    metrics::describe_counter!(SCANNED, "Keys that were scanned.");
     metrics::describe_gauge!(INTERVAL, seconds, "How often a pass begins.");
     metrics::describe_gauge!(
         OVERDUE,
@@ -99,7 +98,7 @@ pub(super) struct Meters {
 }
 
 impl Meters {
-    /// Makes them, so that they are there before anything happened.
+    /// Registers the meters, so that they are exported before the first event.
     pub(super) fn new(pattern: &str, clock: Arc<dyn Clock>) -> Self {
         let meters = Self {
             sessions: pattern.into(),
@@ -127,7 +126,7 @@ impl Meters {
         metrics::counter!(name, self.labels(label)).increment(by);
     }
 
-    /// Notes what happens during a pass of the reaper.
+    /// Records an event of a reaper's pass.
     pub(super) fn note(&self, notice: &ReapNotice<'_>) {
         match notice {
             ReapNotice::Reaped(_) => self.count(DELETED, None, 1),
@@ -138,7 +137,7 @@ impl Meters {
         }
     }
 
-    /// Notes how a pass of the reaper ended.
+    /// Records the end of a reaper's pass.
     pub(super) fn reaped(&self, report: &ReapReport) {
         metrics::histogram!(CLEANUP, self.labels(None)).record(report.took.as_secs_f64());
         for (why, kept) in [
@@ -161,31 +160,31 @@ impl Meters {
         }
     }
 
-    /// Notes that passes of a kind come this often.
+    /// Records the interval of a kind of pass.
     pub(super) fn begin(&self, pass: &'static str, interval: Duration) {
         metrics::gauge!(INTERVAL, self.labels(Some(("pass", pass)))).set(interval.as_secs_f64());
         self.succeeded(pass);
     }
 
-    /// Notes that the store was out of reach for a whole pass.
+    /// Records a pass during which the store was unreachable.
     pub(super) fn missed(&self) {
-        // Only the next pass can tell what broke; until then nothing is reaped.
+        // Only the next pass can determine the break; until then nothing is reaped.
         let unreachable = Break::Unreachable { reason: String::new() };
         self.note(&ReapNotice::Quarantined(&unreachable));
     }
 
-    /// Notes how a pass of the index ended.
+    /// Records the end of an index pass.
     pub(super) fn indexed(&self, report: &IndexReport) {
-        self.count(SCANNED, None, report.standing.scanned);
+        self.count(SCANNED, None, report.counts.scanned);
         self.changed(report);
-        self.gauge(KEYS, None, report.standing.scanned);
-        self.gauge(ENTRIES, None, report.standing.entries);
-        self.gauge(NEVER_DUE, None, report.standing.never_due);
+        self.gauge(KEYS, None, report.counts.scanned);
+        self.gauge(ENTRIES, None, report.counts.entries);
+        self.gauge(NEVER_DUE, None, report.counts.never_due);
         self.gauge(DRIFT, None, report.changed());
         self.succeeded(INDEX);
     }
 
-    /// Counts what a pass of the index changed.
+    /// Counts the changes of an index pass.
     pub(super) fn changed(&self, report: &IndexReport) {
         for (how, changed) in [
             ("added", report.added),

@@ -1,9 +1,9 @@
-//! The reaper: deletes sessions that have been disconnected for too long, by the index, never by a scan.
+//! The reaper: deletes sessions that have been disconnected for too long, by the index and never by a scan.
 //!
-//! The index only says where to look. Whether a session is an orphan is decided by the session itself, in the very step
-//! that deletes it. And it is not decided by the store's own trouble: after an outage, a restart, a failover, lost data or
-//! a jump of the clock everyone gets the whole age of an orphan anew to come back. What happened while no reaper ran shows
-//! only as far as the server tells how long it has been running.
+//! The index only selects candidates. The session itself decides whether it is an orphan, in the same step that deletes
+//! it. A failure of the store makes no session an orphan: after an outage, a restart, a failover, lost data or a clock
+//! jump, every session gets the full age again to be resumed. While no reaper runs, such events are detected only by
+//! the server's uptime.
 
 mod page;
 
@@ -20,29 +20,30 @@ use super::report::{Doomed, ReapNotice, ReapReport};
 use super::step::{Candidate, Steps};
 use super::{KeyTemplate, Sessions, check_slots};
 use crate::MARKER_KEPT;
-use crate::health::{Break, Vitals};
+use crate::health::{Break, ServerSnapshot};
 
-use page::{Pending, Place};
+use page::{IndexCursor, Pending};
 
-/// The shortest age of an orphan.
+/// The minimum age of an orphan.
 pub const MIN_MAX_AGE: Duration = Duration::from_secs(1);
 
 /// The most sessions that a preview lists.
 const LISTED: usize = 1_000;
 
-/// Hears what the reaper does, while it does it. It must return soon.
+/// Called with the events of the reaper. It must return soon.
 pub type ReapListener = Box<dyn Fn(&ReapNotice<'_>) + Send + Sync>;
 
-/// What is an orphan, and what goes with it.
+/// The definition of an orphan, and the keys that are deleted with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReapSettings {
-    /// For how long a session is disconnected before it is an orphan.
+    /// How long a session is disconnected before it is an orphan.
     pub max_age: Duration,
     /// The most sessions that one pass reaps.
     pub limit: Option<u64>,
-    /// Keys that count who refers to a session. Unless they are missing, empty or 0, it is kept; they go with it.
+    /// Keys with reference counts. The session is kept unless all are missing, empty or 0. They are deleted with it.
     pub refs: Vec<KeyTemplate>,
-    /// Keys whose value is the session's id (or key). They go with it, unless they lead to another one by now.
+    /// Keys whose value is the session's id or key. They are deleted with it, unless they lead to another session by
+    /// now.
     pub aliases: Vec<KeyTemplate>,
 }
 
@@ -54,8 +55,8 @@ impl ReapSettings {
         }
         match self.refs.iter().find(|refs| !refs.needs_only_the_id()) {
             Some(refs) => Err(Error::invalid(format!(
-                "the template {refs} of a count depends on a field: without the field nobody could tell who refers to a \
-                 session; write it with {{id}} alone"
+                "the template {refs} of a reference count depends on a field, and without the field the count is unknown; \
+                 write it with {{id}} alone"
             ))),
             None => Ok(()),
         }
@@ -68,16 +69,16 @@ pub struct Reaper {
     settings: ReapSettings,
     marker: String,
     listener: Option<ReapListener>,
-    /// The last look at the server, and the epoch of then.
-    previous: Option<(Vitals, String)>,
-    /// What was noticed while the store could not be asked since when it serves again.
+    /// The last snapshot of the server, and its epoch.
+    previous: Option<(ServerSnapshot, String)>,
+    /// A break that was detected while the store could not be asked when it resumed serving.
     broken: Option<Break>,
-    /// When the store resumed serving, and why it had not, as far as this reaper knows.
+    /// When the store resumed serving, and the break before it, if known.
     resumed: Option<(StoreTime, Break)>,
     pending: Option<Pending>,
-    said_no_info: bool,
+    warned_no_info: bool,
     stop: Arc<AtomicBool>,
-    /// What a pass did that did not come to its end.
+    /// The results of a pass that did not complete.
     unfinished: Option<ReapReport>,
 }
 
@@ -91,10 +92,10 @@ impl fmt::Debug for Reaper {
 }
 
 impl Reaper {
-    /// A reaper of these sessions, which ends a pass early as they would. No I/O.
+    /// A reaper of these sessions, with their stop flag. No I/O.
     ///
     /// # Errors
-    /// `Invalid` for an age below a second, or a count that depends on more than the id.
+    /// `Invalid` for an age below a second, or a reference count whose key depends on more than the id.
     pub fn new(sessions: Sessions, settings: ReapSettings) -> Result<Self> {
         settings.check()?;
         let name = sessions.steps.connection.clock().entropy();
@@ -107,24 +108,24 @@ impl Reaper {
             broken: None,
             resumed: None,
             pending: None,
-            said_no_info: false,
+            warned_no_info: false,
             stop: sessions.stop,
             unfinished: None,
         })
     }
 
-    /// Lets someone hear what passes do.
+    /// Sets the listener for the events of passes.
     #[must_use]
     pub fn with_listener(mut self, listener: ReapListener) -> Self {
         self.listener = Some(listener);
         self
     }
 
-    /// Runs one pass. O(old entries), in batches of at most 100, with pauses as the rate wants them.
+    /// Runs one pass. O(old entries), in batches of at most 100, with pauses according to the rate.
     ///
     /// # Errors
-    /// `Unavailable` when the store was out of reach (also in the midst of it: what was reaped before was told to the
-    /// listener and is in [`Reaper::unfinished`], and every age starts again), `Denied`, `Misconfigured`.
+    /// `Unavailable` if the store was unreachable. It may become so during the pass: then earlier results were reported
+    /// to the listener and are in [`Reaper::unfinished`], and every age starts again. `Denied`, `Misconfigured`.
     pub async fn pass(&mut self) -> Result<ReapReport> {
         let mut report = ReapReport::default();
         self.unfinished = None;
@@ -138,53 +139,56 @@ impl Reaper {
         done.map(|()| report)
     }
 
-    /// What the last pass did, if it failed or was dropped before its end. A page that was under way is not counted.
+    /// The results of the last pass, if it failed or was dropped. A page in flight is not counted.
     #[must_use]
     pub fn unfinished(&self) -> Option<&ReapReport> {
         self.unfinished.as_ref()
     }
 
-    /// Tells what a pass would reap now. Writes nothing.
+    /// What a pass would reap now. Writes nothing.
     ///
     /// # Errors
     /// Those of [`Reaper::pass`].
     pub async fn preview(&mut self) -> Result<ReapReport> {
         let mut report = ReapReport::default();
-        let (vitals, _) = self.steps.check(&self.marker, "").await?;
-        self.check_slots(&vitals)?;
-        report.never_due = self.steps.never_due(vitals.at).await?;
-        let resumed = self.since_when(&vitals);
-        self.hold(&vitals, &resumed, &mut report);
+        let (snapshot, _) = self.steps.check(&self.marker, "").await?;
+        self.check_slots(&snapshot)?;
+        report.never_due = self.steps.never_due(snapshot.at).await?;
+        let resumed = self.since_when(&snapshot);
+        self.hold(&snapshot, &resumed, &mut report);
         let resumed = resumed.map_or(StoreTime::ZERO, |(at, _)| at);
-        let mut place = Place::start();
+        let mut cursor = IndexCursor::start();
         loop {
-            let some = self.candidates(&vitals, &place, &report).await?;
+            let some = self.candidates(&snapshot, &cursor, &report).await?;
             if some.is_empty() {
                 return Ok(report);
             }
-            let judged = self
+            let reply = self
                 .steps
                 .reap(&self.settings, &self.marker, None, resumed, &some)
                 .await?;
-            let marks = judged.marks.unwrap_or_default();
+            let marks = reply.marks.unwrap_or_default();
             self.count(&some, &marks, &mut report);
             let doomed = some.iter().zip(&marks).filter(|(_, mark)| matches!(mark, b'x' | b'z'));
-            let named = doomed.zip(judged.goes_with).map(|((entry, _), keys)| Doomed {
+            let named = doomed.zip(reply.goes_with).map(|((entry, _), keys)| Doomed {
                 id: entry.id.clone(),
                 keys,
             });
             report.doomed.extend(named.take(LISTED - report.doomed.len()));
-            place.advance(&some, |_| true);
+            cursor.advance(&some, |_| true);
             self.steps.rest(some.len() as u64).await;
         }
     }
 
-    /// Removes what the reaper left in the store for itself, and lets go of the connection. Answers how many sessions may
-    /// have been reaped without being counted, because the store was away ever since.
+    /// Deletes the reaper's marker and closes the connection. Returns how many sessions may have been reaped without
+    /// being counted, because the store stayed unreachable.
     pub async fn close(mut self) -> u64 {
         let unsure = self.pending.take().map_or(0, |pending| pending.candidates.len() as u64);
         if let Err(error) = self.steps.forget(&self.marker).await {
-            tracing::debug!(error = error.chain(), "the marker stays until it expires");
+            tracing::debug!(
+                error = error.chain(),
+                "cannot delete the marker; it stays until it expires"
+            );
         }
         self.steps.connection.close();
         unsure
@@ -203,10 +207,10 @@ impl Reaper {
             return Ok(());
         }
         let resumed = resumed.map_or(StoreTime::ZERO, |(at, _)| at);
-        let (mut place, mut number) = (Place::start(), 0);
+        let (mut cursor, mut number) = (IndexCursor::start(), 0);
         loop {
             let begun = self.mono();
-            let some = self.candidates(&base, &place, report).await?;
+            let some = self.candidates(&base, &cursor, report).await?;
             if some.is_empty() || self.stop.load(Ordering::Relaxed) {
                 report.entries = self.steps.count().await.ok();
                 self.previous = Some((base, epoch));
@@ -218,17 +222,17 @@ impl Reaper {
             let done = self.reap(&epoch, number, &some, resumed, &base, report).await?;
             report.took += self.mono().since(begun);
             match done {
-                Ok((vitals, marks)) => {
+                Ok((snapshot, marks)) => {
                     let stays = |n: usize| marks.get(n).is_some_and(u8::is_ascii_uppercase);
                     self.count(&some, &marks, report);
                     if number == 1 && marks.contains(&b'z') && !marks.iter().any(|mark| b"xF".contains(mark)) {
                         self.tell(&ReapNotice::Uncounted(report.uncounted));
                     }
                     let left = some.iter().enumerate().filter(|(n, _)| stays(*n));
-                    let overdue = left.filter_map(|(_, entry)| self.overdue(entry, vitals.at));
+                    let overdue = left.filter_map(|(_, entry)| self.overdue(entry, snapshot.at));
                     report.oldest_overdue = overdue.fold(report.oldest_overdue, Duration::max);
-                    place.advance(&some, stays);
-                    base = vitals;
+                    cursor.advance(&some, stays);
+                    base = snapshot;
                     self.unfinished = Some(report.clone());
                 }
                 Err(broken) => {
@@ -244,15 +248,15 @@ impl Reaper {
         }
     }
 
-    /// Leaves a marker and finds out whether the store served all along since the last pass.
-    async fn begin(&mut self, epoch: &str) -> Result<Vitals> {
+    /// Writes a marker and checks whether the store served continuously since the last pass.
+    async fn begin(&mut self, epoch: &str) -> Result<ServerSnapshot> {
         let (mut base, before) = self.steps.begin(&self.marker, epoch).await?;
         self.check_slots(&base)?;
-        if base.info.is_none() && !self.said_no_info {
-            self.said_no_info = true;
+        if base.info.is_none() && !self.warned_no_info {
+            self.warned_no_info = true;
             tracing::warn!(
-                "the store does not let us ask INFO: a restart before this reaper began, a failover or keys thrown away \
-                 for want of memory are noticed only by a lost connection or lost data"
+                "the store denies INFO: a restart before this reaper started, a failover or keys evicted for lack of memory \
+                 are detected only by a lost connection or lost data"
             );
         }
         let broken = self.previous.take().and_then(|(previous, epoch)| {
@@ -266,17 +270,17 @@ impl Reaper {
             self.log(&broken);
             self.resumed = Some((base.at, broken));
         }
-        // So that a pass that is held back watches on from here.
+        // A pass that is held back continues to watch from here.
         self.previous = Some((base.clone(), epoch.to_owned()));
         Ok(base)
     }
 
-    /// Since when the store serves, as far as anyone knows.
-    fn since_when(&self, vitals: &Vitals) -> Option<(StoreTime, Break)> {
-        let started = vitals
+    /// When the store resumed serving, as far as known.
+    fn since_when(&self, snapshot: &ServerSnapshot) -> Option<(StoreTime, Break)> {
+        let started = snapshot
             .info
             .as_ref()
-            .map(|info| (vitals.at.minus(info.uptime()), Break::Restarted));
+            .map(|info| (snapshot.at.minus(info.uptime()), Break::Restarted));
         match (&self.resumed, started) {
             (Some(known), Some(started)) if known.0 < started.0 => Some(started),
             (Some(known), _) => Some(known.clone()),
@@ -284,9 +288,9 @@ impl Reaper {
         }
     }
 
-    /// Whether everyone still has time to come back after an outage.
-    fn hold(&self, vitals: &Vitals, resumed: &Option<(StoreTime, Break)>, report: &mut ReapReport) -> bool {
-        let served = |(at, _): &(StoreTime, Break)| vitals.at.since(*at);
+    /// Whether sessions still have time to be resumed after an outage.
+    fn hold(&self, snapshot: &ServerSnapshot, resumed: &Option<(StoreTime, Break)>, report: &mut ReapReport) -> bool {
+        let served = |(at, _): &(StoreTime, Break)| snapshot.at.since(*at);
         let short = resumed
             .as_ref()
             .filter(|resumed| served(resumed) < self.settings.max_age);
@@ -300,7 +304,7 @@ impl Reaper {
         true
     }
 
-    /// For how long an entry has been older than an orphan; `None` for one whose score is no time.
+    /// How long an entry is overdue. `None` if its score is not a time.
     fn overdue(&self, entry: &Candidate, now: StoreTime) -> Option<Duration> {
         let score: f64 = entry.score.parse().ok()?;
         let unit = Duration::from_micros(self.steps.settings.unit.micros());
@@ -309,8 +313,8 @@ impl Reaper {
         Some(now.since(due))
     }
 
-    fn check_slots(&self, vitals: &Vitals) -> Result<()> {
-        if !vitals.info.as_ref().is_some_and(|info| info.cluster) {
+    fn check_slots(&self, snapshot: &ServerSnapshot) -> Result<()> {
+        if !snapshot.info.as_ref().is_some_and(|info| info.cluster) {
             return Ok(());
         }
         let templates: Vec<&KeyTemplate> = self.settings.refs.iter().chain(&self.settings.aliases).collect();
@@ -322,7 +326,7 @@ impl Reaper {
             sessions = %self.steps.settings.pattern,
             reason = broken.as_str(),
             detail = %broken,
-            "the store's health broke; nothing is reaped until it held for the age of an orphan"
+            "the store's health broke; reaping pauses until it has held for the age of an orphan"
         );
     }
 
@@ -342,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_an_orphan_is_refused() {
+    fn invalid_reap_settings_are_rejected() {
         let settings = |age, refs: &str| ReapSettings {
             max_age: age,
             limit: None,

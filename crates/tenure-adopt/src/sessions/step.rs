@@ -1,4 +1,4 @@
-//! The single steps over sessions and their index, each one call to the store.
+//! The steps over sessions and their index, one store call each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,27 +10,27 @@ use tenure_core::time::{StoreTime, micros};
 use tenure_valkey::connection::{Connection, Invocation, Lateness, Malformed, Read, Reader, Script};
 
 use super::reap::ReapSettings;
-use super::{Keys, SessionSettings, check_slots};
-use crate::health::{Info, Vitals};
-use crate::scan::{Over, Pace, Scan};
+use super::{IndexKeys, SessionSettings, check_slots};
+use crate::health::{Info, ServerSnapshot};
+use crate::scan::{Pace, Scan, ScanSource};
 use crate::{MARKER_KEPT, PAGE, text};
 
 const HEAD: &str = include_str!("../scripts/adopt_session_head.lua");
-/// Declared as scripts that write, so that no server runs them on a replica, which may be behind.
+/// Declared as writing scripts, so that no server runs them on a replica, which may lag.
 const ADDS: &str = "#!lua\n";
-/// What looks or deletes has to work on a server whose memory is full.
+/// Reads and deletions must work on a server whose memory is full.
 const FREES: &str = "#!lua flags=allow-oom\n";
-/// A time that is further ahead is none, as the scripts see it.
+/// A time further ahead is not believed, as in the scripts.
 const AHEAD: Duration = Duration::from_secs(24 * 3600);
 const NEEDED: &str = "it needs +scan +zscan +zrange +zrangebyscore +zscore +zcard +zcount +zadd +zrem +type +hget +hset +hincrby \
                       +del +ping +time +eval +evalsha (and +info, and to reap +get +set +pexpire +unlink) on the sessions, \
                       their index and tenure:adopt:*";
 
-/// Whether a step changes anything.
+/// What a step may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Write,
-    /// To write also what is not ours.
+    /// Also changes foreign entries.
     Repair,
     Look,
 }
@@ -52,28 +52,28 @@ impl Mode {
     }
 }
 
-/// How a session and its entry compare: one character of the index script, and what both say when they differ.
+/// The comparison of a session with its entry: a mark of the index script, and both times if they differ.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct EntryComparison {
     pub(super) mark: u8,
     pub(super) session: Vec<u8>,
     pub(super) index: Vec<u8>,
 }
 
-/// The old entry of a session that may be an orphan.
+/// An old entry, whose session may be an orphan.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
     pub(super) id: Vec<u8>,
     pub(super) score: String,
 }
 
-/// What became of candidates.
-pub(super) struct Judged {
-    /// When, by the store's clock.
+/// The reply of the reap script.
+pub(super) struct ReapReply {
+    /// The store's time of the reply.
     pub(super) at: StoreTime,
-    /// One character each. `None`: the marker was gone, and nothing was reaped.
+    /// One mark per candidate. `None`: the marker was gone and nothing was reaped.
     pub(super) marks: Option<Vec<u8>>,
-    /// For a look: the other keys that would go with each that would be reaped.
+    /// In a preview: the other keys that would be deleted with each reaped session.
     pub(super) goes_with: Vec<Vec<Vec<u8>>>,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Judged {
 pub(super) struct Steps {
     pub(super) connection: Connection,
     pub(super) settings: SessionSettings,
-    pub(super) keys: Keys,
+    pub(super) keys: IndexKeys,
     index: Arc<Script>,
     look: Arc<Script>,
     passed: Arc<Script>,
@@ -94,7 +94,7 @@ pub(super) struct Steps {
 impl Steps {
     pub(super) fn new(connection: Connection, settings: SessionSettings) -> Result<Self> {
         if settings.rate == 0 {
-            return Err(Error::invalid("the rate is 0 keys a second; write at least 1"));
+            return Err(Error::invalid("the rate is 0 keys per second; write at least 1"));
         }
         if settings.index.as_deref() == Some("") {
             return Err(Error::invalid("the name of the index is empty"));
@@ -102,7 +102,7 @@ impl Steps {
         let script = |name, flags, body| Arc::new(Script::new(name, &[flags, HEAD, body]));
         let index = include_str!("../scripts/adopt_session_index.lua");
         Ok(Self {
-            keys: Keys::of(&settings),
+            keys: IndexKeys::of(&settings),
             connection,
             settings,
             index: script("adopt_session_index", ADDS, index),
@@ -127,9 +127,9 @@ impl Steps {
         })
     }
 
-    /// Leaves the marker of an epoch; answers the server's state and the marker there was.
-    pub(super) async fn begin(&self, marker: &str, epoch: &str) -> Result<(Vitals, Option<String>)> {
-        let life = self.connection.life();
+    /// Writes the marker of an epoch. Returns a snapshot of the server and the previous marker.
+    pub(super) async fn begin(&self, marker: &str, epoch: &str) -> Result<(ServerSnapshot, Option<String>)> {
+        let generation = self.connection.generation();
         let call = Invocation::new(vec![marker.to_owned()], Lateness::Refused(Call::default()))
             .arg(epoch)
             .number(kept_ms());
@@ -140,12 +140,12 @@ impl Steps {
         let (at, before, info) = self
             .explained(self.connection.call(&self.begin, call, read).await)
             .await?;
-        Ok((self.vitals(life, at, true, info), before))
+        Ok((self.snapshot(generation, at, true, info), before))
     }
 
-    /// Asks for the server's state; answers also what the marker says. Changes nothing that anyone decides by.
-    pub(super) async fn check(&self, marker: &str, epoch: &str) -> Result<(Vitals, Option<String>)> {
-        let life = self.connection.life();
+    /// Returns a snapshot of the server and the marker. Changes only the marker's ttl.
+    pub(super) async fn check(&self, marker: &str, epoch: &str) -> Result<(ServerSnapshot, Option<String>)> {
+        let generation = self.connection.generation();
         let call = Invocation::new(vec![marker.to_owned()], Lateness::Harmless)
             .arg(epoch)
             .number(kept_ms());
@@ -157,13 +157,13 @@ impl Steps {
         let (at, kept, marker, info) = self
             .explained(self.connection.call(&self.check, call, read).await)
             .await?;
-        Ok((self.vitals(life, at, kept, info), marker))
+        Ok((self.snapshot(generation, at, kept, info), marker))
     }
 
-    fn vitals(&self, life: Option<u64>, at: StoreTime, marker: bool, info: Option<Vec<u8>>) -> Vitals {
-        Vitals {
-            // A reconnect while we asked shows as another connection at the next look.
-            life: life.or_else(|| self.connection.life()).unwrap_or(0),
+    fn snapshot(&self, generation: Option<u64>, at: StoreTime, marker: bool, info: Option<Vec<u8>>) -> ServerSnapshot {
+        ServerSnapshot {
+            // If the client reconnects during the call, the next check sees another connection.
+            generation: generation.or_else(|| self.connection.generation()).unwrap_or(0),
             at,
             arrived: self.connection.clock().mono(),
             marker,
@@ -171,9 +171,9 @@ impl Steps {
         }
     }
 
-    /// A scan of the sessions' keys.
+    /// Starts a scan of the session keys.
     pub(super) fn scan(&self) -> Scan {
-        let over = Over::Keys(self.settings.pattern.clone());
+        let over = ScanSource::Keys(self.settings.pattern.clone());
         let pace = Pace {
             page: self.settings.page(),
             rest: self.rest_after(self.settings.page()),
@@ -186,12 +186,12 @@ impl Steps {
         self.explained(scan.page().await).await
     }
 
-    /// How many entries the index has.
+    /// The number of entries.
     pub(super) async fn count(&self) -> Result<u64> {
         self.number(&[b"ZCARD", &self.keys.index]).await
     }
 
-    /// How many entries are further ahead than any time is believed.
+    /// The number of entries with a time too far ahead.
     pub(super) async fn never_due(&self, now: StoreTime) -> Result<u64> {
         let ahead = self.settings.unit.of_micros((now + AHEAD).micros());
         let above = format!("({ahead}");
@@ -204,7 +204,7 @@ impl Steps {
     }
 
     /// Compares at most [`PAGE`] sessions with their entries.
-    pub(super) async fn index(&self, mode: Mode, ids: &[Vec<u8>]) -> Result<Vec<Seen>> {
+    pub(super) async fn index(&self, mode: Mode, ids: &[Vec<u8>]) -> Result<Vec<EntryComparison>> {
         let call = Invocation::new(Vec::new(), mode.lateness())
             .foreign_keys([self.keys.index.clone(), self.keys.added.clone()])
             .foreign_keys(ids.iter().map(|id| self.settings.pattern.key(id)))
@@ -228,14 +228,14 @@ impl Steps {
                         told.maybe_bytes()?.unwrap_or_default(),
                     ),
                 };
-                seen.push(Seen { mark, session, index });
+                seen.push(EntryComparison { mark, session, index });
             }
             of_length(seen, ids.len())
         };
         self.explained(self.connection.call(script, call, read).await).await
     }
 
-    /// Notes the end of a pass; answers how many in a row have changed nothing.
+    /// Records the end of a pass. Returns the number of consecutive passes without a change.
     pub(super) async fn passed(&self, changed: u64) -> Result<u64> {
         let call = Invocation::new(Vec::new(), Lateness::Refused(Call::default()))
             .foreign_keys([self.keys.notes.clone()])
@@ -245,8 +245,8 @@ impl Steps {
             .await
     }
 
-    /// Takes entries of ours out of the index, at most [`PAGE`]: how many, how many were not ours any more, and how many
-    /// were looked at.
+    /// Removes up to [`PAGE`] of our entries from the index. Returns how many were removed, how many are not ours any
+    /// more, and how many were checked.
     pub(super) async fn undo(&self, mode: Mode, from: u64) -> Result<(u64, u64, u64)> {
         let (keys, look) = (&self.keys, mode == Mode::Look);
         let call = Invocation::new(Vec::new(), mode.lateness())
@@ -257,8 +257,7 @@ impl Steps {
         self.explained(self.connection.call(&self.undo, call, read).await).await
     }
 
-    /// The oldest entries that are as old as this at least, after those that are passed over: `from` is a score, and
-    /// `skip` counts from there.
+    /// The oldest entries before the cutoff, starting at the score `from` and after `skip` entries.
     pub(super) async fn due(&self, cutoff: StoreTime, from: &str, skip: u64, limit: u64) -> Result<Vec<Candidate>> {
         let (to, skip, limit) = (
             self.settings.unit.of_micros(cutoff.micros()),
@@ -271,7 +270,7 @@ impl Steps {
         self.explained(asked).await
     }
 
-    /// Judges candidates, and reaps those that are orphans at this moment. Without a page it is only a look.
+    /// Judges candidates and reaps those that are orphans now. Without a page it only previews.
     pub(super) async fn reap(
         &self,
         settings: &ReapSettings,
@@ -279,7 +278,7 @@ impl Steps {
         page: Option<(&str, u64, StoreTime)>,
         resumed: StoreTime,
         candidates: &[Candidate],
-    ) -> Result<Judged> {
+    ) -> Result<ReapReply> {
         let (epoch, number, lateness) = match page {
             Some((epoch, number, not_after)) => (epoch, number, Lateness::Refused(Call::not_after(not_after))),
             None => ("", 0, Lateness::Harmless),
@@ -314,17 +313,17 @@ impl Steps {
                 goes_with.push(named);
             }
             let marks = kept.then(|| of_length(marks, candidates.len())).transpose()?;
-            Ok(Judged { at, marks, goes_with })
+            Ok(ReapReply { at, marks, goes_with })
         };
         self.explained(self.connection.call(&self.reap, call, read).await).await
     }
 
-    /// Removes a marker.
+    /// Deletes a marker.
     pub(super) async fn forget(&self, marker: &str) -> Result<()> {
         self.connection.ask(&[b"DEL", marker.as_bytes()], |_| Ok(())).await
     }
 
-    /// Leaves the store to others, for as long as the rate wants it after so many keys.
+    /// Pauses after this many keys, according to the rate.
     pub(super) async fn rest(&self, keys: u64) {
         self.connection.clock().sleep(self.rest_after(keys)).await;
     }
@@ -333,13 +332,13 @@ impl Steps {
         self.settings.rest(keys).max(Duration::from_millis(1))
     }
 
-    /// Says what an error means for adopted sessions.
+    /// Adds context for adopted sessions to an error.
     async fn explained<T>(&self, done: Result<T>) -> Result<T> {
         let Err(error) = done else { return done };
         let words = error.chain();
         if words.contains("WRONGTYPE") {
             let message = format!(
-                "the key {:?} is no sorted set, so it cannot be the index; name another one",
+                "the key {:?} is not a sorted set, so it cannot be the index; choose another key",
                 text(&self.keys.index)
             );
             return Err(Error::new(ErrorKind::Misconfigured, message).because(error));
@@ -349,7 +348,7 @@ impl Steps {
         }
         if error.kind() == ErrorKind::Denied {
             let message = format!(
-                "the store denies what adopting {} needs; {NEEDED}",
+                "the store denies a command that adopting {} needs; {NEEDED}",
                 self.settings.pattern
             );
             return Err(Error::new(ErrorKind::Denied, message).because(error));
@@ -384,5 +383,5 @@ fn read_candidates(reply: &mut Reader) -> Read<Vec<Candidate>> {
 
 fn read_name(reader: &mut Reader) -> Read<Vec<u8>> {
     let name = reader.maybe_bytes()?;
-    name.ok_or_else(|| Malformed("nothing in place of a name".to_owned()))
+    name.ok_or_else(|| Malformed("a name is missing".to_owned()))
 }

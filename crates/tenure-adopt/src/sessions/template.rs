@@ -1,4 +1,4 @@
-//! The names of keys that go with a session: a text with places for its id and for fields of it.
+//! Templates of keys that belong to a session: a text with placeholders for its id and its fields.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use tenure_core::error::{Error, Result};
 const ID: &str = "{id}";
 const FIELD: &str = "{field:";
 
-/// How a key that goes with a session is called: `session:{id}:refs`, or `alias:{field:broadcaster_id}`.
+/// The template of a key that belongs to a session: `session:{id}:refs` or `alias:{field:broadcaster_id}`.
 ///
-/// Everything else, braces included, is meant literally.
+/// Everything else, including other braces, is literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyTemplate {
     parts: Vec<Part>,
@@ -24,10 +24,10 @@ enum Part {
 }
 
 impl KeyTemplate {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
-    /// `Invalid` when it names the same key for every session, or a field without a name.
+    /// `Invalid` if it is the same key for every session, or has a field without a name.
     pub fn parse(template: &str) -> Result<Self> {
         let refused = |why: &str| {
             Err(Error::invalid(format!(
@@ -63,13 +63,13 @@ impl KeyTemplate {
         Ok(Self { parts })
     }
 
-    /// Whether it can be filled in from the id alone.
+    /// Whether the id alone determines the key.
     #[must_use]
     pub fn needs_only_the_id(&self) -> bool {
         !self.parts.iter().any(|part| matches!(part, Part::Field(_)))
     }
 
-    /// The key when everything that it asks for is this.
+    /// The key with this text for every placeholder.
     pub(super) fn key(&self, filling: &str) -> Vec<u8> {
         let each = self.parts.iter().map(|part| match part {
             Part::Text(text) => text.as_str(),
@@ -78,7 +78,7 @@ impl KeyTemplate {
         each.collect::<String>().into_bytes()
     }
 
-    /// As the script reads it.
+    /// In the format of the script.
     pub(super) fn json(&self) -> Value {
         let each = self.parts.iter().map(|part| match part {
             Part::Text(text) => json!(["text", text]),
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_template_is_text_with_places_in_it() {
+    fn templates_round_trip() {
         for template in [
             "session:{id}:refs",
             "alias:{field:broadcaster_id}",
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_says_nothing_of_the_session_is_refused() {
+    fn template_without_a_placeholder_is_rejected() {
         for bad in ["", "refs", "{ID}", "{field:}", "alias:{field:x", "{field", "{app}:refs"] {
             let error = KeyTemplate::parse(bad).unwrap_err().to_string();
             assert!(

@@ -1,4 +1,4 @@
-//! Taking out of the index what we added to it.
+//! Removes the entries that we added to the index.
 
 use tenure_core::error::{Outcome, Result};
 
@@ -7,20 +7,20 @@ use super::report::UndoReport;
 use super::step::Mode;
 use crate::PAGE;
 
-/// Gets what an undo has taken out so far, and says whether it continues. It must return soon.
+/// Called with the removals so far. Returns whether to continue. It must return soon.
 pub type UndoListener<'a> = dyn Fn(UndoReport) -> bool + Send + Sync + 'a;
 
 impl Sessions {
-    /// Takes out every entry that we added and nobody has changed since, and all keys of ours with it. Broken off, it can
-    /// be run again. O(entries that we added). What the reaper deleted does not come back.
+    /// Removes every entry that we added and that is unchanged since, and all our keys. If interrupted, it can run
+    /// again. O(entries that we added). Sessions deleted by the reaper are not restored.
     ///
     /// # Errors
-    /// `Unavailable`, `Denied`, `Misconfigured`; what was taken out by then stays out.
+    /// `Unavailable`, `Denied`, `Misconfigured`. Earlier removals stay.
     pub async fn undo(&self) -> Result<UndoReport> {
         self.undo_telling(&|_| true).await
     }
 
-    /// The same, telling after each page what was taken out so far. It ends early once the listener answers `false`.
+    /// Like [`Sessions::undo`], with a listener that is called after each page. Ends early once it returns `false`.
     ///
     /// # Errors
     /// Those of [`Sessions::undo`].
@@ -28,7 +28,7 @@ impl Sessions {
         self.take_out(Mode::Write, listener).await
     }
 
-    /// Tells what [`Sessions::undo`] would take out. Writes nothing.
+    /// What [`Sessions::undo`] would remove. Writes nothing.
     ///
     /// # Errors
     /// Those of [`Sessions::undo`].
@@ -56,7 +56,7 @@ impl Sessions {
             if !listener(report) {
                 return Ok(report);
             }
-            // To write, the last page is the empty one: it removes the notes as well.
+            // In write mode, the last page is the empty one, which also removes the pass counters.
             if looked == 0 || (mode == Mode::Look && looked < PAGE as u64) {
                 return Ok(report);
             }

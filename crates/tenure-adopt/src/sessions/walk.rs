@@ -1,4 +1,4 @@
-//! Walking over all sessions and all entries: to bring the index up to date, or to compare.
+//! Walks over all sessions and all entries, to update the index or to compare.
 
 mod tally;
 
@@ -12,60 +12,60 @@ use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::time::StoreTime;
 use tenure_valkey::connection::Reader;
 
-use super::report::{Comparison, Difference, IndexReport, Standing};
-use super::step::{Mode, Seen};
+use super::report::{Comparison, Difference, IndexReport, SessionCounts};
+use super::step::{EntryComparison, Mode};
 use super::{PAGE, Sessions, check_slots};
 use crate::health::Info;
-use crate::scan::{Over, Scan};
+use crate::scan::{Scan, ScanSource};
 
 use tally::{Purpose, Tally};
 
-/// How often a walk may begin anew before it gives up.
+/// How often a walk may start again before it gives up.
 const RESTARTS: u64 = 3;
-/// How long it waits for a store that is out of reach.
+/// How long it waits for an unreachable store.
 const OUTAGE: Duration = Duration::from_secs(30);
-/// How often it looks whether the store is back.
+/// The interval of the reconnect checks.
 const BACKOFF: Duration = Duration::from_millis(500);
-/// The most keys that are told apart from their repetitions. A scan of more may count some of them twice.
+/// The most keys that are deduplicated. A scan of more keys may count some twice.
 const REMEMBERED: usize = 10_000_000;
 
-/// Something that happens during a walk.
+/// An event of a walk.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WalkNotice<'a> {
-    /// A page was looked at: how many keys of the pattern so far, and about which share of the keyspace is done.
+    /// A page was scanned: the keys of the pattern so far, and the approximate share of the keyspace.
     Page {
         /// Keys so far.
         scanned: u64,
-        /// Entries changed so far; with a dry run, those that would be.
+        /// Entries changed so far; in a dry run, those that would be.
         changed: u64,
         /// From 0 to 1.
         share: f64,
     },
-    /// Entries are about to be changed, or were: what the pass did so far. What is under way is unsure.
+    /// Entries are about to be changed, or were: the results so far. Entries in flight are unsure.
     Changed(&'a IndexReport),
     /// An entry is wrong, or was.
     Difference(&'a Difference),
-    /// The store was away: the walk begins anew.
+    /// The store was unreachable; the walk starts again.
     Restarted(&'a Error),
 }
 
-/// Hears what a walk does, while it does it. It must return soon.
+/// Called with the events of a walk. It must return soon.
 pub type WalkListener<'a> = &'a (dyn Fn(&WalkNotice<'_>) + Send + Sync);
 
 impl Sessions {
-    /// Brings the index up to date in one pass over the keyspace: adds what is missing, and mends what is ours. O(keys of
-    /// the database), throttled. May be repeated and interrupted at any time.
+    /// Updates the index in one pass over the keyspace: adds missing entries and corrects ours. O(keys of the
+    /// database), throttled. Idempotent, and may be interrupted at any time.
     ///
     /// # Errors
-    /// `Unavailable` when the store was out of reach for too long, `Denied`, `Misconfigured`. What was changed stays, and
-    /// was told to the listener.
+    /// `Unavailable` if the store was unreachable for too long; `Denied`; `Misconfigured`. Earlier changes stay and
+    /// were reported to the listener.
     pub async fn index(&self, listener: WalkListener<'_>) -> Result<IndexReport> {
         self.write(Mode::Write, listener).await
     }
 
-    /// The same for the entries of others as well: each gets the time of its session, or is taken out when that is active
-    /// or gone. They stay theirs. An entry whose session cannot be understood is left alone.
+    /// Like [`Sessions::index`], also for foreign entries: each gets the time of its session, or is removed if the
+    /// session is active or gone. They stay foreign. An entry whose session is unreadable is left alone.
     ///
     /// # Errors
     /// Those of [`Sessions::index`].
@@ -75,14 +75,14 @@ impl Sessions {
 
     async fn write(&self, mode: Mode, listener: WalkListener<'_>) -> Result<IndexReport> {
         let mut report = self.walk(Purpose::Index(mode), None, listener).await?.report;
-        // A pass that did not come to its end proves only that something was found.
+        // An incomplete pass proves only that there were changes.
         if !report.stopped || report.changed() > 0 {
             report.quiet = self.steps.passed(report.changed()).await?;
         }
         Ok(report)
     }
 
-    /// Tells what [`Sessions::index`] would do now. Writes nothing.
+    /// What [`Sessions::index`] would do now. Writes nothing.
     ///
     /// # Errors
     /// Those of [`Sessions::index`].
@@ -90,7 +90,7 @@ impl Sessions {
         Ok(self.walk(Purpose::Index(Mode::Look), None, listener).await?.report)
     }
 
-    /// Tells what [`Sessions::repair`] would do now. Writes nothing.
+    /// What [`Sessions::repair`] would do now. Writes nothing.
     ///
     /// # Errors
     /// Those of [`Sessions::index`].
@@ -98,15 +98,15 @@ impl Sessions {
         Ok(self.walk(Purpose::PreviewRepair, None, listener).await?.report)
     }
 
-    /// Compares all sessions with all entries of the index. Writes nothing. Sessions that disconnected after `since` and
-    /// have no entry are counted apart, as they may be younger than a pass that was to index them.
+    /// Compares all sessions with all entries of the index. Writes nothing. Sessions without an entry that disconnected
+    /// after `since` are counted separately, as they may be newer than the last index pass.
     ///
     /// # Errors
     /// Those of [`Sessions::index`].
     pub async fn compare(&self, since: Option<StoreTime>, listener: WalkListener<'_>) -> Result<Comparison> {
         let tally = self.walk(Purpose::Compare, since, listener).await?;
         Ok(Comparison {
-            standing: tally.report.standing,
+            counts: tally.report.counts,
             ..tally.found
         })
     }
@@ -130,18 +130,18 @@ impl Sessions {
             listener(&WalkNotice::Restarted(&error));
             tracing::warn!(
                 reason = error.chain(),
-                "the store was away during a scan, which begins anew"
+                "the store was unreachable during a scan; the scan starts again"
             );
-            while self.steps.connection.life().is_none() && clock.mono().since(now) < OUTAGE {
+            while self.steps.connection.generation().is_none() && clock.mono().since(now) < OUTAGE {
                 clock.sleep(BACKOFF / 10).await;
             }
             clock.sleep(BACKOFF).await;
-            // What was changed stays changed; everything else is counted afresh.
+            // Earlier changes stay; all other counts start again.
             let before = tally.report;
             tally = Tally::default();
             if purpose.is_to_write() {
                 tally.report = IndexReport {
-                    standing: Standing::default(),
+                    counts: SessionCounts::default(),
                     ..before
                 };
             }
@@ -169,42 +169,42 @@ impl Sessions {
                 for (id, seen) in some.iter().zip(seen) {
                     tally.scanned(purpose, since, self, id, seen, listener);
                 }
-                if tally.told(self, listener) {
+                if tally.report_progress(self, listener) {
                     return Ok(());
                 }
             }
             #[expect(clippy::cast_precision_loss, reason = "a share for people")]
-            let share = if scan.is_over() {
+            let share = if scan.is_finished() {
                 1.0
             } else {
                 (looked as f64 / total.max(1) as f64).min(0.99)
             };
             listener(&WalkNotice::Page {
-                scanned: tally.report.standing.scanned,
+                scanned: tally.report.counts.scanned,
                 changed: tally.report.changed(),
                 share,
             });
         }
         for key in self.zsets(purpose) {
-            scan.go_on_with(Over::SortedSet(key.to_vec()));
+            scan.continue_with(ScanSource::SortedSet(key.to_vec()));
             self.entries(purpose, &mut scan, tally, listener).await?;
             if tally.report.stopped {
                 return Ok(());
             }
         }
-        tally.report.standing.entries = steps.count().await?;
-        tally.report.standing.never_due = steps.never_due(tally.report.began).await?;
+        tally.report.counts.entries = steps.count().await?;
+        tally.report.counts.never_due = steps.never_due(tally.report.began).await?;
         Ok(())
     }
 
-    /// One step over some sessions. Until its reply is there nobody knows what it changed.
+    /// One step over some sessions. Its changes are unknown until the reply arrives.
     async fn step(
         &self,
         purpose: Purpose,
         ids: &[Vec<u8>],
         tally: &mut Tally,
         listener: WalkListener<'_>,
-    ) -> Result<Vec<Seen>> {
+    ) -> Result<Vec<EntryComparison>> {
         if !purpose.is_to_write() {
             return self.steps.index(purpose.mode(), ids).await;
         }
@@ -218,7 +218,7 @@ impl Sessions {
         done
     }
 
-    /// Whose entries are looked at.
+    /// The sorted sets to scan for a purpose.
     fn zsets(&self, purpose: Purpose) -> Vec<&[u8]> {
         let (index, added) = (self.steps.keys.index.as_slice(), self.steps.keys.added.as_slice());
         match purpose {
@@ -228,7 +228,7 @@ impl Sessions {
         }
     }
 
-    /// The other way round: every entry whose session is not disconnected.
+    /// The reverse direction: entries whose session is not disconnected.
     async fn entries(
         &self,
         purpose: Purpose,
@@ -236,15 +236,15 @@ impl Sessions {
         tally: &mut Tally,
         listener: WalkListener<'_>,
     ) -> Result<()> {
-        let mut met = HashSet::new();
+        let mut visited = HashSet::new();
         while let Some(mut ids) = self.steps.page(scan).await? {
-            ids.retain(|id| met.len() >= REMEMBERED || met.insert(fingerprint(id)));
+            ids.retain(|id| visited.len() >= REMEMBERED || visited.insert(fingerprint(id)));
             for some in ids.chunks(PAGE) {
                 let seen = self.step(purpose, some, tally, listener).await?;
                 for (id, seen) in some.iter().zip(seen) {
                     tally.entry(purpose, id, seen, listener);
                 }
-                if tally.told(self, listener) {
+                if tally.report_progress(self, listener) {
                     return Ok(());
                 }
             }
@@ -252,7 +252,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// The id in a key that was not met before.
+    /// The id in a key, if it was not scanned before.
     fn fresh_id(&self, key: &[u8], tally: &mut Tally) -> Option<Vec<u8>> {
         let id = self.steps.settings.pattern.name(key).filter(|id| !id.is_empty())?;
         let is_new = tally.seen.len() >= REMEMBERED || tally.seen.insert(fingerprint(id));
@@ -260,7 +260,7 @@ impl Sessions {
     }
 
     async fn database_size(&self) -> u64 {
-        // It is only for the progress: a server that does not tell is none the worse.
+        // Used only for the progress, so an error is ignored.
         self.steps
             .connection
             .ask(&[b"DBSIZE"], Reader::number)
@@ -268,10 +268,10 @@ impl Sessions {
             .unwrap_or(0)
     }
 
-    /// Refuses a cluster that keeps apart what one step has to see.
+    /// Rejects a cluster that stores the keys of one step in different slots.
     pub(super) async fn check_cluster(&self) -> Result<()> {
         let words: &[&[u8]] = &[b"INFO", b"cluster"];
-        // Without INFO the first step tells.
+        // Without INFO, the first step fails with the reason.
         let Ok(Some(info)) = self.steps.connection.ask(words, Reader::maybe_bytes).await else {
             return Ok(());
         };

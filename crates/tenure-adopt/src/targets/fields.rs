@@ -1,21 +1,21 @@
-//! What the fields of another program's key say of its target.
+//! Derives a target's status from the fields of its key.
 
 use serde_json::Value as Json;
 use tenure_core::target::{text_of, text_pauses};
 
-/// What a key says of its target.
+/// The status of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Said {
-    /// It is to be worked on.
+pub(super) enum TargetStatus {
+    /// To be worked on.
     Live,
     Paused,
-    /// It is a session without connections, and no target for as long.
+    /// A session without connections, which is not a target.
     Disconnected,
-    /// It cannot be understood, and so the target is not worked on.
+    /// The key is unreadable, so the target is paused.
     Unclear,
 }
 
-/// The fields that are asked for.
+/// The names of the fields to read.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Fields {
     pub(super) paused: Option<String>,
@@ -23,7 +23,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Their names, in the order in which [`Fields::of_hash`] takes the values.
+    /// The field names, in the order of the values for [`Fields::of_hash`].
     pub(super) fn names(&self) -> Vec<&str> {
         [&self.paused, &self.disconnected]
             .into_iter()
@@ -32,44 +32,46 @@ impl Fields {
             .collect()
     }
 
-    /// What a hash says, by the values of these fields; nothing for a field that is missing.
-    pub(super) fn of_hash(&self, values: &[Vec<u8>]) -> Said {
+    /// The status by the values of a hash; a missing field is empty.
+    pub(super) fn of_hash(&self, values: &[Vec<u8>]) -> TargetStatus {
         let names = self.names();
         let value = |field: &str| {
             let at = names.iter().position(|name| *name == field);
             at.and_then(|at| values.get(at)).cloned().unwrap_or_default()
         };
-        self.judge(value)
+        self.evaluate(value)
     }
 
-    /// What a string says. One that begins like JSON is to be understood as a whole. Any other has no fields: it cannot say
-    /// that its target is paused, and a session in it cannot say that it is live.
-    pub(super) fn of_text(&self, text: &[u8]) -> Said {
+    /// The status by a string. One that starts like JSON must be a valid object. Any other has no fields: without
+    /// `disconnected` its target is live, otherwise unclear.
+    pub(super) fn of_text(&self, text: &[u8]) -> TargetStatus {
         if !matches!(text.trim_ascii().first(), Some(b'{' | b'[')) {
             return match self.disconnected {
-                None => Said::Live,
-                Some(_) => Said::Unclear,
+                None => TargetStatus::Live,
+                Some(_) => TargetStatus::Unclear,
             };
         }
         let Ok(Json::Object(fields)) = serde_json::from_slice(text) else {
-            return Said::Unclear;
+            return TargetStatus::Unclear;
         };
-        self.judge(|field| fields.get(field).map(text_of).unwrap_or_default().into_bytes())
+        self.evaluate(|field| fields.get(field).map(text_of).unwrap_or_default().into_bytes())
     }
 
-    fn judge(&self, value: impl Fn(&str) -> Vec<u8>) -> Said {
+    fn evaluate(&self, value: impl Fn(&str) -> Vec<u8>) -> TargetStatus {
         let since = self.disconnected.as_deref().map(&value).unwrap_or_default();
         match disconnected(since.trim_ascii()) {
-            None => Said::Unclear,
-            Some(true) => Said::Disconnected,
-            Some(false) if self.paused.as_deref().is_some_and(|field| text_pauses(&value(field))) => Said::Paused,
-            Some(false) => Said::Live,
+            None => TargetStatus::Unclear,
+            Some(true) => TargetStatus::Disconnected,
+            Some(false) if self.paused.as_deref().is_some_and(|field| text_pauses(&value(field))) => {
+                TargetStatus::Paused
+            }
+            Some(false) => TargetStatus::Live,
         }
     }
 }
 
-/// Whether the time at which a session was disconnected says that it is: `0` and nothing mean that it has connections, as
-/// for `adopt sessions`. `None` for what is no time.
+/// Whether a disconnect time means disconnected: `0` and empty mean connected, as in `adopt sessions`. `None` if it is
+/// not a time.
 fn disconnected(since: &[u8]) -> Option<bool> {
     let (whole, part) = match since.iter().position(|byte| *byte == b'.') {
         Some(at) => (&since[..at], &since[at + 1..]),
@@ -94,24 +96,24 @@ mod tests {
     }
 
     #[test]
-    fn json_that_is_not_understood_is_unclear() {
+    fn malformed_json_is_unclear() {
         let fields = fields(Some("IsPaused"), None);
         for (text, said) in [
-            (r#"{"IsPaused":true}"#, Said::Paused),
-            (r#" {"url":"http://a","IsPaused":1} "#, Said::Paused),
-            (r#"{"IsPaused":"yes"}"#, Said::Paused),
-            (r#"{"IsPaused":{"since":"2026-01-01"}}"#, Said::Paused),
-            (r#"{"IsPaused":false}"#, Said::Live),
-            (r#"{"IsPaused":"off"}"#, Said::Live),
-            (r#"{"IsPaused":0}"#, Said::Live),
-            (r#"{"IsPaused":null}"#, Said::Live),
-            (r#"{"isPaused":true}"#, Said::Live),
-            ("{}", Said::Live),
-            ("http://a", Said::Live),
-            ("", Said::Live),
-            (r#"{"IsPaused":true"#, Said::Unclear),
-            ("{IsPaused: false}", Said::Unclear),
-            (r#"[{"IsPaused":false}]"#, Said::Unclear),
+            (r#"{"IsPaused":true}"#, TargetStatus::Paused),
+            (r#" {"url":"http://a","IsPaused":1} "#, TargetStatus::Paused),
+            (r#"{"IsPaused":"yes"}"#, TargetStatus::Paused),
+            (r#"{"IsPaused":{"since":"2026-01-01"}}"#, TargetStatus::Paused),
+            (r#"{"IsPaused":false}"#, TargetStatus::Live),
+            (r#"{"IsPaused":"off"}"#, TargetStatus::Live),
+            (r#"{"IsPaused":0}"#, TargetStatus::Live),
+            (r#"{"IsPaused":null}"#, TargetStatus::Live),
+            (r#"{"isPaused":true}"#, TargetStatus::Live),
+            ("{}", TargetStatus::Live),
+            ("http://a", TargetStatus::Live),
+            ("", TargetStatus::Live),
+            (r#"{"IsPaused":true"#, TargetStatus::Unclear),
+            ("{IsPaused: false}", TargetStatus::Unclear),
+            (r#"[{"IsPaused":false}]"#, TargetStatus::Unclear),
         ] {
             assert_eq!(fields.of_text(text.as_bytes()), said, "{text}");
         }
@@ -121,36 +123,42 @@ mod tests {
     fn only_a_session_without_a_disconnect_time_is_live() {
         let fields = fields(Some("paused"), Some("gone"));
         for (text, said) in [
-            ("{}", Said::Live),
-            (r#"{"gone":0}"#, Said::Live),
-            (r#"{"gone":"0"}"#, Said::Live),
-            (r#"{"gone":null,"paused":false}"#, Said::Live),
-            (r#"{"gone":0,"paused":true}"#, Said::Paused),
-            (r#"{"gone":1767225600}"#, Said::Disconnected),
-            (r#"{"gone":"1767225600.25","paused":true}"#, Said::Disconnected),
-            (r#"{"gone":"2026-01-01T00:00:00Z"}"#, Said::Unclear),
-            (r#"{"gone":-1}"#, Said::Unclear),
-            (r#"{"gone":true}"#, Said::Unclear),
-            ("online", Said::Unclear),
-            ("", Said::Unclear),
+            ("{}", TargetStatus::Live),
+            (r#"{"gone":0}"#, TargetStatus::Live),
+            (r#"{"gone":"0"}"#, TargetStatus::Live),
+            (r#"{"gone":null,"paused":false}"#, TargetStatus::Live),
+            (r#"{"gone":0,"paused":true}"#, TargetStatus::Paused),
+            (r#"{"gone":1767225600}"#, TargetStatus::Disconnected),
+            (r#"{"gone":"1767225600.25","paused":true}"#, TargetStatus::Disconnected),
+            (r#"{"gone":"2026-01-01T00:00:00Z"}"#, TargetStatus::Unclear),
+            (r#"{"gone":-1}"#, TargetStatus::Unclear),
+            (r#"{"gone":true}"#, TargetStatus::Unclear),
+            ("online", TargetStatus::Unclear),
+            ("", TargetStatus::Unclear),
         ] {
             assert_eq!(fields.of_text(text.as_bytes()), said, "{text}");
         }
     }
 
     #[test]
-    fn hashes_answer_in_the_order_of_the_names() {
+    fn hash_values_match_the_order_of_the_names() {
         let both = fields(Some("paused"), Some("gone"));
         assert_eq!(both.names(), ["paused", "gone"]);
         let said = |fields: &Fields, values: &[&str]| {
             let values: Vec<Vec<u8>> = values.iter().map(|value| value.as_bytes().to_vec()).collect();
             fields.of_hash(&values)
         };
-        assert_eq!(said(&both, &["", ""]), Said::Live);
-        assert_eq!(said(&both, &["1", "0"]), Said::Paused);
-        assert_eq!(said(&both, &["0", "1767225600"]), Said::Disconnected);
-        assert_eq!(said(&both, &["0", "."]), Said::Unclear);
-        assert_eq!(said(&fields(None, Some("gone")), &["1767225600"]), Said::Disconnected);
-        assert_eq!(said(&fields(Some("paused"), None), &["1767225600"]), Said::Paused);
+        assert_eq!(said(&both, &["", ""]), TargetStatus::Live);
+        assert_eq!(said(&both, &["1", "0"]), TargetStatus::Paused);
+        assert_eq!(said(&both, &["0", "1767225600"]), TargetStatus::Disconnected);
+        assert_eq!(said(&both, &["0", "."]), TargetStatus::Unclear);
+        assert_eq!(
+            said(&fields(None, Some("gone")), &["1767225600"]),
+            TargetStatus::Disconnected
+        );
+        assert_eq!(
+            said(&fields(Some("paused"), None), &["1767225600"]),
+            TargetStatus::Paused
+        );
     }
 }

@@ -1,13 +1,12 @@
-//! Targets that another program keeps as keys of its own: one key each, found by a pattern ([`KeyPattern`]) with the place
-//! of the target's name. With fields named, a key that is a hash or a JSON object may say that its target is paused, or that it
-//! is a session without connections, which is no target.
+//! Reads targets that another program stores as keys: one key per target, matched by a pattern ([`KeyPattern`]) with a
+//! placeholder for the target's name. With fields configured, a key that is a hash or a JSON object can mark its target
+//! as paused, or as a session without connections, which is not a target.
 //!
-//! The keys are only read: by `SCAN` in steps with a pause between them, so that a large keyspace costs the server little
-//! at a time, and the fields by one script per step. A target that is there throughout a reading is in it; one that comes
-//! or goes meanwhile may or may not be. A reading that cannot be finished is an error, never a shorter list.
+//! The keys are only read: by `SCAN` in pages with pauses, so that a large keyspace loads the server only little at a
+//! time, and the fields by one script per page. A target that exists throughout a read is in the result; one that is
+//! created or deleted during it may be. An incomplete read is an error, never a shorter list.
 //!
-//! What it refuses: to write, and to guess. Keys whose name cannot be a target's are left out, and targets of keys that
-//! cannot be understood are paused; both are counted.
+//! Keys without a valid target name are left out, and targets of unreadable keys are paused. Both are counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,34 +15,34 @@ use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::LeaseName;
 use tenure_core::target::TargetSpec;
 
-use super::fields::{Fields, Said};
+use super::fields::{Fields, TargetStatus};
 use crate::pattern::KeyPattern;
-use crate::scan::{Over, Pace, Scan};
+use crate::scan::{Pace, Scan, ScanSource};
 use tenure_valkey::connection::{Connection, Invocation, Lateness, Malformed, Read, Script};
 
-/// A million keys take ten seconds, and a tenth of the server at most.
+/// A million keys take ten seconds and at most a tenth of the server's time.
 const PACE: Pace = Pace {
     page: 500,
     rest: Duration::from_millis(5),
 };
-/// The longest text of a key that is read as JSON. No configuration of a target is longer.
+/// The longest string that is parsed as JSON.
 const MAX_TEXT: usize = 16 * 1024;
-/// The most targets of one reading. More is a pattern that matches what it should not.
+/// The most targets of one read. More means that the pattern is too wide.
 pub const MAX_FOREIGN: usize = 1_000_000;
 
-/// The target that a key is about, if its name can be one.
+/// The target of a key, if the name is valid.
 fn target(pattern: &KeyPattern, key: &[u8]) -> Option<LeaseName> {
     LeaseName::new(std::str::from_utf8(pattern.name(key)?).ok()?).ok()
 }
 
-/// What a reading found.
+/// The result of a read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ForeignTargets {
-    /// The targets, all of weight 1.
+    /// The targets, each of weight 1.
     pub targets: BTreeMap<LeaseName, TargetSpec>,
-    /// How many keys match and have no name that a target can have.
+    /// How many matching keys have no valid target name.
     pub nameless: usize,
-    /// How many targets are paused because what their key holds cannot be understood.
+    /// How many targets are paused because their key is unreadable.
     pub unclear: usize,
 }
 
@@ -57,10 +56,10 @@ pub struct ForeignReader {
 }
 
 impl ForeignReader {
-    /// A reader over a connection. `paused_field`: the field that says whether its target is paused, of a hash or of a
-    /// string that is a JSON object. It is when the field is there and says anything but `0`, `false`, `no`, `off` or
-    /// nothing (in JSON `null`). A string that begins like JSON and is none, one that is too long, and a key of another type are not
-    /// understood: their targets are paused as well. Any other string has no fields and pauses nothing.
+    /// A reader over a connection. `paused_field`: the field, of a hash or of a string with a JSON object, that pauses
+    /// the target. It does so if it exists and is none of `0`, `false`, `no`, `off` and empty (in JSON `null`).
+    /// Malformed JSON, a string that is too long, and a key of another type are unreadable, so their targets are paused
+    /// as well. A string that does not start like JSON has no fields and pauses nothing.
     #[must_use]
     pub fn new(connection: Connection, pattern: KeyPattern, paused_field: Option<String>) -> Self {
         let text = [include_str!("../scripts/foreign_fields.lua")];
@@ -75,23 +74,24 @@ impl ForeignReader {
         }
     }
 
-    /// The keys are sessions, and this field says since when one has no connection: one of which it says so is left out. It
-    /// does with any number but `0`; a session without the field has connections. What is no number, and a string that is no
-    /// JSON object, is not understood: those targets are paused.
+    /// Treats the keys as sessions with this field for the disconnect time. A session is left out if the field is a
+    /// number other than `0`; without the field it is connected. If the value is not a number, or the string is not a
+    /// JSON object, the target is paused.
     #[must_use]
     pub fn disconnected_field(mut self, field: String) -> Self {
         self.fields.disconnected = Some(field);
         self
     }
 
-    /// Reads them all. O(keys of the database), throttled.
+    /// Reads all targets. O(keys of the database), throttled.
     ///
     /// # Errors
-    /// `Unavailable`, `Denied` without the right to `SCAN`, `Misconfigured` for more than [`MAX_FOREIGN`] targets.
+    /// `Unavailable`; `Denied` without the permission for `SCAN`; `Misconfigured` for more than [`MAX_FOREIGN`]
+    /// targets.
     pub async fn read(&self) -> Result<ForeignTargets> {
         let mut found = ForeignTargets::default();
         let mut nameless = std::collections::HashSet::new();
-        let mut scan = Scan::begin(&self.connection, Over::Keys(self.pattern.clone()), PACE);
+        let mut scan = Scan::begin(&self.connection, ScanSource::Keys(self.pattern.clone()), PACE);
         while let Some(keys) = scan.page().await? {
             let mut named = Vec::with_capacity(keys.len());
             for key in keys {
@@ -107,13 +107,13 @@ impl ForeignReader {
             found.unclear += unclear;
             if found.targets.len() > MAX_FOREIGN || nameless.len() > MAX_FOREIGN {
                 let why = format!(
-                    "more than {MAX_FOREIGN} keys match {}; no fleet is that large",
+                    "more than {MAX_FOREIGN} keys match {}; use a narrower pattern",
                     self.pattern
                 );
                 return Err(Error::new(ErrorKind::Misconfigured, why));
             }
         }
-        // The fields of the last page as well.
+        // Also covers the field reads of the last page.
         scan.check()?;
         found.nameless = nameless.len();
         Ok(found)
@@ -122,17 +122,20 @@ impl ForeignReader {
     /// The targets of these keys, and how many of them are unclear.
     async fn specifications(&self, named: Vec<(LeaseName, Vec<u8>)>) -> Result<(Vec<(LeaseName, TargetSpec)>, usize)> {
         let (targets, keys): (Vec<LeaseName>, Vec<Vec<u8>>) = named.into_iter().unzip();
-        let said = if keys.is_empty() || self.fields.names().is_empty() {
-            vec![Said::Live; targets.len()]
+        let statuses = if keys.is_empty() || self.fields.names().is_empty() {
+            vec![TargetStatus::Live; targets.len()]
         } else {
-            self.said(keys).await?
+            self.statuses(keys).await?
         };
-        let unclear = said.iter().filter(|said| **said == Said::Unclear).count();
-        let live = targets.into_iter().zip(said);
-        let live = live.filter(|(_, said)| *said != Said::Disconnected);
-        let with_spec = live.map(|(target, said)| {
+        let unclear = statuses
+            .iter()
+            .filter(|status| **status == TargetStatus::Unclear)
+            .count();
+        let live = targets.into_iter().zip(statuses);
+        let live = live.filter(|(_, status)| *status != TargetStatus::Disconnected);
+        let with_spec = live.map(|(target, status)| {
             let spec = TargetSpec {
-                paused: said != Said::Live,
+                paused: status != TargetStatus::Live,
                 ..TargetSpec::default()
             };
             (target, spec)
@@ -140,7 +143,7 @@ impl ForeignReader {
         Ok((with_spec.collect(), unclear))
     }
 
-    async fn said(&self, keys: Vec<Vec<u8>>) -> Result<Vec<Said>> {
+    async fn statuses(&self, keys: Vec<Vec<u8>>) -> Result<Vec<TargetStatus>> {
         let count = keys.len();
         let invocation = Invocation::new(Vec::new(), Lateness::Harmless)
             .foreign_keys(keys)
@@ -153,20 +156,20 @@ impl ForeignReader {
                     return Err(Malformed(format!("{} answers for {count} keys", answers.left())));
                 }
                 (0..count)
-                    .map(|_| said_by(answers.array()?.all_bytes()?, &self.fields))
+                    .map(|_| read_status(answers.array()?.all_bytes()?, &self.fields))
                     .collect()
             })
             .await
     }
 }
 
-/// Reads what the script tells of a key.
-fn said_by(answer: Vec<Vec<u8>>, fields: &Fields) -> Read<Said> {
+/// Parses the script's result for one key.
+fn read_status(answer: Vec<Vec<u8>>, fields: &Fields) -> Read<TargetStatus> {
     match answer.split_first() {
         Some((kind, values)) if kind == b"h" => Ok(fields.of_hash(values)),
         Some((kind, [text])) if kind == b"t" => Ok(fields.of_text(text)),
-        Some((kind, [])) if kind == b"?" => Ok(Said::Unclear),
-        _ => Err(Malformed("neither a hash, a text nor anything else".to_owned())),
+        Some((kind, [])) if kind == b"?" => Ok(TargetStatus::Unclear),
+        _ => Err(Malformed("an unknown kind of key".to_owned())),
     }
 }
 
@@ -175,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_star_stands_for_the_name_of_the_target() {
+    fn star_matches_the_target_name() {
         let pattern = KeyPattern::parse("poll:*:config").unwrap();
         let named = |key: &str| target(&pattern, key.as_bytes()).map(|name| name.to_string());
         assert_eq!(named("poll:device-1:config").as_deref(), Some("device-1"));

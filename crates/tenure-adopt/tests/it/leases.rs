@@ -1,4 +1,4 @@
-//! A fleet that shares its targets by plain keys moves to Tenure, one instance at a time, and nobody polls twice.
+//! Migrates a fleet with plain lock keys to Tenure, one instance at a time, without two pollers of a target.
 
 mod faults;
 mod log;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tenure::fleet::FleetSettings;
 
-/// Settings with which work that ends by itself is not called stubborn, however slow the machine is.
+/// Settings that give every task enough time to end on a slow machine.
 fn patient() -> FleetSettings {
     FleetSettings {
         stop_within: Duration::from_secs(3),

@@ -1,8 +1,8 @@
-//! The adoptions on real servers: Valkey, Redis, a cluster; and fleets that move from plain keys.
+//! The adoptions on real servers (Valkey, Redis, a cluster), and the migration of a fleet with plain keys.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    reason = "what happens to a real server is measured in real time, and an unmet expectation fails the test"
+    reason = "real servers run in real time, and a failed expectation fails the test"
 )]
 
 mod leases;

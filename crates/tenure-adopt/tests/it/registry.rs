@@ -1,4 +1,4 @@
-//! Adopting the registry of other programs, on real servers.
+//! Adopting the registry of other programs on real servers.
 
 mod across;
 mod brake;

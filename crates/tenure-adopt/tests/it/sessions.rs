@@ -1,4 +1,4 @@
-//! Sessions of other programs, indexed and reaped: on real servers, with whoever else writes there.
+//! Sessions of other programs, indexed and reaped on real servers with concurrent writers.
 
 mod cluster;
 mod compare;

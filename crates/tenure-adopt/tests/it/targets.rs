@@ -1,4 +1,4 @@
-//! Targets that other programs keep as keys.
+//! Targets that other programs store as keys.
 
 use std::time::Duration;
 
@@ -26,11 +26,11 @@ macro_rules! on_both {
 }
 
 on_both! {
-    targets_are_found_by_pattern_and_paused_by_a_field,
-    json_pauses_and_what_is_unclear_is_paused,
-    sessions_without_a_connection_are_no_targets,
-    a_large_keyspace_is_read_whole,
-    without_the_right_to_scan_it_is_denied_and_no_empty_list,
+    targets_match_the_pattern_and_a_field_pauses,
+    json_field_pauses_and_unclear_targets_are_paused,
+    disconnected_sessions_are_not_targets,
+    large_keyspace_is_read_completely,
+    denied_scan_is_an_error_and_not_an_empty_list,
 }
 
 fn server(flavour: Flavour) -> Server {
@@ -38,7 +38,7 @@ fn server(flavour: Flavour) -> Server {
 }
 
 async fn reader(url: &str, pattern: &str, paused_field: Option<&str>) -> ForeignReader {
-    // A machine that stands still for a moment is not what these tests are about.
+    // Tolerates a short stall of the machine.
     let patient = ConnectionOptions {
         request_timeout: Duration::from_secs(20),
         connect_timeout: Duration::from_secs(10),
@@ -51,7 +51,7 @@ async fn reader(url: &str, pattern: &str, paused_field: Option<&str>) -> Foreign
     )
 }
 
-async fn targets_are_found_by_pattern_and_paused_by_a_field(flavour: Flavour) {
+async fn targets_match_the_pattern_and_a_field_pauses(flavour: Flavour) {
     let server = server(flavour);
     let run = |args: &[&str]| server.cli(args).unwrap();
     run(&["HSET", "poll:target:a", "url", "http://a"]);
@@ -80,10 +80,10 @@ async fn targets_are_found_by_pattern_and_paused_by_a_field(flavour: Flavour) {
         assert_eq!(found.nameless, 2);
     }
     let before = server.cli(&["DBSIZE"]).unwrap().int();
-    assert_eq!(before, Some(7), "it only reads");
+    assert_eq!(before, Some(7), "the reader writes nothing");
 }
 
-async fn json_pauses_and_what_is_unclear_is_paused(flavour: Flavour) {
+async fn json_field_pauses_and_unclear_targets_are_paused(flavour: Flavour) {
     let server = server(flavour);
     let run = |args: &[&str]| server.cli(args).unwrap();
     run(&["SET", "endpoint:active", r#"{"Url":"http://a","IsPaused":false}"#]);
@@ -110,11 +110,11 @@ async fn json_pauses_and_what_is_unclear_is_paused(flavour: Flavour) {
     assert_eq!(
         (all.targets.len(), all.unclear),
         (7, 0),
-        "without a field nothing is asked"
+        "without a field no key is read"
     );
 }
 
-async fn sessions_without_a_connection_are_no_targets(flavour: Flavour) {
+async fn disconnected_sessions_are_not_targets(flavour: Flavour) {
     let server = server(flavour);
     let run = |args: &[&str]| server.cli(args).unwrap();
     run(&["HSET", "session:hash-live", "last_disconnect", "0", "paused", "no"]);
@@ -148,7 +148,7 @@ async fn sessions_without_a_connection_are_no_targets(flavour: Flavour) {
     assert_eq!((found.unclear, found.nameless), (3, 0));
 }
 
-async fn a_large_keyspace_is_read_whole(flavour: Flavour) {
+async fn large_keyspace_is_read_completely(flavour: Flavour) {
     let server = server(flavour);
     let mut client = server.client().unwrap();
     for number in 0..5_000 {
@@ -166,7 +166,7 @@ async fn a_large_keyspace_is_read_whole(flavour: Flavour) {
     assert_eq!((found.targets.len(), found.nameless), (5_000, 0));
 }
 
-async fn without_the_right_to_scan_it_is_denied_and_no_empty_list(flavour: Flavour) {
+async fn denied_scan_is_an_error_and_not_an_empty_list(flavour: Flavour) {
     let server = server(flavour);
     server.cli(&["SET", "poll:target:a", "x"]).unwrap();
     let rules = [

@@ -1,4 +1,4 @@
-//! Servers with the data of other programs, and connections to them.
+//! Servers with data of other programs, and connections to them.
 
 use std::sync::{Arc, Mutex};
 
@@ -24,7 +24,7 @@ impl World {
         Some(Arc::new(World { server, client }))
     }
 
-    /// One command of the other programs. Over one connection, and over a new one once that is gone.
+    /// Runs one command as another program. Reconnects if the connection is lost.
     pub(crate) fn run<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
         let mut client = self.client.lock().unwrap();
         let reply = match client.call(args) {

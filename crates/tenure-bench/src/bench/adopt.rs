@@ -1,4 +1,4 @@
-//! A pass over a large hash of another program: how long it takes, and what others of that server feel meanwhile.
+//! A pass over a large hash of another program: its duration, and the latency of other clients of the server.
 
 use std::time::{Duration, Instant};
 
@@ -6,43 +6,45 @@ use anyhow::{Context, Result, ensure};
 use tenure_adopt::{AdoptSettings, Connection, ConnectionOptions, Janitor};
 use tenure_core::clock::SystemClock;
 
-use crate::hot::Hot;
 use crate::probe::{Probe, idle};
 use crate::report::{Report, Row};
 use crate::stats::{Samples, ms};
 use crate::subject;
 use crate::suite::Size;
+use crate::valkey::ValkeyServer;
 
 const HASH: &str = "connections:registry";
 const OWNERS: usize = 1_000;
 
-/// Runs it.
-///
-/// # Errors
-/// When something fails.
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 entries")]
 pub async fn run(size: Size, report: Report) -> Result<()> {
     let entries = size.pick(1_000_000, 100_000);
-    let hot = Hot::start()?;
+    let valkey = ValkeyServer::start()?;
     let (mut took, mut quiet, mut pings) = (Samples::default(), Samples::default(), Samples::default());
     let dead = OWNERS / 10;
-    fill(&hot, 0..OWNERS, entries / OWNERS)?;
+    fill(&valkey, 0..OWNERS, entries / OWNERS)?;
     let mut slowest = (0.0, String::new());
     for _ in 0..size.pick(3, 1) {
-        quiet.extend(idle(hot.addr(), Duration::from_secs(1)).await?.values().iter().copied());
-        beat(&hot, dead..OWNERS)?;
-        hot.forget_slow()?;
-        let probe = Probe::start(hot.addr())?;
+        quiet.extend(
+            idle(valkey.addr(), Duration::from_secs(1))
+                .await?
+                .values()
+                .iter()
+                .copied(),
+        );
+        beat(&valkey, dead..OWNERS)?;
+        valkey.forget_slow()?;
+        let probe = Probe::start(valkey.addr())?;
         let start = Instant::now();
-        let evicted = pass(&hot).await?;
+        let evicted = pass(&valkey).await?;
         took.push(ms(start.elapsed()));
         pings.extend(probe.finish()?.values().iter().copied());
-        let slow = hot.slowest()?;
+        let slow = valkey.slowest()?;
         if slow.0 > slowest.0 {
             slowest = slow;
         }
         ensure!(evicted == dead * entries / OWNERS, "{evicted} entries were removed");
-        fill(&hot, 0..dead, entries / OWNERS)?;
+        fill(&valkey, 0..dead, entries / OWNERS)?;
     }
 
     let what = format!("{entries} entries, {} of the dead", dead * entries / OWNERS);
@@ -68,10 +70,10 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
     Ok(())
 }
 
-/// One pass that decides by one look, as by `tenure adopt registry --settle 0s`.
-async fn pass(hot: &Hot) -> Result<usize> {
+/// A pass that decides after one read, like `tenure adopt registry --settle 0s`.
+async fn pass(valkey: &ValkeyServer) -> Result<usize> {
     let settings = AdoptSettings::new(HASH, "instance:heartbeat:{id}")?.with_settle("0s")?;
-    let connection = Connection::open(&hot.url(), ConnectionOptions::default(), SystemClock::shared())?;
+    let connection = Connection::open(&valkey.url(), ConnectionOptions::default(), SystemClock::shared())?;
     connection.first_try().await;
     let mut janitor = Janitor::new(connection, settings);
     let report = janitor.pass(false).await.context("a pass")?;
@@ -83,24 +85,24 @@ async fn pass(hot: &Hot) -> Result<usize> {
     Ok(usize::try_from(report.evicted_total())?)
 }
 
-/// Entries of some owners, written as a program in another language would.
-fn fill(hot: &Hot, owners: std::ops::Range<usize>, each: usize) -> Result<()> {
-    let mut client = hot.client()?;
+/// Writes entries of several owners, as a program in another language would.
+fn fill(valkey: &ValkeyServer, owners: std::ops::Range<usize>, each: usize) -> Result<()> {
+    let mut client = valkey.client()?;
     for owner in owners {
         let name = subject::member(owner);
         let pairs = (0..each).flat_map(|number| [format!("device-{owner:04}-{number:07}"), name.clone()]);
         let command: Vec<String> = ["HSET".to_owned(), HASH.to_owned()].into_iter().chain(pairs).collect();
-        Hot::pipeline(&mut client, &[command])?;
+        ValkeyServer::pipeline(&mut client, &[command])?;
     }
     Ok(())
 }
 
-/// Heartbeats of those who live.
-fn beat(hot: &Hot, owners: std::ops::Range<usize>) -> Result<()> {
-    let mut client = hot.client()?;
+/// Writes heartbeats of the living owners.
+fn beat(valkey: &ValkeyServer, owners: std::ops::Range<usize>) -> Result<()> {
+    let mut client = valkey.client()?;
     for owner in owners {
         let key = format!("instance:heartbeat:{}", subject::member(owner));
-        Hot::pipeline(
+        ValkeyServer::pipeline(
             &mut client,
             &[["SET", &key, "1", "EX", "120"].map(str::to_owned).to_vec()],
         )?;

@@ -1,7 +1,7 @@
-//! Batched beats over HTTP into a daemon on its embedded store: members a second for one core of the daemon.
+//! Batched beats over HTTP into a daemon on its embedded store: members per second for one core of the daemon.
 //!
-//! The load generator shares the machine, so the time on the wall says little; what the daemon's process used does not
-//! depend on who else runs.
+//! The load generator shares the machine, so elapsed time says little. The CPU time of the daemon does not depend on
+//! other processes.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -15,19 +15,15 @@ use crate::daemon::Daemon;
 use crate::load::{Load, request};
 use crate::process::cpu_seconds;
 use crate::report::{Goal, Report, Row};
-use crate::stats::{Dice, Samples};
+use crate::stats::{Samples, Shuffler};
 use crate::subject;
 use crate::suite::Size;
 
 const CONNECTIONS: usize = 4;
 const TTL: Duration = Duration::from_secs(120);
-/// Beats in one request: the limit, and what one busy gateway gathers in a moment.
+/// Beats in one request: the limit, and what a busy gateway collects in a moment.
 const BATCHES: [usize; 2] = [10_000, 1_000];
 
-/// Runs it.
-///
-/// # Errors
-/// When something fails.
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 beats")]
 pub async fn run(size: Size, report: Report) -> Result<()> {
     let daemon = Daemon::start(None).await?;
@@ -35,7 +31,7 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
     let group = subject::group("bench")?;
     let mut tenures = subject::fill(&store, &group, size.pick(20_000, 10_000), TTL).await?;
     store.close().await;
-    Dice::new(42).shuffle(&mut tenures);
+    Shuffler::new(42).shuffle(&mut tenures);
     let time = size.pick(Duration::from_secs(2), Duration::from_millis(500));
     let (mut per_core, mut on_wall) = ([Samples::default(), Samples::default()], Samples::default());
     for _ in 0..size.rounds() {
@@ -89,7 +85,7 @@ fn load(addr: SocketAddr, tenures: &[TenureId], batch: usize, time: Duration) ->
     }
 }
 
-/// Every beat is answered by itself: a request with one that was not renewed is no good one.
+/// Checks every reply: a request counts as good only if all its beats were renewed.
 fn all_renewed(body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(body);
     text.contains("\"renewed\"") && !text.contains("\"ended\"") && !text.contains("\"unknown\"")

@@ -1,5 +1,5 @@
-//! One beat per HTTP request: Tenure's daemon on its embedded store, Consul's `check/pass` and etcd's keepalive over its
-//! JSON gateway, each with the same number of members, by the same load generator.
+//! One beat per HTTP request: Tenure's daemon on its embedded store, Consul's `check/pass`, and etcd's keepalive over
+//! its JSON gateway, with the same number of members and the same load generator.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,10 +20,8 @@ use crate::suite::Size;
 const CONNECTIONS: usize = 32;
 const TTL_SECONDS: u64 = 120;
 
-/// Runs it.
-///
 /// # Errors
-/// When Tenure's side fails; a baseline that is not installed is left out with a note.
+/// If Tenure's side fails. A baseline that is not installed is skipped with a note.
 pub async fn run(size: Size, report: Report) -> Result<()> {
     let members = size.pick(1_000, 200);
     let mut ours = Side::tenure(members).await?;
@@ -40,7 +38,7 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
     let time = size.pick(Duration::from_secs(2), Duration::from_millis(500));
     for round in 0..=size.rounds() {
         for side in std::iter::once(&mut ours).chain(&mut theirs) {
-            // The first round only warms up.
+            // The first round is a warm-up.
             side.round(time, round > 0).await?;
         }
     }
@@ -70,7 +68,7 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
     Ok(())
 }
 
-/// One of the servers, with a load for it.
+/// A server and its load.
 struct Side {
     name: &'static str,
     goal: f64,
@@ -79,7 +77,7 @@ struct Side {
     rate: Samples,
     cpu: Samples,
     p99: Samples,
-    /// Kept running.
+    /// Keeps the server running.
     _server: Box<dyn Send>,
 }
 
@@ -165,7 +163,7 @@ impl Side {
         });
         all(load(addr, grant, |_| true)).await.context("grant leases at etcd")?;
         let keep = (1..=members).map(|id| request(addr, "POST", "/v3/lease/keepalive", &format!(r#"{{"ID":{id}}}"#)));
-        // An expired lease is answered with status 200 and without a TTL.
+        // For an expired lease etcd replies with status 200 and without a TTL.
         let load = load(addr, keep, |body| holds(body, b"\"TTL\""));
         let pid = etcd.process().pid().context("etcd has ended")?;
         Ok(Some(Self::new("etcd keepalive", 5.0, load, pid, etcd)))

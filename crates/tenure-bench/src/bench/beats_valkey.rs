@@ -1,7 +1,7 @@
-//! Beats into Valkey beside the naive heartbeat, `SET key v EX 60`, on the same server.
+//! Beats into Valkey compared with the naive heartbeat, `SET key v EX 60`, on the same server.
 //!
-//! Both sides pick members in random order and are given what makes them fast: redis-benchmark 50 connections with 64
-//! commands in a pipeline, the library batches of beats on its one connection, several under way at once.
+//! Both sides pick members in random order and run at their best: redis-benchmark with 50 connections and 64 commands
+//! per pipeline, the library with concurrent batches of beats on its one connection.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,23 +15,21 @@ use tenure_core::store::Store;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::hot::{Hot, RedisBenchmark};
 use crate::report::{Goal, Report, Row};
-use crate::stats::{Dice, Samples, rate};
+use crate::stats::{Samples, Shuffler, rate};
 use crate::subject;
 use crate::suite::Size;
+use crate::valkey::{RedisBenchmark, ValkeyServer};
 
-/// Beats in one call of the store; it splits them as it sees fit.
+/// Beats in one call of the store, which may split them.
 const BATCH: usize = 1_000;
-/// Calls under way at once.
+/// Concurrent calls.
 const CALLS: usize = 8;
 /// Tasks that send single beats through the batcher.
 const BEATERS: usize = 2_000;
 
-/// Runs it.
-///
 /// # Errors
-/// When a server is missing or something fails.
+/// If a server is not installed, or the run fails.
 pub async fn run(size: Size, report: Report) -> Result<()> {
     let benchmark = RedisBenchmark::find()?;
     for members in size.pick(&[100_000, 1_000_000][..], &[20_000][..]) {
@@ -42,18 +40,18 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
 }
 
 async fn one(size: Size, wanted: usize, benchmark: &RedisBenchmark, report: &Report) -> Result<()> {
-    let hot = Hot::start()?;
-    let store = subject::open_patient(&hot.url()).await?;
+    let valkey = ValkeyServer::start()?;
+    let store = subject::open_patient(&valkey.url()).await?;
     let group = subject::group("bench")?;
-    let (before, start) = (hot.used()?, Instant::now());
+    let (before, start) = (valkey.used()?, Instant::now());
     let tenures = subject::fill(&store, &group, wanted, subject::HOUR).await?;
-    let (joins, after) = (rate(tenures.len(), start), hot.used()?);
-    // Whole batches only; fewer than wanted on a machine on which joining them all would take too long.
+    let (joins, after) = (rate(tenures.len(), start), valkey.used()?);
+    // Whole batches only, and fewer than wanted on a machine on which joining them all takes too long.
     let members = tenures.len() / BATCH * BATCH;
     if members < wanted {
         report.note(format!("only {members} of {wanted} members could be joined in time"));
     }
-    memory(&hot, tenures.len(), after.memory - before.memory, report)?;
+    memory(&valkey, tenures.len(), after.memory - before.memory, report)?;
     report.row(Row::new(
         format!("{members} members: joins, one call each"),
         joins,
@@ -63,27 +61,29 @@ async fn one(size: Size, wanted: usize, benchmark: &RedisBenchmark, report: &Rep
     report.row(Row::new(format!("{members} members: server CPU of a join"), cost, "µs"));
 
     let beats = Arc::new(shuffled(tenures, members));
-    // A first, uncounted round tells how much each can do in a round's time.
+    // A first, uncounted round measures how much each side can do in a round's time.
     let time = size.pick(1.5, 0.5);
     let first = size.pick(200_000, 50_000);
     let ours = in_time(batches(&store, &group, &beats, first).await?, time);
-    let theirs = in_time(benchmark.set_ex(hot.addr(), first, members).await?, time);
+    let theirs = in_time(benchmark.set_ex(valkey.addr(), first, members).await?, time);
     let mut sides = Sides::default();
     for round in 0..size.rounds() {
-        // Each goes first in turn, so that neither always meets the caches that the other left.
+        // The sides alternate in going first, so that neither always finds the caches of the other.
         for our_turn in [round % 2 == 0, round % 2 != 0] {
-            let cpu = hot.used()?.cpu;
+            let cpu = valkey.used()?.cpu;
             if our_turn {
                 sides.ours.push(batches(&store, &group, &beats, ours).await?);
-                sides.our_cpu.push(per_op(hot.used()?.cpu - cpu, ours));
+                sides.our_cpu.push(per_op(valkey.used()?.cpu - cpu, ours));
             } else {
-                sides.theirs.push(benchmark.set_ex(hot.addr(), theirs, members).await?);
-                sides.their_cpu.push(per_op(hot.used()?.cpu - cpu, theirs));
+                sides
+                    .theirs
+                    .push(benchmark.set_ex(valkey.addr(), theirs, members).await?);
+                sides.their_cpu.push(per_op(valkey.used()?.cpu - cpu, theirs));
             }
         }
         sides.singles.push(singles(&store, &group, &beats, ours / 4).await?);
     }
-    sides.tell(members, report);
+    sides.write_rows(members, report);
     store.close().await;
     Ok(())
 }
@@ -98,7 +98,7 @@ struct Sides {
 }
 
 impl Sides {
-    fn tell(&self, members: usize, report: &Report) {
+    fn write_rows(&self, members: usize, report: &Report) {
         let set = "SET … EX, -P 64";
         let what = format!("{members} members: batched beats");
         report.row(Row::rates(what, "beats/s", &self.ours, set, &self.theirs).goal(Goal::Times(1.0)));
@@ -114,10 +114,10 @@ impl Sides {
     }
 }
 
-/// Memory per member, apart from the event log, which does not grow with the group.
+/// Memory per member, without the event log, which does not grow with the group.
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 bytes")]
-fn memory(hot: &Hot, members: usize, grown: f64, report: &Report) -> Result<()> {
-    let sizes = hot.key_sizes("{tenure:")?;
+fn memory(valkey: &ValkeyServer, members: usize, grown: f64, report: &Report) -> Result<()> {
+    let sizes = valkey.key_sizes("{tenure:")?;
     for (key, bytes) in &sizes {
         report.keep(
             format!("{members} members: bytes of {key}"),
@@ -147,12 +147,12 @@ fn shuffled(tenures: Vec<TenureId>, members: usize) -> Vec<Beat> {
             revision: tenure_core::membership::Revision::NONE,
         })
         .collect();
-    Dice::new(42).shuffle(&mut beats);
+    Shuffler::new(42).shuffle(&mut beats);
     beats.truncate(members);
     beats
 }
 
-/// Beats through the store in batches; how many a second were renewed.
+/// Beats through the store in batches. Returns the renewed beats per second.
 async fn batches(store: &Arc<dyn Store>, group: &Group, beats: &Arc<Vec<Beat>>, count: usize) -> Result<f64> {
     let start = Instant::now();
     let mut tasks = JoinSet::new();
@@ -174,7 +174,7 @@ async fn batches(store: &Arc<dyn Store>, group: &Group, beats: &Arc<Vec<Beat>>, 
     Ok(rate(count, start))
 }
 
-/// Single beats from many tasks, gathered by the library; how many a second were renewed.
+/// Single beats from many tasks, batched by the library. Returns the renewed beats per second.
 async fn singles(store: &Arc<dyn Store>, group: &Group, beats: &Arc<Vec<Beat>>, count: usize) -> Result<f64> {
     let clock = SystemClock::shared();
     let batcher = BeatBatcher::new(Arc::clone(store), clock, Handle::current(), BatchSettings::default());
@@ -204,7 +204,7 @@ fn per_op(cpu_seconds: f64, count: usize) -> f64 {
     cpu_seconds * 1e6 / count as f64
 }
 
-/// How many fit into that many seconds, in whole batches.
+/// How many whole batches fit into that many seconds.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive rate")]
 fn in_time(rate: f64, seconds: f64) -> usize {
     ((rate * seconds) as usize / BATCH).max(1) * BATCH

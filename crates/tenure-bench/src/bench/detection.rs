@@ -1,7 +1,7 @@
-//! How long after its deadline a member is seen to have lapsed, by a real sweeper over Valkey.
+//! The time from a member's deadline to its `lapsed` event, with a real sweeper on Valkey.
 //!
-//! Deadlines and the times of the `lapsed` events are both the store's own, so the lag has no clock error in it. First
-//! one in a hundred falls silent while all others go on beating, then everybody at once.
+//! Deadlines and event times both come from the store, so the lag has no clock error. First one in a hundred members
+//! falls silent while the others keep beating, then all do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,74 +18,72 @@ use tenure_core::store::Store;
 use tenure_core::time::StoreTime;
 use tokio::runtime::Handle;
 
-use crate::hot::Hot;
 use crate::probe::{Probe, idle};
 use crate::report::{Goal, Report, Row};
-use crate::stats::{Dice, Samples, ms};
+use crate::stats::{Samples, Shuffler, ms};
 use crate::subject::{self, Beating};
 use crate::suite::Size;
+use crate::valkey::ValkeyServer;
 
-/// Long enough that nobody lapses while the group is still being filled, on any machine.
+/// Long enough that no member lapses while the group is being filled, on any machine.
 const TTL: Duration = Duration::from_secs(120);
 const INTERVAL: Duration = Duration::from_secs(10);
-/// The ttl with which members send what is to be their last beat.
+/// The ttl in a member's last beat.
 const LAST_TTL: Duration = Duration::from_secs(3);
 /// Last beats in one call.
 const BATCH: usize = 1_000;
 
-/// Runs it.
-///
 /// # Errors
-/// When something fails, or the dead are not seen within half a minute.
+/// If the run fails, or a lapse is not seen within half a minute.
 pub async fn run(size: Size, report: Report) -> Result<()> {
-    let hot = Hot::start()?;
-    let store = subject::open(&hot.url()).await?;
+    let valkey = ValkeyServer::start()?;
+    let store = subject::open(&valkey.url()).await?;
     let group = subject::group("bench")?;
     let mut tenures = subject::fill(&store, &group, size.pick(100_000, 20_000), TTL).await?;
-    Dice::new(42).shuffle(&mut tenures);
-    let world = World { hot, store, group };
-    let quiet = idle(world.hot.addr(), Duration::from_secs(1)).await?;
+    Shuffler::new(42).shuffle(&mut tenures);
+    let fixture = Fixture { valkey, store, group };
+    let quiet = idle(fixture.valkey.addr(), Duration::from_secs(1)).await?;
 
     let clock = SystemClock::shared();
     let loops = Loops::new(Arc::clone(&clock), Handle::current());
-    let sweeper = Sweeper::start(Arc::clone(&world.store), clock, SweeperSettings::default(), &loops)?;
-    sweeper.touch(&world.group);
+    let sweeper = Sweeper::start(Arc::clone(&fixture.store), clock, SweeperSettings::default(), &loops)?;
+    sweeper.touch(&fixture.group);
 
     let (few, all) = tenures.split_at(tenures.len() / 100);
-    let beating = Beating::start(&world.store, &world.group, all, INTERVAL, None);
-    // Their beats are spread over the beat interval of their ttl, like those of any fleet.
+    let beating = Beating::start(&fixture.store, &fixture.group, all, INTERVAL, None);
+    // Their beats are spread over the beat interval, as in any fleet.
     let pause = LAST_TTL / 3 / 20;
-    let one = world
+    let one = fixture
         .die(few, few.len().div_ceil(20), pause)
         .await
         .context("one in a hundred")?;
     drop(beating);
-    tell(
+    write_rows(
         &report,
         &format!("{} of {} die", few.len(), tenures.len()),
         &one,
         &quiet,
         Part::Few,
     );
-    let everyone = world.die(all, BATCH, Duration::ZERO).await.context("everybody")?;
-    tell(&report, &format!("all {} die", all.len()), &everyone, &quiet, Part::All);
+    let everyone = fixture.die(all, BATCH, Duration::ZERO).await.context("everybody")?;
+    write_rows(&report, &format!("all {} die", all.len()), &everyone, &quiet, Part::All);
     loops.shut_down(Duration::from_secs(2)).await;
-    world.store.close().await;
+    fixture.store.close().await;
     Ok(())
 }
 
-struct World {
-    hot: Hot,
+struct Fixture {
+    valkey: ValkeyServer,
     store: Arc<dyn Store>,
     group: Group,
 }
 
-/// What was seen of a death.
-struct Seen {
-    /// From each one's deadline to its event, in ms.
+/// The measurements of one round.
+struct Detection {
+    /// From each deadline to its event, in ms.
     lag: Samples,
     pings: Samples,
-    /// The longest command of that time, in ms.
+    /// The longest command in that time, in ms.
     slowest: (f64, String),
 }
 
@@ -95,14 +93,19 @@ enum Part {
     All,
 }
 
-fn tell(report: &Report, what: &str, seen: &Seen, quiet: &Samples, part: Part) {
+fn write_rows(report: &Report, what: &str, detection: &Detection, quiet: &Samples, part: Part) {
     let lag = match part {
-        Part::Few => Row::new(format!("{what}: lag p99"), seen.lag.percentile(99.0), "ms").goal(Goal::AtMost(50.0)),
-        Part::All => Row::new(format!("{what}: lag of the last"), seen.lag.max(), "ms").goal(Goal::AtMost(2_000.0)),
+        Part::Few => {
+            Row::new(format!("{what}: lag p99"), detection.lag.percentile(99.0), "ms").goal(Goal::AtMost(50.0))
+        }
+        Part::All => {
+            Row::new(format!("{what}: lag of the last"), detection.lag.max(), "ms").goal(Goal::AtMost(2_000.0))
+        }
     };
     report.row(lag);
-    report.row(Row::new(format!("{what}: lag median"), seen.lag.median(), "ms"));
-    let ping = Row::new(format!("{what}: longest PING"), seen.pings.max(), "ms").against("idle", quiet.max(), None);
+    report.row(Row::new(format!("{what}: lag median"), detection.lag.median(), "ms"));
+    let ping =
+        Row::new(format!("{what}: longest PING"), detection.pings.max(), "ms").against("idle", quiet.max(), None);
     report.row(if part == Part::All {
         ping.goal(Goal::AtMost(10.0))
     } else {
@@ -110,20 +113,20 @@ fn tell(report: &Report, what: &str, seen: &Seen, quiet: &Samples, part: Part) {
     });
     report.row(Row::new(
         format!("{what}: longest command in the server"),
-        seen.slowest.0,
+        detection.slowest.0,
         "ms",
     ));
-    report.note(format!("{what}: the longest command was {}", seen.slowest.1));
-    report.keep(format!("{what}: lag ms"), &seen.lag.percentiles());
-    report.keep(format!("{what}: PING ms"), &seen.pings.percentiles());
+    report.note(format!("{what}: the longest command was {}", detection.slowest.1));
+    report.keep(format!("{what}: lag ms"), &detection.lag.percentiles());
+    report.keep(format!("{what}: PING ms"), &detection.pings.percentiles());
 }
 
-impl World {
-    /// Lets members send their last beats in batches, and watches them lapse.
-    async fn die(&self, tenures: &[TenureId], batch: usize, pause: Duration) -> Result<Seen> {
+impl Fixture {
+    /// Sends the last beats in batches, and waits until the members have lapsed.
+    async fn die(&self, tenures: &[TenureId], batch: usize, pause: Duration) -> Result<Detection> {
         let from = self.store.status(&self.group).await?.last_event;
-        self.hot.forget_slow()?;
-        let probe = Probe::start(self.hot.addr())?;
+        self.valkey.forget_slow()?;
+        let probe = Probe::start(self.valkey.addr())?;
         let mut deadlines = BTreeMap::new();
         for batch in tenures.chunks(batch) {
             let last = |tenure: &TenureId| Beat {
@@ -142,7 +145,7 @@ impl World {
             tokio::time::sleep(pause).await;
         }
         self.wait(tenures.len()).await?;
-        let (pings, slowest) = (probe.finish()?, self.hot.slowest()?);
+        let (pings, slowest) = (probe.finish()?, self.valkey.slowest()?);
         let lag = self.lags(from, &deadlines).await?;
         ensure!(
             lag.len() == tenures.len(),
@@ -150,10 +153,10 @@ impl World {
             lag.len(),
             tenures.len()
         );
-        Ok(Seen { lag, pings, slowest })
+        Ok(Detection { lag, pings, slowest })
     }
 
-    /// Waits until that many members are gone, looking rarely enough not to be in the way.
+    /// Waits until that many members have lapsed, polling rarely so as not to disturb.
     async fn wait(&self, gone: usize) -> Result<()> {
         let before = self.store.status(&self.group).await?.members;
         let start = Instant::now();

@@ -1,5 +1,5 @@
-//! Removing the claims of one dead owner out of many, beside what programs do by hand: read the whole hash, look for the
-//! dead one's entries, delete them.
+//! Evicting the claims of one dead owner, compared with the hand-written way: read the whole hash, find the owner's
+//! entries, delete them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,20 +14,16 @@ use tenure_core::registry::ClaimMode;
 use tenure_core::store::{Call, Store};
 use tenure_core::sweep::{BURST, SweepRequest};
 
-use crate::hot::Hot;
 use crate::probe::{Probe, idle};
 use crate::report::{Goal, Report, Row};
 use crate::stats::{Samples, ms};
 use crate::subject;
 use crate::suite::Size;
+use crate::valkey::ValkeyServer;
 
 const TTL: Duration = Duration::from_secs(120);
 const PLAIN: &str = "connections:registry";
 
-/// Runs it.
-///
-/// # Errors
-/// When something fails.
 pub async fn run(size: Size, report: Report) -> Result<()> {
     let each = size.pick(10_000, 1_000);
     let sizes = size.pick([100_000, 1_000_000], [20_000, 100_000]);
@@ -80,12 +76,12 @@ struct Sides {
 }
 
 async fn measure(size: Size, entries: usize, each: usize) -> Result<Sides> {
-    let world = World::build(entries, each).await?;
+    let fixture = Fixture::build(entries, each).await?;
     let mut sides = Sides::default();
-    for (round, victim) in world.owners.iter().take(size.rounds()).enumerate() {
-        world.keep_alive().await?;
+    for (round, victim) in fixture.owners.iter().take(size.rounds()).enumerate() {
+        fixture.keep_alive().await?;
         sides.idle.extend(
-            idle(world.hot.addr(), Duration::from_millis(300))
+            idle(fixture.valkey.addr(), Duration::from_millis(300))
                 .await?
                 .values()
                 .iter()
@@ -93,9 +89,9 @@ async fn measure(size: Size, entries: usize, each: usize) -> Result<Sides> {
         );
         for ours in [round % 2 == 0, round % 2 != 0] {
             let (took, pings) = if ours {
-                world.ours(victim, each, round).await?
+                fixture.ours(victim, each, round).await?
             } else {
-                world.theirs(round, each).await?
+                fixture.theirs(round, each).await?
             };
             let (times, all) = match ours {
                 true => (&mut sides.ours, &mut sides.our_pings),
@@ -104,52 +100,52 @@ async fn measure(size: Size, entries: usize, each: usize) -> Result<Sides> {
             times.push(ms(took));
             all.extend(pings.values().iter().copied());
             if ours {
-                let slowest = world.hot.slowest()?;
+                let slowest = fixture.valkey.slowest()?;
                 if slowest.0 > sides.slowest.0 {
                     sides.slowest = slowest;
                 }
             }
         }
     }
-    world.store.close().await;
+    fixture.store.close().await;
     Ok(sides)
 }
 
-struct World {
-    hot: Hot,
+struct Fixture {
+    valkey: ValkeyServer,
     store: Arc<dyn Store>,
     group: Group,
     owners: Vec<TenureId>,
     plain: MultiplexedConnection,
 }
 
-impl World {
-    /// A registry and a plain hash with the same entries.
+impl Fixture {
+    /// Creates a registry and a plain hash with the same entries.
     async fn build(entries: usize, each: usize) -> Result<Self> {
-        let hot = Hot::start()?;
-        let (store, group) = (subject::open(&hot.url()).await?, subject::group("bench")?);
+        let valkey = ValkeyServer::start()?;
+        let (store, group) = (subject::open(&valkey.url()).await?, subject::group("bench")?);
         let owners = subject::fill(&store, &group, entries / each, TTL).await?;
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(60)));
-        let client = redis::Client::open(format!("redis://{}", hot.addr()))?;
+        let client = redis::Client::open(format!("redis://{}", valkey.addr()))?;
         let plain = client.get_multiplexed_async_connection_with_config(&config).await?;
-        let world = Self {
-            hot,
+        let fixture = Self {
+            valkey,
             store,
             group,
             owners,
             plain,
         };
         let registry = RegistryName::new("devices")?;
-        for (number, owner) in world.owners.iter().enumerate() {
+        for (number, owner) in fixture.owners.iter().enumerate() {
             let keys: Vec<Key> = devices(number, each).map(Key::new).collect::<Result<_, _>>()?;
             let mode = ClaimMode::Take;
-            world
+            fixture
                 .store
-                .claim(&world.group, &registry, owner, &keys, mode, Call::default())
+                .claim(&fixture.group, &registry, owner, &keys, mode, Call::default())
                 .await?;
-            world.fill_plain(number, each).await?;
+            fixture.fill_plain(number, each).await?;
         }
-        Ok(world)
+        Ok(fixture)
     }
 
     async fn fill_plain(&self, owner: usize, each: usize) -> Result<()> {
@@ -180,14 +176,14 @@ impl World {
         Ok(())
     }
 
-    /// One owner leaves; once its holdings may be removed, one pass removes them.
+    /// One owner leaves. Once its holdings may be released, one pass evicts them.
     async fn ours(&self, victim: &TenureId, each: usize, round: usize) -> Result<(Duration, Samples)> {
         self.store
             .end(&self.group, victim, EndBy::Leave, Call::default())
             .await?;
         tokio::time::sleep(BURST + Duration::from_millis(50)).await;
-        self.hot.forget_slow()?;
-        let probe = Probe::start(self.hot.addr())?;
+        self.valkey.forget_slow()?;
+        let probe = Probe::start(self.valkey.addr())?;
         let start = Instant::now();
         let pass = format!("bench-{round}");
         let report = self
@@ -203,11 +199,11 @@ impl World {
         Ok((took, probe.finish()?))
     }
 
-    /// The same by hand, with the deletes in batches; then the entries are put back.
+    /// The same by hand, with batched deletes. Then the entries are restored.
     async fn theirs(&self, victim: usize, each: usize) -> Result<(Duration, Samples)> {
         let dead = subject::member(victim);
         let mut plain = self.plain.clone();
-        let probe = Probe::start(self.hot.addr())?;
+        let probe = Probe::start(self.valkey.addr())?;
         let start = Instant::now();
         let all: HashMap<String, String> = redis::cmd("HGETALL").arg(PLAIN).query_async(&mut plain).await?;
         let fields: Vec<String> = all

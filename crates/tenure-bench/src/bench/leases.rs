@@ -1,7 +1,7 @@
-//! What it costs to keep leases and to get them.
+//! The cost of acquiring and keeping leases.
 //!
-//! One beat keeps whatever an instance holds, so its cost must not grow with the leases. Beside it: the hand-written kind,
-//! one key with a time to live for each lease, renewed by `PEXPIRE` one by one in a pipeline, and etcd, one lease each.
+//! One beat keeps everything that an instance holds, so its cost must not grow with the leases. The baselines are a
+//! hand-written lease (one key with a time to live, renewed by `PEXPIRE` in a pipeline) and etcd with one lease each.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,28 +13,26 @@ use tenure_core::store::{Call, Store};
 use tenure_testkit::etcd::Etcd;
 use tokio::task::JoinSet;
 
-use crate::hot::Hot;
 use crate::load::{Load, request};
 use crate::process::cpu_seconds;
 use crate::report::{Goal, Report, Row};
 use crate::stats::Samples;
 use crate::subject;
 use crate::suite::Size;
+use crate::valkey::ValkeyServer;
 
-/// Beats under way at once.
+/// Concurrent beats.
 const BEATERS: usize = 8;
-/// Leases in one call.
+/// Leases per call.
 const CALL: usize = 1_000;
 const TTL_SECONDS: u64 = 600;
 
-/// Runs it.
-///
 /// # Errors
-/// When something fails; etcd is left out with a note when it is not installed.
+/// If the run fails. etcd is skipped with a note if it is not installed.
 pub async fn run(size: Size, report: Report) -> Result<()> {
-    let hot = Hot::start()?;
-    let store = subject::open_patient(&hot.url()).await?;
-    hot.client()?.call(&["HSET", "tenure:store", "born", "1"])?;
+    let valkey = ValkeyServer::start()?;
+    let store = subject::open_patient(&valkey.url()).await?;
+    valkey.client()?.call(&["HSET", "tenure:store", "born", "1"])?;
     let etcd = tokio::task::spawn_blocking(Etcd::start).await?;
     if etcd.is_none() {
         report.note("etcd is not installed; its rows are left out");
@@ -42,15 +40,15 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
     let sizes = size.pick([1, 100, 10_000], [1, 100, 1_000]);
     let mut worlds = Vec::new();
     for held in sizes {
-        worlds.push(World::hold(&hot, &store, held, &report).await?);
+        worlds.push(Fixture::hold(&valkey, &store, held, &report).await?);
     }
     for round in 0..size.rounds() {
-        for world in &mut worlds {
-            world.round(round, size).await?;
+        for fixture in &mut worlds {
+            fixture.round(round, size).await?;
         }
     }
-    for world in &worlds {
-        world.tell(&report, etcd.as_ref(), size).await?;
+    for fixture in &worlds {
+        fixture.write_rows(&report, etcd.as_ref(), size).await?;
     }
     let (one, most) = (&worlds[0], &worlds[2]);
     let name = format!("of one with {}", one.held);
@@ -61,8 +59,8 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
     Ok(())
 }
 
-struct World<'a> {
-    hot: &'a Hot,
+struct Fixture<'a> {
+    valkey: &'a ValkeyServer,
     store: &'a Arc<dyn Store>,
     group: Group,
     tenure: TenureId,
@@ -72,14 +70,14 @@ struct World<'a> {
     theirs: Samples,
 }
 
-impl<'a> World<'a> {
-    /// One instance that asks for its leases.
-    async fn hold(hot: &'a Hot, store: &'a Arc<dyn Store>, held: usize, report: &Report) -> Result<Self> {
+impl<'a> Fixture<'a> {
+    /// One instance that acquires its leases.
+    async fn hold(valkey: &'a ValkeyServer, store: &'a Arc<dyn Store>, held: usize, report: &Report) -> Result<Self> {
         let group = subject::group(&format!("bench-{held}"))?;
         let mut tenures = subject::fill(store, &group, 1, subject::HOUR).await?;
         let tenure = tenures.pop().context("a tenure")?;
         let names: Vec<LeaseName> = names(held).map(LeaseName::new).collect::<Result<_, _>>()?;
-        let (cpu, start) = (hot.used()?.cpu, Instant::now());
+        let (cpu, start) = (valkey.used()?.cpu, Instant::now());
         let mut revision = Revision::NONE;
         for some in names.chunks(CALL) {
             let acquired = store.acquire(&group, &tenure, some, Call::default()).await?;
@@ -89,7 +87,7 @@ impl<'a> World<'a> {
             );
             revision = acquired.revision;
         }
-        let (took, used) = (start.elapsed(), hot.used()?.cpu - cpu);
+        let (took, used) = (start.elapsed(), valkey.used()?.cpu - cpu);
         if held >= CALL {
             let what = format!("{held} leases acquired, {CALL} in a call: server CPU of each");
             report.row(Row::new(what, per_op(used, held), "µs"));
@@ -97,7 +95,7 @@ impl<'a> World<'a> {
             report.row(Row::new(what, crate::stats::ms(took), "ms"));
         }
         Ok(Self {
-            hot,
+            valkey,
             store,
             group,
             tenure,
@@ -108,7 +106,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// What keeping them for another ttl costs, ours and by hand.
+    /// Measures the cost of keeping them for another ttl, with Tenure and by hand.
     async fn round(&mut self, round: usize, size: Size) -> Result<()> {
         for our_turn in [round.is_multiple_of(2), !round.is_multiple_of(2)] {
             if our_turn {
@@ -120,7 +118,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    async fn tell(&self, report: &Report, etcd: Option<&Etcd>, size: Size) -> Result<()> {
+    async fn write_rows(&self, report: &Report, etcd: Option<&Etcd>, size: Size) -> Result<()> {
         let what = format!("{} leases of one instance kept for a ttl: server CPU", self.held);
         report.row(Row::costs(what.clone(), "µs", &self.ours, "PEXPIRE each", &self.theirs));
         report.keep(format!("{what}, µs"), &self.ours);
@@ -133,9 +131,9 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Single beats, each of which keeps everything: µs of the server for one.
+    /// Single beats, each of which keeps all leases. Returns the server's µs per beat.
     async fn beats(&self, count: usize) -> Result<f64> {
-        let cpu = self.hot.used()?.cpu;
+        let cpu = self.valkey.used()?.cpu;
         let mut tasks = JoinSet::new();
         for _ in 0..BEATERS {
             let (store, group) = (Arc::clone(self.store), self.group.clone());
@@ -156,12 +154,12 @@ impl<'a> World<'a> {
         while let Some(done) = tasks.join_next().await {
             done.context("a beating task")??;
         }
-        Ok(per_op(self.hot.used()?.cpu - cpu, count / BEATERS * BEATERS))
+        Ok(per_op(self.valkey.used()?.cpu - cpu, count / BEATERS * BEATERS))
     }
 
-    /// One key a lease, renewed one by one: µs of the server for all of them once.
+    /// One key per lease, renewed one by one. Returns the server's µs for all of them.
     fn renewals(&self, count: usize) -> Result<f64> {
-        let mut client = self.hot.client()?;
+        let mut client = self.valkey.client()?;
         let set: Vec<Vec<String>> = names(self.held)
             .map(|name| {
                 ["SET", &format!("lease:{name}"), "node-1", "EX", "600"]
@@ -177,22 +175,22 @@ impl<'a> World<'a> {
             })
             .collect();
         for some in set.chunks(100) {
-            Hot::pipeline(&mut client, some)?;
+            ValkeyServer::pipeline(&mut client, some)?;
         }
-        let (rounds, cpu) = ((count / self.held).max(1), self.hot.used()?.cpu);
+        let (rounds, cpu) = ((count / self.held).max(1), self.valkey.used()?.cpu);
         for _ in 0..rounds {
             for some in renew.chunks(100) {
-                Hot::pipeline(&mut client, some)?;
+                ValkeyServer::pipeline(&mut client, some)?;
             }
         }
-        Ok(per_op(self.hot.used()?.cpu - cpu, rounds))
+        Ok(per_op(self.valkey.used()?.cpu - cpu, rounds))
     }
 
-    /// One lease of etcd each, kept one by one over its JSON gateway: µs of the server for all of them once.
+    /// One etcd lease each, kept one by one over its JSON gateway. Returns the server's µs for all of them.
     #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 leases")]
     async fn etcd(&self, etcd: &Etcd, count: usize) -> Result<f64> {
         let (addr, pid) = (etcd.addr(), etcd.process().pid().context("etcd has ended")?);
-        // Numbers of their own for each world.
+        // Distinct ids for each fixture.
         let ids = || (1..=self.held).map(|number| self.held * 100_000 + number);
         let grant = ids().map(|id| {
             request(

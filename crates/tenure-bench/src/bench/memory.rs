@@ -1,4 +1,4 @@
-//! What a daemon on its embedded store keeps in memory: idle, and with a group of members.
+//! The memory of a daemon on its embedded store: idle, and with a group of members.
 
 use std::time::Duration;
 
@@ -13,13 +13,9 @@ use crate::suite::Size;
 
 const TTL: Duration = Duration::from_secs(120);
 
-/// Runs it.
-///
-/// # Errors
-/// When something fails.
 pub async fn run(size: Size, report: Report) -> Result<()> {
     let daemon = Daemon::start(None).await?;
-    // A second of its sweeps and ticks, so that what it needs for them is there.
+    // A second of sweeps and ticks, so that their memory is included.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let idle = mib(daemon.pid()?)?;
     let members = size.pick(100_000, 20_000);

@@ -1,5 +1,5 @@
-//! Finding and reaping orphaned sessions, beside what programs do by hand: SCAN for the sessions and look at each. Both
-//! servers also keep a million keys that are nobody's business here.
+//! Finding and reaping orphaned sessions, compared with the hand-written way: SCAN for the sessions and read each. Both
+//! servers also hold a million unrelated keys.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,56 +12,52 @@ use tenure_core::store::{Call, Store};
 use tenure_core::sweep::SweepRequest;
 use tenure_testkit::resp::Client;
 
-use crate::hot::Hot;
 use crate::probe::{Probe, idle};
 use crate::report::{Goal, Report, Row};
 use crate::stats::{Samples, ms, rate};
 use crate::subject;
 use crate::suite::Size;
+use crate::valkey::ValkeyServer;
 
-/// Of so many sessions one is an orphan.
+/// One session in this many is an orphan.
 const ONE_IN: usize = 100;
-/// The longest listing of one call.
+/// The page limit of a listing.
 const LISTED: u32 = 1_000;
-/// Attaches in one call.
+/// Attaches per call.
 const PART: usize = 1_000;
-/// How long sessions that are not to be reaped wait.
+/// The grace of sessions that must not be reaped.
 const LONG: Duration = Duration::from_secs(24 * 3600);
-/// How long the others do: as short as it gets.
+/// The grace of the others: the minimum.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// Runs it.
-///
-/// # Errors
-/// When something fails.
 pub async fn run(size: Size, report: Report) -> Result<()> {
     let unrelated = size.pick(1_000_000, 100_000);
     let steps: &[(usize, f64)] = size.pick(
         &[(1_000, 1.0), (10_000, 2.0), (100_000, 10.0), (1_000_000, 20.0)],
         &[(1_000, 1.0), (10_000, 2.0)],
     );
-    let world = World::build(unrelated).await?;
+    let fixture = Fixture::build(unrelated).await?;
     let mut sessions = 0;
     for (total, goal) in steps.iter().copied() {
-        world.grow(sessions..total).await?;
+        fixture.grow(sessions..total).await?;
         sessions = total;
-        measure(&world, size, &report, total, goal).await?;
+        measure(&fixture, size, &report, total, goal).await?;
     }
-    large_reap(&world, &report, sessions).await?;
-    world.store.close().await;
+    large_reap(&fixture, &report, sessions).await?;
+    fixture.store.close().await;
     Ok(())
 }
 
-/// Rounds of a listing and a reap of one in a hundred, by both.
-async fn measure(world: &World, size: Size, report: &Report, total: usize, goal: f64) -> Result<()> {
+/// Rounds of a listing and a reap of one in a hundred, on both sides.
+async fn measure(fixture: &Fixture, size: Size, report: &Report, total: usize, goal: f64) -> Result<()> {
     let few = total / ONE_IN;
     let (mut list, mut reap, mut scan) = (Samples::default(), Samples::default(), Samples::default());
     for round in 0..size.rounds() {
-        world.leave(0..few, SHORT).await?;
-        world.overdue(few).await?;
+        fixture.leave(0..few, SHORT).await?;
+        fixture.overdue(few).await?;
         for _ in 0..5 {
             let start = Instant::now();
-            let orphans = world.store.orphans(&world.group, Duration::ZERO, LISTED).await?;
+            let orphans = fixture.store.orphans(&fixture.group, Duration::ZERO, LISTED).await?;
             list.push(ms(start.elapsed()));
             let listed = few.min(LISTED as usize);
             ensure!(
@@ -71,12 +67,12 @@ async fn measure(world: &World, size: Size, report: &Report, total: usize, goal:
             );
         }
         let start = Instant::now();
-        world.reap(&format!("bench-{total}-{round}"), few).await?;
+        fixture.reap(&format!("bench-{total}-{round}"), few).await?;
         reap.push(ms(start.elapsed()));
-        // The same search by hand takes seconds at the largest size; twice says enough.
+        // The search by hand takes seconds at the largest size; two rounds suffice.
         if round < 2 {
             let start = Instant::now();
-            let found = world.scan()?;
+            let found = fixture.scan()?;
             scan.push(ms(start.elapsed()));
             ensure!(found == few, "{found} orphans found by hand");
         }
@@ -105,16 +101,16 @@ async fn measure(world: &World, size: Size, report: &Report, total: usize, goal:
     Ok(())
 }
 
-/// One in ten at once, and what others of that server feel meanwhile.
-async fn large_reap(world: &World, report: &Report, total: usize) -> Result<()> {
+/// Reaps one in ten in one go, and measures the latency of other clients.
+async fn large_reap(fixture: &Fixture, report: &Report, total: usize) -> Result<()> {
     let many = total / 10;
-    world.leave(0..many, SHORT).await?;
-    world.overdue(many).await?;
-    let quiet = idle(world.hot.addr(), Duration::from_secs(1)).await?;
-    world.hot.forget_slow()?;
-    let probe = Probe::start(world.hot.addr())?;
+    fixture.leave(0..many, SHORT).await?;
+    fixture.overdue(many).await?;
+    let quiet = idle(fixture.valkey.addr(), Duration::from_secs(1)).await?;
+    fixture.valkey.forget_slow()?;
+    let probe = Probe::start(fixture.valkey.addr())?;
     let start = Instant::now();
-    world.reap("bench-large", many).await?;
+    fixture.reap("bench-large", many).await?;
     let what = format!("{many} orphans of {total} sessions reaped at once");
     report.row(Row::new(what.clone(), rate(many, start), "sessions/s"));
     let pings = probe.finish()?;
@@ -123,7 +119,7 @@ async fn large_reap(world: &World, report: &Report, total: usize) -> Result<()> 
         row.against("idle", quiet.percentile(99.0), None)
             .goal(Goal::AtMostAbove(2.0)),
     );
-    let (longest, command) = world.hot.slowest()?;
+    let (longest, command) = fixture.valkey.slowest()?;
     report.row(Row::new(
         format!("{what}: longest command in the server"),
         longest,
@@ -135,25 +131,25 @@ async fn large_reap(world: &World, report: &Report, total: usize) -> Result<()> 
     Ok(())
 }
 
-struct World {
-    hot: Hot,
+struct Fixture {
+    valkey: ValkeyServer,
     store: Arc<dyn Store>,
     group: Group,
     front: TenureId,
-    plain: Hot,
+    plain: ValkeyServer,
 }
 
-impl World {
+impl Fixture {
     async fn build(unrelated: usize) -> Result<Self> {
-        let (hot, plain) = (Hot::start()?, Hot::start()?);
-        for server in [&hot, &plain] {
+        let (valkey, plain) = (ValkeyServer::start()?, ValkeyServer::start()?);
+        for server in [&valkey, &plain] {
             let mut client = server.client()?;
             for some in (0..unrelated).collect::<Vec<_>>().chunks(10_000) {
                 let set = |n: &usize| vec!["SET".to_owned(), format!("unrelated:{n}"), "v".to_owned()];
-                Hot::pipeline(&mut client, &some.iter().map(set).collect::<Vec<_>>())?;
+                ValkeyServer::pipeline(&mut client, &some.iter().map(set).collect::<Vec<_>>())?;
             }
         }
-        let (store, group) = (subject::open_patient(&hot.url()).await?, subject::group("bench")?);
+        let (store, group) = (subject::open_patient(&valkey.url()).await?, subject::group("bench")?);
         let join = Join {
             member: subject::member(0).parse()?,
             ttl: subject::HOUR,
@@ -161,7 +157,7 @@ impl World {
         };
         let front = store.join(&group, &join, Call::default()).await?.tenure;
         Ok(Self {
-            hot,
+            valkey,
             store,
             group,
             front,
@@ -169,12 +165,12 @@ impl World {
         })
     }
 
-    /// More sessions, in both: all disconnected, and none of them for too long.
+    /// Adds sessions on both sides: all disconnected, none of them for too long.
     async fn grow(&self, numbers: std::ops::Range<usize>) -> Result<()> {
         let mut client = self.plain.client()?;
         self.leave(numbers.clone(), LONG).await?;
         for some in numbers.collect::<Vec<_>>().chunks(10_000) {
-            Hot::pipeline(
+            ValkeyServer::pipeline(
                 &mut client,
                 &some.iter().map(|n| plain(*n, "9999999999")).collect::<Vec<_>>(),
             )?;
@@ -182,7 +178,7 @@ impl World {
         Ok(())
     }
 
-    /// These sessions have a client, and lose it. By hand: the time of it is noted.
+    /// Attaches and detaches these sessions. By hand, writes the time of the disconnect.
     async fn leave(&self, numbers: std::ops::Range<usize>, grace: Duration) -> Result<()> {
         let (names, connection): (Vec<_>, _) = (numbers.map(name).collect(), ConnectionId::new("c")?);
         self.store.beat(&self.group, &[Beat::of(self.front.clone())]).await?;
@@ -218,12 +214,12 @@ impl World {
         if grace == SHORT {
             let mut client = self.plain.client()?;
             let left: Vec<_> = (0..names.len()).map(|n| plain(n, "1")).collect();
-            Hot::pipeline(&mut client, &left)?;
+            ValkeyServer::pipeline(&mut client, &left)?;
         }
         Ok(())
     }
 
-    /// Waits until so many are orphans.
+    /// Waits until this many sessions are orphans.
     async fn overdue(&self, count: usize) -> Result<()> {
         let start = Instant::now();
         while self.store.session_stats(&self.group).await?.orphans < count as u64 {
@@ -242,7 +238,7 @@ impl World {
         Ok(())
     }
 
-    /// By hand: every session of the keyspace, and how long it has been left. A thousand keys a page, looked up in one go.
+    /// By hand: reads every session of the keyspace and its disconnect time, a thousand keys per page in one pipeline.
     fn scan(&self) -> Result<usize> {
         let mut client = self.plain.client()?;
         let (mut cursor, mut found) = ("0".to_owned(), 0);
@@ -277,7 +273,7 @@ fn name(number: usize) -> String {
     format!("session-{number:08}")
 }
 
-/// The same session as a program would keep it by itself.
+/// The same session as a program would store it by hand.
 fn plain(number: usize, last_disconnect: &str) -> Vec<String> {
     let name = name(number);
     let fields = ["user", &name, "room", "lobby", "last_disconnect", last_disconnect];

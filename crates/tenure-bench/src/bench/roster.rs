@@ -1,5 +1,5 @@
-//! Who is available, beside what programs do by hand: two sets, their difference, and a heartbeat key per provider; and
-//! beside the join that a database without a hot store is asked for. Then the heartbeats themselves.
+//! Available providers, compared with the hand-written way (two sets, their difference, and a heartbeat key per
+//! provider) and with the join of an application without a hot store. Then the cost of heartbeats.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use tenure_core::clock::Clock;
 use tenure_core::id::{Group, ProviderId, RosterName, TenureId};
 use tenure_core::ledger::{Ledger, Provider, ProviderSpec, Version};
 use tenure_core::membership::Beat;
-use tenure_core::roster::{Entry, Heartbeat, HeartbeatReply, Put, RosterMirror, group_of};
+use tenure_core::roster::{Heartbeat, HeartbeatReply, MirrorEntry, Put, RosterMirror, group_of};
 use tenure_core::store::{Call, PageRequest, Store};
 use tenure_core::time::StoreTime;
 use tenure_testkit::postgres::Server as Postgres;
@@ -22,32 +22,28 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls};
 
-use crate::hot::Hot;
 use crate::report::{Goal, Report, Row};
 use crate::stats::{Samples, ms, rate};
 use crate::subject;
 use crate::suite::Size;
+use crate::valkey::ValkeyServer;
 
-/// Rows, seats and beats of one call.
+/// Rows, seats and beats per call.
 const PART: usize = 10_000;
-/// One in so many is busy.
+/// One provider in this many is occupied.
 const BUSY: usize = 3;
-/// The first so many are asked for.
+/// The page limit of a listing.
 const FIRST: u32 = 50;
-/// Heartbeats of one script, as the service coalesces them.
+/// Heartbeats per script, as the service batches them.
 const BATCH: usize = 200;
 
-/// Runs it.
-///
-/// # Errors
-/// When something fails.
 pub async fn run(size: Size, report: Report) -> Result<()> {
     let steps: &[usize] = size.pick(&[300, 10_000, 100_000], &[300, 3_000]);
-    let mut world = World::build().await?;
+    let mut fixture = Fixture::build().await?;
     let mut first = None;
     for total in steps.iter().copied() {
-        world.grow(total).await?;
-        let took = available(&world, size, &report, total).await?;
+        fixture.grow(total).await?;
+        let took = available(&fixture, size, &report, total).await?;
         let small = *first.get_or_insert(took);
         if total == steps[steps.len() - 1] {
             let what = format!("available, first {FIRST}: {total} online beside {}", steps[0]);
@@ -55,17 +51,17 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
             report.row(row.against(&format!("{} online", steps[0]), small, Some(small / took)));
         }
     }
-    heartbeats(&world, size, &report).await?;
-    mirrored(&world, size, &report).await?;
-    fallback(&world, size, &report).await?;
-    world.store.close().await;
-    world.ledger.close().await;
+    heartbeats(&fixture, size, &report).await?;
+    mirrored(&fixture, size, &report).await?;
+    fallback(&fixture, size, &report).await?;
+    fixture.store.close().await;
+    fixture.ledger.close().await;
     Ok(())
 }
 
-/// Rounds of the three ways to ask, interleaved. Answers how long ours took.
-async fn available(world: &World, size: Size, report: &Report, total: usize) -> Result<f64> {
-    let mirror = world.mirror()?;
+/// Interleaved rounds of the three ways. Returns the time of Tenure's.
+async fn available(fixture: &Fixture, size: Size, report: &Report, total: usize) -> Result<f64> {
+    let mirror = fixture.mirror()?;
     let (mut ours, mut count, mut by_hand, mut join) = (
         Samples::default(),
         Samples::default(),
@@ -79,7 +75,7 @@ async fn available(world: &World, size: Size, report: &Report, total: usize) -> 
     for _ in 0..size.rounds() * 4 {
         for _ in 0..10 {
             let start = Instant::now();
-            let ranked = mirror.available(&world.group, &page).await?;
+            let ranked = mirror.available(&fixture.group, &page).await?;
             ours.push(ms(start.elapsed()));
             ensure!(
                 ranked.candidates.len() == FIRST as usize,
@@ -87,16 +83,16 @@ async fn available(world: &World, size: Size, report: &Report, total: usize) -> 
                 ranked.candidates.len()
             );
             let start = Instant::now();
-            let kept = mirror.availability(&world.group, Duration::ZERO).await?;
+            let kept = mirror.availability(&fixture.group, Duration::ZERO).await?;
             count.push(ms(start.elapsed()));
             ensure!(kept.count as usize == free_of(total), "{} counted", kept.count);
         }
         let start = Instant::now();
-        let found = world.by_hand()?;
+        let found = fixture.by_hand()?;
         by_hand.push(ms(start.elapsed()));
         ensure!(found == free_of(total), "{found} available by hand");
         let start = Instant::now();
-        let found = world.join().await?;
+        let found = fixture.join().await?;
         join.push(ms(start.elapsed()));
         ensure!(found == FIRST as usize, "{found} available by the join");
     }
@@ -108,7 +104,7 @@ async fn available(world: &World, size: Size, report: &Report, total: usize) -> 
     let row = Row::new(format!("{what}, beside SQL"), ours.median(), "ms");
     report.row(row.against("join in Postgres", join.median(), Some(join.median() / ours.median())));
     let row = Row::new(
-        format!("availability, counted anew, {total} online"),
+        format!("availability, counted again, {total} online"),
         count.median(),
         "ms",
     );
@@ -123,34 +119,34 @@ async fn available(world: &World, size: Size, report: &Report, total: usize) -> 
     Ok(ours.median())
 }
 
-/// Heartbeats by name beside beats by tenure, and by hand.
-async fn heartbeats(world: &World, size: Size, report: &Report) -> Result<()> {
-    let mirror = world.mirror()?;
+/// Heartbeats by name, compared with beats by tenure and heartbeats by hand.
+async fn heartbeats(fixture: &Fixture, size: Size, report: &Report) -> Result<()> {
+    let mirror = fixture.mirror()?;
     let (mut named, mut plain) = (Samples::default(), Samples::default());
-    let heard: Vec<Heartbeat> = world.names.iter().cloned().map(Heartbeat::of).collect();
-    let beats: Vec<Beat> = world.tenures.iter().cloned().map(Beat::of).collect();
-    let before = world.transactions()?;
+    let heard: Vec<Heartbeat> = fixture.names.iter().cloned().map(Heartbeat::of).collect();
+    let beats: Vec<Beat> = fixture.tenures.iter().cloned().map(Beat::of).collect();
+    let before = fixture.transactions()?;
     for _ in 0..size.rounds() {
-        let (start, used) = (Instant::now(), world.hot.used()?.cpu);
+        let (start, used) = (Instant::now(), fixture.valkey.used()?.cpu);
         for part in heard.chunks(BATCH) {
-            let replies = mirror.heartbeat(&world.group, part).await?.replies;
+            let replies = mirror.heartbeat(&fixture.group, part).await?.replies;
             ensure!(
                 replies.iter().all(|reply| *reply == HeartbeatReply::Recorded),
                 "a heartbeat was refused"
             );
         }
-        let cpu = world.hot.used()?.cpu - used;
+        let cpu = fixture.valkey.used()?.cpu - used;
         named.push(cpu * 1e6 / heard.len() as f64);
         report.note(format!("heartbeats: {:.0}/s by one caller", rate(heard.len(), start)));
-        let used = world.hot.used()?.cpu;
+        let used = fixture.valkey.used()?.cpu;
         for part in beats.chunks(BATCH) {
-            world.store.beat(&world.group, part).await?;
+            fixture.store.beat(&fixture.group, part).await?;
         }
-        plain.push((world.hot.used()?.cpu - used) * 1e6 / beats.len() as f64);
+        plain.push((fixture.valkey.used()?.cpu - used) * 1e6 / beats.len() as f64);
     }
-    // A backend tells its numbers once a second at most.
+    // A backend publishes its statistics at most once a second.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let asked = world.transactions()? - before;
+    let asked = fixture.transactions()? - before;
     report.row(Row::new("transactions in Postgres during all heartbeats", asked, "").goal(Goal::AtMost(0.0)));
     report.row(Row::costs(
         "heartbeat by name, server CPU",
@@ -162,38 +158,38 @@ async fn heartbeats(world: &World, size: Size, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Writing down who was heard of: one statement per batch, all of them news; then again, none of them.
-async fn mirrored(world: &World, size: Size, report: &Report) -> Result<()> {
+/// Records heartbeats in the ledger: one statement per batch, first with only new times, then with none.
+async fn mirrored(fixture: &Fixture, size: Size, report: &Report) -> Result<()> {
     let (mut news, mut nothing) = (Samples::default(), Samples::default());
     let clock = SystemClock::new();
     for round in 0..size.rounds() {
         let at = StoreTime::from_micros(clock.wall_micros() + round as u64);
-        let heard: Vec<(ProviderId, StoreTime)> = world.names.iter().map(|name| (name.clone(), at)).collect();
+        let heard: Vec<(ProviderId, StoreTime)> = fixture.names.iter().map(|name| (name.clone(), at)).collect();
         for (samples, expected) in [(&mut news, heard.len() as u64), (&mut nothing, 0)] {
             let (start, mut written) = (Instant::now(), 0);
             for part in heard.chunks(PART) {
-                written += world.ledger.record_heartbeats(&world.roster, part).await?;
+                written += fixture.ledger.record_heartbeats(&fixture.roster, part).await?;
             }
             samples.push(ms(start.elapsed()));
             ensure!(written == expected, "{written} written down");
         }
     }
-    let what = format!("heartbeat mirror, {} providers", world.names.len());
+    let what = format!("heartbeat mirror, {} providers", fixture.names.len());
     let row = Row::new(what.clone(), news.median(), "ms").goal(Goal::AtMost(1_000.0));
     report.row(row.against("nothing new", nothing.median(), None));
     report.keep(format!("{what} ms"), &news);
     Ok(())
 }
 
-/// Very many readers at the moment at which the hot store stops answering: how long they wait for the ledger.
-async fn fallback(world: &World, size: Size, report: &Report) -> Result<()> {
-    let proxy = Proxy::start(world.hot.addr());
+/// Many concurrent readers when the hot store stops answering: how long they wait for the ledger.
+async fn fallback(fixture: &Fixture, size: Size, report: &Report) -> Result<()> {
+    let proxy = Proxy::start(fixture.valkey.addr());
     let store = subject::open_patient(&proxy.url("valkey")).await?;
     let clock = SystemClock::shared();
     let loops = Loops::new(Arc::clone(&clock), Handle::current());
-    let ledger = Arc::clone(&world.ledger);
+    let ledger = Arc::clone(&fixture.ledger);
     let rosters = Rosters::start(Arc::clone(&store), ledger, clock, RostersSettings::default(), &loops)?;
-    let roster = rosters.roster(&world.roster)?;
+    let roster = rosters.roster(&fixture.roster)?;
     let start = Instant::now();
     while roster.availability().await?.source != Source::Mirror {
         ensure!(
@@ -227,7 +223,7 @@ async fn fallback(world: &World, size: Size, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// All at once. Answers how long each took, and how many were refused.
+/// Reads concurrently. Returns the duration of each read, and the number of refused ones.
 async fn read(roster: &Roster, readers: usize, page: bool) -> Result<(Samples, usize)> {
     let mut tasks = JoinSet::new();
     for _ in 0..readers {
@@ -254,9 +250,9 @@ fn free_of(total: usize) -> usize {
     total - total.div_ceil(BUSY)
 }
 
-struct World {
-    hot: Hot,
-    /// The connection of the program that does it by hand.
+struct Fixture {
+    valkey: ValkeyServer,
+    /// The connection of the hand-written program.
     client: Mutex<resp::Client>,
     store: Arc<dyn Store>,
     ledger: Arc<dyn Ledger>,
@@ -269,9 +265,9 @@ struct World {
     tenures: Vec<TenureId>,
 }
 
-impl World {
+impl Fixture {
     async fn build() -> Result<Self> {
-        let hot = Hot::start()?;
+        let valkey = ValkeyServer::start()?;
         let postgres = Postgres::start().context("postgres is not installed")?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let ledger_url = postgres.database();
@@ -282,9 +278,9 @@ impl World {
         tokio::spawn(connection);
         sql.batch_execute(include_str!("roster/tables.sql")).await?;
         Ok(Self {
-            store: subject::open_patient(&hot.url()).await?,
-            client: Mutex::new(hot.client()?),
-            hot,
+            store: subject::open_patient(&valkey.url()).await?,
+            client: Mutex::new(valkey.client()?),
+            valkey,
             ledger,
             postgres,
             ledger_url,
@@ -300,7 +296,7 @@ impl World {
         self.store.mirror().context("the store mirrors rosters")
     }
 
-    /// More providers, in all of them: in the mirror, in the ledger, as keys by hand and as rows of an application.
+    /// Adds providers everywhere: in the mirror, in the ledger, as keys by hand and as rows of an application.
     async fn grow(&mut self, total: usize) -> Result<()> {
         let numbers: Vec<usize> = (self.names.len()..total).collect();
         for some in numbers.chunks(PART) {
@@ -308,11 +304,11 @@ impl World {
             let names = names?;
             let mirror = self.mirror()?;
             let seated = mirror
-                .seat(&self.group, &names, subject::HOUR, true, Call::default())
+                .ensure_tenures(&self.group, &names, subject::HOUR, true, Call::default())
                 .await?;
             let rows = names.iter().zip(&seated).zip(some);
             let puts: Vec<Put> = rows
-                .map(|((provider, seat), n)| Put::newer(Entry::Row(row(*n, provider, &seat.tenure))))
+                .map(|((provider, seat), n)| Put::newer(MirrorEntry::Row(row(*n, provider, &seat.tenure))))
                 .collect();
             mirror.put_providers(&self.group, &puts, Call::default()).await?;
             self.tenures.extend(seated.into_iter().map(|seat| seat.tenure));
@@ -337,7 +333,7 @@ impl World {
     }
 
     fn by_hand_too(&self, numbers: &[usize]) -> Result<()> {
-        let mut client = self.hot.client()?;
+        let mut client = self.valkey.client()?;
         for some in numbers.chunks(PART) {
             let mut commands = Vec::new();
             for n in some {
@@ -355,15 +351,15 @@ impl World {
                     commands.push(vec!["SADD".to_owned(), "busy".to_owned(), name]);
                 }
             }
-            Hot::pipeline(&mut client, &commands)?;
+            ValkeyServer::pipeline(&mut client, &commands)?;
         }
         Ok(())
     }
 
-    /// The ledger's rows, by plain SQL: its triggers see to the rest.
+    /// Writes the ledger's rows by plain SQL; its triggers do the rest.
     async fn in_the_ledger(&self, numbers: &[usize]) -> Result<()> {
         if let Some(first) = numbers.first() {
-            // The first by a call, so that the schema and the roster are there.
+            // The first by a call, which creates the schema and the roster.
             let provider = ProviderId::new(name(*first))?;
             self.ledger
                 .put_provider(&self.roster, &provider, &ProviderSpec::default())
@@ -386,7 +382,7 @@ impl World {
         Ok(())
     }
 
-    /// By hand: who is online and not busy, and a look at each one's heartbeat.
+    /// By hand: the providers that are online and not occupied, and a read of each heartbeat.
     fn by_hand(&self) -> Result<usize> {
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         let free = client.call(&["SDIFF", "online", "busy"])?.texts();
@@ -400,13 +396,13 @@ impl World {
         Ok(found)
     }
 
-    /// The database alone: who has fewer rides under way than fit, the least busy first.
+    /// The database alone: drivers below their limit of rides, least busy first.
     async fn join(&self) -> Result<usize> {
         let rows = self.sql.query(include_str!("roster/available.sql"), &[]).await?;
         Ok(rows.len())
     }
 
-    /// Transactions of the ledger's database so far, asked for in another one.
+    /// The transactions of the ledger's database so far, read in another database.
     fn transactions(&self) -> Result<f64> {
         let asked = self
             .postgres

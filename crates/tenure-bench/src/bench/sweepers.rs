@@ -1,7 +1,7 @@
-//! What eight sweepers cost a store that holds a large group in which nobody dies.
+//! The cost of eight sweepers for a store with a large group in which no member dies.
 //!
-//! Two states: at rest, where sweepers only keep the cadence, and with every member beating, where the lazy index has to
-//! follow: its share is what the store uses with sweepers minus what it uses for the same beats without them.
+//! Two states: members at rest, where sweepers only tick, and all members beating, where the lazy index must follow.
+//! Its share is the store's CPU time with sweepers minus the CPU time of the same beats without them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,41 +14,37 @@ use tenure_core::id::Group;
 use tenure_core::store::Store;
 use tokio::runtime::Handle;
 
-use crate::hot::Hot;
 use crate::report::{Goal, Report, Row};
 use crate::stats::Samples;
 use crate::subject::{self, Beating};
 use crate::suite::Size;
+use crate::valkey::ValkeyServer;
 
 const SWEEPERS: usize = 8;
-/// At first.
+/// The ttl at first.
 const LONG: Duration = Duration::from_secs(120);
-/// While they beat.
+/// The ttl while they beat.
 const TTL: Duration = Duration::from_secs(30);
 const GOAL: f64 = 2.0;
 
-/// Runs it.
-///
-/// # Errors
-/// When something fails.
 pub async fn run(size: Size, report: Report) -> Result<()> {
     let members = size.pick(100_000, 20_000);
-    let hot = Hot::start()?;
-    let store = subject::open(&hot.url()).await?;
+    let valkey = ValkeyServer::start()?;
+    let store = subject::open(&valkey.url()).await?;
     let group = subject::group("bench")?;
     let tenures = subject::fill(&store, &group, members, LONG).await?;
-    let crowd = Crowd::start(&hot, &group).await?;
-    // Nothing comes due before their long ttl is over.
-    let rest = share(&hot, size.pick(Duration::from_secs(8), Duration::from_secs(1))).await?;
+    let sweepers = Sweepers::start(&valkey, &group).await?;
+    // No member is due before the long ttl is over.
+    let rest = share(&valkey, size.pick(Duration::from_secs(8), Duration::from_secs(1))).await?;
     let beating = Beating::start(&store, &group, &tenures, TTL / 3, Some(TTL));
-    // Once round, so that all have the shorter ttl and no beat changes one any more.
+    // Beat once for all, so that all have the shorter ttl and no later beat changes one.
     tokio::time::sleep(TTL / 3).await;
     drop(beating);
     let beating = Beating::start(&store, &group, &tenures, TTL / 3, None);
-    // A whole ttl: the place of every member in the index is renewed in it.
-    let crowded = share(&hot, size.pick(TTL, Duration::from_secs(4))).await?;
-    crowd.stop().await;
-    let alone = share(&hot, size.pick(TTL / 3, Duration::from_secs(2))).await?;
+    // A whole ttl, in which every member's position in the index is renewed.
+    let crowded = share(&valkey, size.pick(TTL, Duration::from_secs(4))).await?;
+    sweepers.stop().await;
+    let alone = share(&valkey, size.pick(TTL / 3, Duration::from_secs(2))).await?;
     drop(beating);
     store.close().await;
 
@@ -67,18 +63,18 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
     Ok(())
 }
 
-/// Sweepers, each with a connection of its own like a process of its own.
-struct Crowd {
+/// Sweepers with a connection each, like separate processes.
+struct Sweepers {
     loops: Vec<Loops>,
     stores: Vec<Arc<dyn Store>>,
     _sweepers: Vec<Sweeper>,
 }
 
-impl Crowd {
-    async fn start(hot: &Hot, group: &Group) -> Result<Self> {
+impl Sweepers {
+    async fn start(valkey: &ValkeyServer, group: &Group) -> Result<Self> {
         let (mut loops, mut stores, mut sweepers) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..SWEEPERS {
-            let (store, clock) = (subject::open(&hot.url()).await?, SystemClock::shared());
+            let (store, clock) = (subject::open(&valkey.url()).await?, SystemClock::shared());
             let own = Loops::new(Arc::clone(&clock), Handle::current());
             let sweeper = Sweeper::start(Arc::clone(&store), clock, SweeperSettings::default(), &own)?;
             sweeper.touch(group);
@@ -101,9 +97,9 @@ impl Crowd {
     }
 }
 
-/// The share of a core that the server uses for a while, in percent.
-async fn share(hot: &Hot, time: Duration) -> Result<f64> {
-    let (before, start) = (hot.used()?.cpu, Instant::now());
+/// The server's CPU share during a time, in percent of a core.
+async fn share(valkey: &ValkeyServer, time: Duration) -> Result<f64> {
+    let (before, start) = (valkey.used()?.cpu, Instant::now());
     tokio::time::sleep(time).await;
-    Ok((hot.used()?.cpu - before) / start.elapsed().as_secs_f64() * 100.0)
+    Ok((valkey.used()?.cpu - before) / start.elapsed().as_secs_f64() * 100.0)
 }

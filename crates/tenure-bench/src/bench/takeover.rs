@@ -1,8 +1,8 @@
-//! 10,000 leases on three nodes of a fleet, one of which is killed: how soon the others hold everything again, and whether
-//! any lease ever had two holders.
+//! 10,000 leases on three nodes of a fleet, one of which is killed: how soon the others hold all leases, and whether a
+//! lease ever had two holders.
 //!
-//! The nodes are processes of their own (this program again, as [`crate::node`]), so that the kill is a real one. All
-//! times are the store's: those of the events against the last deadline that the dead one had.
+//! The nodes are separate processes (this program again, as [`crate::node`]), so that the kill is real. All times are
+//! the store's: those of the events relative to the last deadline of the killed node.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -17,21 +17,19 @@ use tenure_core::store::{PageRequest, Store};
 use tenure_core::time::StoreTime;
 use tokio::process::{Child, Command};
 
-use crate::hot::Hot;
 use crate::node;
 use crate::report::{Goal, Report, Row};
 use crate::stats::{Samples, ms};
 use crate::subject;
 use crate::suite::Size;
+use crate::valkey::ValkeyServer;
 
 const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
-/// How long everything may take to be held.
+/// The time limit for holding all leases.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs it.
-///
 /// # Errors
-/// When something fails, or the leases are not all held in time.
+/// If the run fails, or not all leases are held in time.
 pub async fn run(size: Size, report: Report) -> Result<()> {
     let targets = size.pick(10_000, 1_000);
     let mut lags = Samples::default();
@@ -55,42 +53,42 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
 }
 
 async fn round(targets: usize, report: &Report) -> Result<(f64, usize)> {
-    let hot = Hot::start()?;
-    let store = subject::open(&hot.url()).await?;
-    hot.client()?.call(&["HSET", "tenure:store", "born", "1"])?;
+    let valkey = ValkeyServer::start()?;
+    let store = subject::open(&valkey.url()).await?;
+    valkey.client()?.call(&["HSET", "tenure:store", "born", "1"])?;
     let group = subject::group(node::GROUP)?;
     let mut nodes: Vec<Child> = NODES
         .iter()
-        .map(|name| start(name, &hot.url(), targets))
+        .map(|name| start(name, &valkey.url(), targets))
         .collect::<Result<_>>()?;
-    let world = World { store, group };
+    let fixture = Fixture { store, group };
     let start = Instant::now();
-    world.until_held(&NODES, targets).await?;
+    fixture.until_held(&NODES, targets).await?;
     report.note(format!(
         "{targets} leases were held {:.1} s after three nodes were started",
         start.elapsed().as_secs_f64()
     ));
-    let before = world.held().await?;
+    let before = fixture.held().await?;
     let victim = MemberId::new(NODES[1])?;
-    let from = world.store.status(&world.group).await?.last_event;
+    let from = fixture.store.status(&fixture.group).await?.last_event;
     nodes[1].start_kill().context("kill a node")?;
     nodes[1].wait().await?;
-    let dead = world
+    let dead = fixture
         .store
-        .member(&world.group, &victim)
+        .member(&fixture.group, &victim)
         .await?
         .context("the dead one was not there any more")?;
     let deadline = dead.last_beat_at + dead.ttl;
-    world.until_held(&[NODES[0], NODES[2]], targets).await?;
-    let events = world.events(from).await?;
-    let verdict = judge(&events, &before, &dead.tenure, deadline);
+    fixture.until_held(&[NODES[0], NODES[2]], targets).await?;
+    let events = fixture.events(from).await?;
+    let result = judge(&events, &before, &dead.tenure, deadline);
     ensure!(
-        verdict.retaken >= before.values().filter(|(tenure, _)| *tenure == dead.tenure).count(),
+        result.retaken >= before.values().filter(|(tenure, _)| *tenure == dead.tenure).count(),
         "{} leases were taken over",
-        verdict.retaken
+        result.retaken
     );
-    world.store.close().await;
-    Ok((ms(verdict.last.since(deadline)), verdict.twice))
+    fixture.store.close().await;
+    Ok((ms(result.last.since(deadline)), result.twice))
 }
 
 fn start(name: &str, url: &str, targets: usize) -> Result<Child> {
@@ -104,13 +102,13 @@ fn start(name: &str, url: &str, targets: usize) -> Result<Child> {
         .context("start a node")
 }
 
-struct World {
+struct Fixture {
     store: Arc<dyn Store>,
     group: Group,
 }
 
-impl World {
-    /// Waits until these nodes together hold everything.
+impl Fixture {
+    /// Waits until these nodes together hold all leases.
     async fn until_held(&self, nodes: &[&str], targets: usize) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -174,23 +172,23 @@ impl World {
     }
 }
 
-struct Verdict {
-    /// How many leases of the dead one were granted anew.
+struct TakeoverResult {
+    /// The number of leases of the killed node that were granted again.
     retaken: usize,
-    /// When the last of them was.
+    /// The time of the last of these grants.
     last: StoreTime,
-    /// Grants of a lease that somebody else still had, and tokens that fell.
+    /// Grants of a lease that another node still held, and tokens that fell.
     twice: usize,
 }
 
-/// Goes through the events in order: a grant is sound when nobody has the lease, or the dead one has it and is past its
-/// deadline, and its token is above all before.
+/// Replays the events in order. A grant is sound if the lease is free, or held by the killed node past its deadline,
+/// and its token exceeds all earlier ones.
 fn judge(
     events: &[Event],
     before: &BTreeMap<LeaseName, (TenureId, Token)>,
     dead: &TenureId,
     deadline: StoreTime,
-) -> Verdict {
+) -> TakeoverResult {
     let mut holders: BTreeMap<LeaseName, Option<TenureId>> = before
         .iter()
         .map(|(lease, (tenure, _))| (lease.clone(), Some(tenure.clone())))
@@ -199,7 +197,7 @@ fn judge(
         .iter()
         .map(|(lease, (_, token))| (lease.clone(), *token))
         .collect();
-    let mut verdict = Verdict {
+    let mut result = TakeoverResult {
         retaken: 0,
         last: deadline,
         twice: 0,
@@ -215,11 +213,11 @@ fn judge(
         let holder = holders.insert(lease.clone(), event.tenure.clone()).flatten();
         let sound = holder.is_none_or(|holder| holder == *dead && event.at >= deadline);
         let rises = tokens.insert(lease.clone(), token).is_none_or(|before| token > before);
-        verdict.twice += usize::from(!sound || !rises);
+        result.twice += usize::from(!sound || !rises);
         if before.get(lease).is_some_and(|(tenure, _)| tenure == dead) {
-            verdict.retaken += 1;
-            verdict.last = verdict.last.max(event.at);
+            result.retaken += 1;
+            result.last = result.last.max(event.at);
         }
     }
-    verdict
+    result
 }

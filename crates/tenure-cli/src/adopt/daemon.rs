@@ -1,4 +1,4 @@
-//! What runs until a signal: its signals, its runtime, its listener for metrics.
+//! Signals, runtime and metrics listener of the commands that run until a signal.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use anyhow::Context;
-use tenure_adopt::Ended;
+use tenure_adopt::DaemonEnd;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -14,8 +14,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::exit::{DONE, FAILED};
 use crate::output::line;
 
-/// Runs what goes on until a signal, with logs.
-pub(super) fn on_runtime(serve: impl Future<Output = anyhow::Result<Ended>>) -> anyhow::Result<u8> {
+/// Runs a daemon until a signal, with logs.
+pub(super) fn on_runtime(serve: impl Future<Output = anyhow::Result<DaemonEnd>>) -> anyhow::Result<u8> {
     crate::logging::start_quiet("info")?;
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
@@ -27,8 +27,8 @@ pub(super) fn on_runtime(serve: impl Future<Output = anyhow::Result<Ended>>) -> 
     let done = runtime.block_on(serve);
     runtime.shutdown_timeout(Duration::from_millis(100));
     Ok(match done? {
-        Ended::Stopped => DONE,
-        Ended::Broken => FAILED,
+        DaemonEnd::Stopped => DONE,
+        DaemonEnd::Broken => FAILED,
     })
 }
 
@@ -56,7 +56,7 @@ impl Signals {
     }
 }
 
-/// Listens for those who read metrics, when asked to, and prints the address that was taken.
+/// Opens the listener for metrics if one is configured, and prints its address.
 pub(super) async fn metrics_listener(
     listen: Option<(SocketAddr, &str)>,
     json: bool,
@@ -77,7 +77,7 @@ pub(super) async fn metrics_listener(
     Ok(Some(listener))
 }
 
-/// A daemon goes on when nobody reads what it prints.
+/// A daemon ignores that its output cannot be written.
 pub(super) fn printed(done: anyhow::Result<()>) {
     if let Err(error) = done {
         tracing::warn!(error = format!("{error:#}"), "a pass could not be printed");

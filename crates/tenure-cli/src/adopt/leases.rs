@@ -3,7 +3,7 @@
 mod show;
 
 use clap::Args;
-use tenure_adopt::{Beside, Counts, ForeignReader, KeyPattern, MIN_OLD_TTL, MovingKeys, StoredKeys};
+use tenure_adopt::{ForeignReader, HolderCounts, KeyPattern, LeaseComparison, MIN_OLD_TTL, MovingKeys, StoredKeys};
 use tenure_core::clock::SystemClock;
 
 use crate::cli::{FormatArgs, StoreArgs};
@@ -37,7 +37,7 @@ impl LeasesArgs {
     }
 }
 
-/// What is to be looked at.
+/// A comparison of old keys and leases.
 struct Leases {
     given: settings::Leases,
     format: FormatArgs,
@@ -57,10 +57,10 @@ impl Leases {
         };
         let connected = tenure_store.connect().await?;
         let (store, clock) = (&**connected.tenure.store(), SystemClock::new());
-        let waiting = |counts: Counts| say(format_args!("waiting: {counts}"));
+        let waiting = |counts: HolderCounts| say(format_args!("waiting: {counts}"));
         let done = match given.wait {
-            Some(wait) => Beside::wait_until_done(&keys, store, &given.group, (wait, &clock), waiting).await,
-            None => Beside::look(&keys, store, &given.group).await,
+            Some(wait) => LeaseComparison::wait_until_done(&keys, store, &given.group, (wait, &clock), waiting).await,
+            None => LeaseComparison::look(&keys, store, &given.group).await,
         };
         connected.tenure.close().await;
         let beside = done?;

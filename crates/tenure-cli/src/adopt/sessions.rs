@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use clap::Args;
 use tenure_adopt::{
-    Early, Ended, IndexReport, IndexSoFar, KeyTemplate, LAST_SESSIONS_PAGE, PageInFlight, ReapNotice, ReapReport,
-    ReapSettings, ReapedListener, Reaper, SessionSettings, Sessions, SessionsDaemon, UndoReport, WalkNotice, text,
+    DaemonEnd, EarlyEnd, IndexProgress, IndexReport, KeyTemplate, LAST_SESSIONS_PAGE, PageInFlight, ReapNotice,
+    ReapReport, ReapSettings, ReapedListener, Reaper, SessionSettings, Sessions, SessionsDaemon, UndoReport,
+    WalkNotice, text,
 };
 use tenure_core::clock::{Clock, SystemClock};
 
@@ -57,11 +58,11 @@ pub(super) struct SessionsArgs {
     format: FormatArgs,
 }
 
-/// What is to be done with sessions.
+/// A run over sessions.
 struct Work {
     given: settings::Sessions,
     settings: SessionSettings,
-    /// `None` when nothing is to be reaped.
+    /// `None` without --reap.
     reaping: Option<ReapSettings>,
     compare: bool,
     undo: bool,
@@ -78,7 +79,7 @@ impl SessionsArgs {
         let given = settings::Sessions::load(&self.flags, once, &|name| std::env::var(name).ok())?;
         let mut settings = SessionSettings::new(&given.pattern, &given.disconnected_field)?;
         (settings.index, settings.unit, settings.rate) = (given.index.clone(), given.unit, given.rate);
-        // What cannot be reaped by is refused also when nothing is to be reaped yet.
+        // Invalid reap settings are refused without --reap, too.
         let reaping = reaping(&given)?;
         let work = Work {
             settings,
@@ -126,7 +127,7 @@ impl Work {
         }
     }
 
-    async fn serve(&self, interval: Duration) -> anyhow::Result<Ended> {
+    async fn serve(&self, interval: Duration) -> anyhow::Result<DaemonEnd> {
         let mut signals = Signals::new()?;
         let work = self.printing();
         let print: ReapedListener =
@@ -164,7 +165,7 @@ impl Work {
         }
         let ending = Ending::new()?;
         let sessions = sessions.with_stop(Arc::clone(&ending.asked));
-        let (progress, so_far) = (WalkProgress::new(self.verbose), IndexSoFar::default());
+        let (progress, so_far) = (WalkProgress::new(self.verbose), IndexProgress::default());
         let listener = |notice: &WalkNotice<'_>| {
             progress.note(notice);
             so_far.note(notice);
@@ -182,7 +183,7 @@ impl Work {
             Some(Ok(report)) if !ending.is_asked() => report,
             Some(Err(error)) => return self.index_failed(&so_far.report(), error.into()),
             Some(Ok(_)) | None => {
-                show::index(self, &so_far.report(), None, Some(Early::Interrupted))?;
+                show::index(self, &so_far.report(), None, Some(EarlyEnd::Interrupted))?;
                 return Ok(FAILED);
             }
         };
@@ -194,21 +195,21 @@ impl Work {
         match found {
             Some(Ok(found)) if !ending.is_asked() => {
                 show::index(self, &report, Some(&found), None)?;
-                let is_there = report.standing.scanned > 0 || self.allow_empty;
+                let is_there = report.counts.scanned > 0 || self.allow_empty;
                 Ok(if found.missing == 0 && is_there { DONE } else { FAILED })
             }
             Some(Err(error)) => self.index_failed(&report, error.into()),
             Some(Ok(_)) | None => {
-                show::index(self, &report, None, Some(Early::Interrupted))?;
+                show::index(self, &report, None, Some(EarlyEnd::Interrupted))?;
                 Ok(FAILED)
             }
         }
     }
 
-    /// Tells what a pass did before it failed.
+    /// Prints what a pass did before it failed.
     fn index_failed(&self, report: &IndexReport, error: anyhow::Error) -> anyhow::Result<u8> {
         if !report.is_nothing() {
-            show::index(self, report, None, Some(Early::Failed))?;
+            show::index(self, report, None, Some(EarlyEnd::Failed))?;
         }
         Err(error)
     }
@@ -224,7 +225,7 @@ impl Work {
         progress.finish();
         let report = report?;
         show::index(self, &report, None, None)?;
-        let is_there = report.standing.scanned > 0 || self.allow_empty;
+        let is_there = report.counts.scanned > 0 || self.allow_empty;
         Ok(if is_there { DONE } else { FAILED })
     }
 
@@ -235,7 +236,7 @@ impl Work {
         progress.finish();
         let found = found?;
         show::comparison(self, &found)?;
-        let is_there = found.standing.scanned > 0 || self.allow_empty;
+        let is_there = found.counts.scanned > 0 || self.allow_empty;
         Ok(if found.is_equal() && is_there { DONE } else { FAILED })
     }
 
@@ -258,12 +259,12 @@ impl Work {
             }
             Some(Err(error)) => {
                 if known() != UndoReport::default() {
-                    show::undo(self, known(), Some(Early::Failed))?;
+                    show::undo(self, known(), Some(EarlyEnd::Failed))?;
                 }
                 Err(error.into())
             }
             Some(Ok(_)) | None => {
-                show::undo(self, known(), Some(Early::Interrupted))?;
+                show::undo(self, known(), Some(EarlyEnd::Interrupted))?;
                 Ok(FAILED)
             }
         }
@@ -297,7 +298,7 @@ impl Work {
         match done {
             Some(Ok(mut report)) => {
                 report.unsure += reaper.close().await;
-                show::reap(self, &report, ending.is_asked().then_some(Early::Interrupted))?;
+                show::reap(self, &report, ending.is_asked().then_some(EarlyEnd::Interrupted))?;
                 let is_done = report.quarantined.is_none() && !ending.is_asked();
                 Ok(if is_done { DONE } else { FAILED })
             }
@@ -305,19 +306,19 @@ impl Work {
                 let mut report = reaper.unfinished().cloned().unwrap_or_default();
                 report.unsure += reaper.close().await;
                 if !report.is_nothing() {
-                    show::reap(self, &report, Some(Early::Failed))?;
+                    show::reap(self, &report, Some(EarlyEnd::Failed))?;
                 }
                 Err(error.into())
             }
             None => {
-                show::reap(self, &page.dropped(reaper).await, Some(Early::Interrupted))?;
+                show::reap(self, &page.dropped(reaper).await, Some(EarlyEnd::Interrupted))?;
                 Ok(FAILED)
             }
         }
     }
 }
 
-/// How a run is ended by a signal: it ends after the page that is under way, or is left when that takes too long.
+/// The end of a run by a signal: after the current page, or without it if that takes too long.
 struct Ending {
     signals: tokio::sync::Mutex<Signals>,
     asked: Arc<AtomicBool>,

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tenure_adopt::{Early, PassReport, Preview, Removed, text};
+use tenure_adopt::{EarlyEnd, PassReport, Preview, Removed, text};
 use tenure_core::brake::Brake;
 
 use super::Registry;
 use crate::exit::say;
 use crate::output::{json, json_line, table};
 
-/// What would go.
+/// Prints what a pass would remove.
 pub(super) fn preview(args: &Registry, preview: &Preview) -> anyhow::Result<()> {
     let entries: u64 = preview.dead.values().sum();
     if args.format.json {
@@ -57,7 +57,7 @@ pub(super) fn preview(args: &Registry, preview: &Preview) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// What a pass removed.
+/// Prints what a pass removed.
 pub(super) fn pass(args: &Registry, report: &PassReport) -> anyhow::Result<()> {
     if args.format.json {
         return json(&document(&args.given.hash, report));
@@ -85,8 +85,8 @@ pub(super) fn pass(args: &Registry, report: &PassReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a run has removed that ended before its pass did.
-pub(super) fn ended_early(args: &Registry, removed: &Removed, why: Early) -> anyhow::Result<()> {
+/// Prints what a run removed that ended early.
+pub(super) fn ended_early(args: &Registry, removed: &Removed, why: EarlyEnd) -> anyhow::Result<()> {
     if args.format.json {
         return json(&part(&args.given.hash, removed, why));
     }
@@ -103,7 +103,7 @@ pub(super) fn ended_early(args: &Registry, removed: &Removed, why: Early) -> any
     Ok(())
 }
 
-/// Entries whose page has no answer.
+/// Prints how many entries have an unknown outcome.
 pub(super) fn unsure(entries: u64) {
     say(format_args!(
         "a reply was lost: up to {} more may have been removed without being counted",
@@ -111,12 +111,12 @@ pub(super) fn unsure(entries: u64) {
     ));
 }
 
-/// The same of the daemon, as one line.
-pub(super) fn part_line(hash: &str, removed: &Removed, why: Early) -> anyhow::Result<()> {
+/// Prints what a pass of the daemon removed that ended early, as one line.
+pub(super) fn part_line(hash: &str, removed: &Removed, why: EarlyEnd) -> anyhow::Result<()> {
     json_line(&part(hash, removed, why))
 }
 
-fn part(hash: &str, removed: &Removed, why: Early) -> Value {
+fn part(hash: &str, removed: &Removed, why: EarlyEnd) -> Value {
     json!({
         "hash": hash,
         "dry_run": false,
@@ -127,7 +127,7 @@ fn part(hash: &str, removed: &Removed, why: Early) -> Value {
     })
 }
 
-/// A pass of the daemon as one line.
+/// Prints a pass of the daemon as one line.
 pub(super) fn pass_line(hash: &str, report: &PassReport) -> anyhow::Result<()> {
     json_line(&document(hash, report))
 }

@@ -22,7 +22,7 @@ use super::measured::{Measured, Samples};
 
 /// Beats in one call, as clients and daemons gather them.
 pub(super) const BATCH: u32 = 200;
-/// How often members that could not leave are asked again, and after which pause.
+/// Retries of members that could not leave, and the pause before each.
 const ROUNDS: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -84,7 +84,7 @@ pub(super) struct Load {
     clock: Arc<dyn Clock>,
     group: Group,
     ttl: Duration,
-    /// What the names of everything begin with that is made here.
+    /// The prefix of all names of this benchmark.
     name: String,
     tenures: Mutex<Arc<Vec<TenureId>>>,
 }
@@ -111,7 +111,7 @@ impl Load {
         Arc::clone(&self.lock())
     }
 
-    /// Beats for everybody, for as long as it is polled. What fails is seen by whoever measures.
+    /// Sends heartbeats for all members while it is polled. A failure shows in the measured operations.
     pub(super) async fn keep_alive(&self) -> Infallible {
         let interval = Timing::for_ttl(self.ttl).interval;
         loop {
@@ -223,7 +223,7 @@ impl Load {
     fn tenure(&self, nth: u64) -> Result<TenureId, Error> {
         let tenures = self.tenures();
         let found = tenures.get(at(nth, tenures.len().max(1)));
-        found.cloned().ok_or_else(|| Error::invalid("nobody has joined"))
+        found.cloned().ok_or_else(|| Error::invalid("no member has joined"))
     }
 
     async fn join(&self, nth: u64) -> Result<(), Error> {
@@ -275,7 +275,8 @@ impl Load {
             Some(AcquireOutcome::Unsettled { retry_in, .. }) => return Err(Halt::Unsettled(*retry_in)),
             outcome => outcome.and_then(AcquireOutcome::token),
         };
-        let token = token.ok_or_else(|| Error::new(ErrorKind::Held, format!("somebody else has the lease {lease}")))?;
+        let token =
+            token.ok_or_else(|| Error::new(ErrorKind::Held, format!("another member holds lease \"{lease}\"")))?;
         self.store
             .release_leases(group, &tenure, &[(lease, token)], None, call)
             .await?;
@@ -286,7 +287,7 @@ impl Load {
     pub(super) async fn clean_up(self: &Arc<Self>, tasks: u32, has_failed: bool) -> anyhow::Result<()> {
         let mut failed = None;
         for round in 0..ROUNDS {
-            // What was given up without an answer may still arrive for a moment.
+            // A call that timed out may still arrive shortly afterwards.
             if has_failed || round > 0 {
                 self.clock.sleep(PAUSE).await;
             }
@@ -299,7 +300,7 @@ impl Load {
         Err(failed.map_or_else(|| anyhow::anyhow!("there are still some"), Into::into))
     }
 
-    /// Lets those leave that are there, and tells whether nobody is left.
+    /// Ends the remaining members, and answers whether none is left.
     async fn leave(self: &Arc<Self>, tasks: u32) -> Result<bool, Error> {
         let ours = self.ours().await?;
         let bound = Bound::Count(ours.len() as u64);

@@ -15,7 +15,7 @@ use crate::output::{line, table};
 /// So many samples of one task are kept; of more, every second, fourth and so on.
 const KEPT: usize = 10_000;
 
-/// How long operations took.
+/// The latencies of operations.
 #[derive(Debug)]
 pub(super) struct Samples {
     /// Each stands for so many.
@@ -106,7 +106,7 @@ struct Row {
     max_ms: f64,
 }
 
-/// What was not measured because the group gives no leases yet.
+/// Operations that were skipped because the group grants no leases yet.
 #[derive(Debug, Serialize)]
 struct LeftOut {
     what: &'static str,
@@ -178,7 +178,7 @@ impl Report {
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a rate, which nobody needs to the last digit"
+        reason = "the last digits of a rate do not matter"
     )]
     pub(super) fn add(&mut self, operation: Operation, measured: Measured) {
         if measured.count == 0 {

@@ -13,15 +13,15 @@ use tenure_core::timing::Timing;
 
 use crate::settings::Settings;
 
-/// How long something takes at most.
+/// The upper bound of a duration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Bound {
     /// What.
     pub(super) what: String,
-    /// How long at most; nothing for what is a count.
+    /// The bound; `None` for a count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) at_most_ms: Option<u64>,
-    /// The same for people.
+    /// The bound as text.
     pub(super) shown: String,
     /// Why that long.
     pub(super) how: String,
@@ -46,7 +46,7 @@ pub(super) fn of(settings: &Settings, timing: &Timing) -> Vec<Bound> {
     bounds
 }
 
-/// What a sweep that was not woken in time costs more.
+/// The extra time of a sweep that was not woken early.
 fn late(interval: Duration) -> String {
     format!(
         "a sweep that nothing woke comes within {} more (its interval + 10 %)",
@@ -95,7 +95,7 @@ fn leases(settings: &Settings, timing: &Timing) -> Vec<Bound> {
     let discovery = FleetSettings::default().discovery;
     vec![
         bound(
-            "a holder goes on without an answer",
+            "a holder works without an answer",
             believed,
             format!(
                 "ttl - margin, from the sending of its last answered heartbeat; it stops {} before another can start",
@@ -113,7 +113,7 @@ fn leases(settings: &Settings, timing: &Timing) -> Vec<Bound> {
         bound(
             "no lease is granted after a loss of data",
             settings.max_ttl,
-            "max_ttl: the longest that a holder whom nobody remembers may still be at work",
+            "max_ttl: the longest that a forgotten holder may still be at work",
         ),
     ]
 }
@@ -169,10 +169,10 @@ fn outages(settings: &Settings, timing: &Timing) -> Vec<Bound> {
         bound(
             "the store pauses and nothing follows from it",
             unseen,
-            "min(2s, 5/12 of the smallest ttl of the group): costs nobody a heartbeat",
+            "min(2s, 5/12 of the smallest ttl of the group): costs no member a heartbeat",
         ),
         bound(
-            "nobody is declared dead after a longer pause",
+            "no member is declared dead after a longer pause",
             timing.ttl,
             "one full ttl from when the store serves again",
         ),
@@ -206,7 +206,7 @@ mod tests {
             ("died hard reads", "30s"),
             ("claimed is removed", "30250ms"),
             ("heartbeats that may be lost", "2"),
-            ("goes on without an answer", "27500ms"),
+            ("works without an answer", "27500ms"),
             ("another can have", "30s"),
             ("loss of data", "2m"),
             ("client went", "1m"),

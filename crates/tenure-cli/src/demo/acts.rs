@@ -1,4 +1,4 @@
-//! The acts of the story. Each does something to the fleet, and tells what the events, the registry and the endpoints say
+//! The acts of the demo. Each does something to the fleet and reports what the events, the registry and the endpoints say
 //! of it. At its end the fleet is as it was.
 
 mod chat;
@@ -8,8 +8,8 @@ mod pollers;
 mod store;
 mod swarm;
 
+use super::fleet::Fleet;
 use super::story::Story;
-use super::world::World;
 
 /// An act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,17 +40,17 @@ impl Act {
     /// Plays it.
     ///
     /// # Errors
-    /// When it could not be played. What was promised and not seen is no error: the story tells.
-    pub(super) async fn play(self, world: &mut World, story: &mut Story) -> anyhow::Result<()> {
+    /// If the act could not be played. An expectation that was not met is reported, not returned.
+    pub(super) async fn play(self, fleet: &mut Fleet, story: &mut Story) -> anyhow::Result<()> {
         match self {
-            Self::GatewayDies => ingest::dies(world, story).await,
-            Self::GatewayIsReplaced => ingest::is_replaced(world, story).await,
-            Self::NodeDies => pollers::dies(world, story).await,
-            Self::NodeDrains => pollers::drains(world, story).await,
-            Self::FrontDies => chat::dies(world, story).await,
-            Self::HostDies => swarm::dies(world, story).await,
-            Self::StorePauses => store::pauses(world, story).await,
-            Self::ProvidersGo => desk::go(world, story).await,
+            Self::GatewayDies => ingest::dies(fleet, story).await,
+            Self::GatewayIsReplaced => ingest::is_replaced(fleet, story).await,
+            Self::NodeDies => pollers::dies(fleet, story).await,
+            Self::NodeDrains => pollers::drains(fleet, story).await,
+            Self::FrontDies => chat::dies(fleet, story).await,
+            Self::HostDies => swarm::dies(fleet, story).await,
+            Self::StorePauses => store::pauses(fleet, story).await,
+            Self::ProvidersGo => desk::go(fleet, story).await,
         }
     }
 }

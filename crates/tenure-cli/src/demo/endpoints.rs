@@ -1,5 +1,5 @@
 //! The endpoints that the fleet polls: a small HTTP server that remembers who polled what, under which token, and how long
-//! nobody came. It refuses a token that is older than one it has seen, as whatever a fleet writes to should.
+//! no node polled it. It rejects a token that is older than one it has seen, as any target of a fleet should.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,12 +14,12 @@ use tokio::net::{TcpListener, TcpStream};
 /// No request of ours has more lines.
 const MOST_LINES: usize = 32;
 
-/// What was seen since the last [`Endpoints::reset`].
+/// The polls since the last [`Endpoints::reset`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Polls {
-    /// How many there were.
+    /// The number of polls.
     pub(super) count: u64,
-    /// How many came with a token below the highest one.
+    /// The number of polls with a token below the highest one.
     pub(super) stale: u64,
     /// The longest time in which one endpoint was not polled.
     pub(super) longest_pause: Duration,
@@ -51,7 +51,7 @@ impl Endpoints {
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
                 let server = server.clone();
-                // Whoever does not ask properly gets no answer.
+                // A malformed request gets no answer.
                 tokio::spawn(async move { server.answer(socket).await.ok() });
             }
         });
@@ -67,7 +67,7 @@ impl Endpoints {
         self.records().polls = Polls::default();
     }
 
-    /// What was seen, with pauses that still last.
+    /// The polls so far, with the current pauses.
     pub(super) fn polls(&self) -> Polls {
         let records = self.records();
         let now = self.clock.mono();
@@ -103,7 +103,7 @@ impl Endpoints {
         Ok(())
     }
 
-    /// Whether the token is no older than those before it.
+    /// Whether the token is at least as new as all before it.
     fn note(&self, name: String, token: u64) -> bool {
         let (now, mut records) = (self.clock.mono(), self.records());
         let before = records.last.get(&name).copied();

@@ -31,27 +31,27 @@ pub(super) const DESK: &str = "desk";
 /// One process of the fleet (used by `demo`).
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Part {
-    /// What it does.
+    /// The role of the process.
     #[arg(long, value_enum)]
     role: Role,
-    /// What it is called.
+    /// The name of the process.
     #[arg(long)]
     name: String,
     /// The daemon.
     #[arg(long)]
     store: String,
-    /// How long it may be silent.
+    /// The ttl.
     #[arg(long, value_parser = parse_duration)]
     ttl: Duration,
-    /// Where the endpoints are that a poller polls.
+    /// The address of the endpoints of a poller.
     #[arg(long)]
     endpoints: Option<SocketAddr>,
-    /// How many members a swarm has.
+    /// The number of members of a swarm.
     #[arg(long, default_value_t = 1)]
     members: usize,
 }
 
-/// What a process does.
+/// The role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Role {
     Gateway,
@@ -108,8 +108,8 @@ impl Part {
     }
 }
 
-/// Waits until this process is to end. True when it should leave; false when its membership is over for good: somebody else
-/// has its name, or an operator wants it gone.
+/// Waits until this process must end. True: it should leave. False: its membership has ended for good, because another
+/// process took its name or an operator expelled it.
 async fn asked_to_leave(membership: &Membership, term: &mut Signal) -> bool {
     tokio::select! {
         _ = term.recv() => true,

@@ -13,9 +13,9 @@ use tenure_supervise::child::Helpers;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
-/// How long a process may take to say its first line.
+/// Time-out for the first line of a process.
 const START: Duration = Duration::from_secs(20);
-/// How long it may take to end when asked to.
+/// Time-out for a graceful end.
 const END: Duration = Duration::from_secs(8);
 
 /// A process. It dies with this one, and when it is dropped.
@@ -23,7 +23,7 @@ const END: Duration = Duration::from_secs(8);
 pub(super) struct Process {
     child: Child,
     pid: Pid,
-    /// What it said first: where it listens, or that it is at work.
+    /// Its first line: its address, or that it is ready.
     pub(super) said: String,
     /// Held so that it can go on writing.
     _out: BufReader<ChildStdout>,
@@ -37,7 +37,7 @@ impl Process {
         command.extend(args);
         let log_file = File::create(log).with_context(|| format!("{} cannot be written", log.display()))?;
         let mut launch = Command::from(Helpers::of_this_program("launch", "keep").launch(&command));
-        // What the environment says is meant for other daemons than ours.
+        // The environment configures other daemons.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TENURE_") {
                 launch.env_remove(name);
@@ -70,7 +70,7 @@ impl Process {
         self.pid.as_raw_pid()
     }
 
-    /// Sends it a signal; it may have ended by itself.
+    /// Sends it a signal; it may have exited already.
     pub(super) fn signal(&self, signal: Signal) {
         let _ = kill_process(self.pid, signal);
     }
@@ -81,14 +81,14 @@ impl Process {
         ended?.ok()?.code()
     }
 
-    /// Kills it, so that it can say goodbye to nobody.
+    /// Kills it, so that it cannot leave.
     pub(super) async fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill().await.context("a process cannot be killed")
     }
 
     /// Asks it to end, and kills it if it does not.
     pub(super) async fn stop(mut self, clock: &dyn Clock) {
-        // One that stands still hears nothing.
+        // A stopped process handles no signal.
         self.signal(Signal::CONT);
         self.signal(Signal::TERM);
         if self.ended(clock).await.is_none() {

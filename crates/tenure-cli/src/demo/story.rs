@@ -1,4 +1,4 @@
-//! What the demo tells: for people as text, for programs one JSON object a line.
+//! The output of the demo: text for people, one JSON object per line for programs.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tenure::wire::ms;
 use crate::output::{brief, json_line, line};
 use crate::style::{Tone, paint};
 
-/// The teller. It also counts what was promised and not seen.
+/// The printer. It also counts expectations that were not met.
 pub(super) struct Story {
     json: bool,
     acts: u32,
@@ -24,17 +24,17 @@ impl Story {
         }
     }
 
-    /// How much was promised and not seen so far.
+    /// How many expectations were not met so far.
     pub(super) fn missing(&self) -> u32 {
         self.missing
     }
 
-    /// Something for people, and the same for programs.
+    /// Prints text for people or the same document for programs.
     pub(super) fn tell(&self, text: &str, document: &Value) -> anyhow::Result<()> {
         if self.json { json_line(document) } else { line(text) }
     }
 
-    /// An act begins: what is done now, and what is to be expected of it.
+    /// Prints the start of an act: what is done, and what to expect.
     pub(super) fn act(&mut self, title: &str, done: &str, expect: &str) -> anyhow::Result<()> {
         self.acts += 1;
         let act = self.acts;
@@ -44,7 +44,7 @@ impl Story {
         self.tell(&text, &document)
     }
 
-    /// What came of it, and how long after what was done.
+    /// Prints what was seen, and how long after the act.
     pub(super) fn saw(&mut self, ok: bool, what: &str, took: Option<Duration>) -> anyhow::Result<()> {
         if !ok {
             self.missing += 1;
@@ -62,12 +62,8 @@ impl Story {
         self.tell(&text, &document)
     }
 
-    /// What was waited for in vain.
+    /// Prints what did not happen in time.
     pub(super) fn missed(&mut self, what: &str) -> anyhow::Result<()> {
-        self.saw(
-            false,
-            &format!("{what}: not within the time that was waited for it"),
-            None,
-        )
+        self.saw(false, &format!("{what}: not seen in time"), None)
     }
 }

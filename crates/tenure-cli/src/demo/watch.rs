@@ -1,13 +1,13 @@
-//! Following what happens in a group, from a moment on. What the demo says was seen, it has from here.
+//! The events of a group from a moment on: the source of what the demo reports.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::{Clock, Event, EventId, EventKind, EventQuery, GroupHandle, Store, StoreTime, Tenure};
 
-/// How long anything promised is waited for. Far longer than it takes, so that a slow machine is no broken promise.
+/// Time-out for everything that is expected. Far longer than it takes, so that a slow machine fails no expectation.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// How long one wait for events lasts, and how long to rest when the store does not answer.
+/// The longest wait for events, and the pause when the store does not answer.
 const TURN: Duration = Duration::from_millis(500);
 
 /// The events of a group since the watch began.
@@ -77,18 +77,18 @@ impl Watch {
             .await
     }
 
-    /// How many events of a kind there were so far.
+    /// The number of events of a kind so far.
     pub(super) fn count(&self, kind: EventKind) -> usize {
         self.seen.iter().filter(|event| event.kind == kind).count()
     }
 
-    /// How many there were of something, by the counts of all events of a kind so far.
+    /// The sum of one count over all events of a kind so far.
     pub(super) fn sum(&self, kind: EventKind, of: &str) -> u64 {
         let events = self.seen.iter().filter(|event| event.kind == kind);
         events.filter_map(|event| event.counts.get(of)).sum()
     }
 
-    /// How long after the beginning something happened.
+    /// The time from the beginning to an event.
     pub(super) fn took(&self, event: &Event) -> Duration {
         event.at.since(self.began)
     }

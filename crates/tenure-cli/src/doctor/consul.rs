@@ -8,7 +8,7 @@ use tenure_core::store::Severity;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::finding::Told;
+use super::finding::Diagnosis;
 use super::{PATIENCE, silent};
 
 const CHECK: &str = "consul";
@@ -16,24 +16,26 @@ const CHECK: &str = "consul";
 const LONGEST: u64 = 4 << 20;
 
 /// Looks at the agent at `HOST:PORT`, `http://HOST:PORT` or `consul://HOST:PORT`.
-pub(super) async fn look(address: &str, token_file: Option<&Path>, clock: &dyn Clock) -> Vec<Told> {
+pub(super) async fn look(address: &str, token_file: Option<&Path>, clock: &dyn Clock) -> Vec<Diagnosis> {
     let (scheme, rest) = address.split_once("://").unwrap_or(("consul", address));
     if !matches!(scheme, "consul" | "http") {
         let detail = format!("an agent behind {scheme}:// is not looked at");
-        return vec![Told::new(CHECK, Severity::Warning, detail).advise("`tenure run` tells what it answers")];
+        return vec![Diagnosis::new(CHECK, Severity::Warning, detail).advise("`tenure run` tells what it answers")];
     }
     let token = match token_file.map(std::fs::read_to_string).transpose() {
         Ok(token) => token.map(|token| token.trim().to_owned()).unwrap_or_default(),
         Err(cause) => {
             let detail = format!("the token file cannot be read: {cause}");
-            return vec![Told::new(CHECK, Severity::Error, detail).advise("name another one with --consul-token-file")];
+            return vec![
+                Diagnosis::new(CHECK, Severity::Error, detail).advise("name another one with --consul-token-file"),
+            ];
         }
     };
     let asked = within(clock, PATIENCE, ask(rest, &token)).await;
     match asked {
         None => vec![silent(CHECK)],
         Some(Err(cause)) => {
-            let told = Told::new(
+            let told = Diagnosis::new(
                 CHECK,
                 Severity::Error,
                 format!("the agent at {rest} cannot be asked: {cause}"),
@@ -81,12 +83,12 @@ async fn get(place: &str, path: &str, token: &str) -> std::io::Result<(u16, Stri
     Ok((status, body.to_owned()))
 }
 
-fn read(place: &str, answers: &Answers) -> Vec<Told> {
+fn read(place: &str, answers: &Answers) -> Vec<Diagnosis> {
     let (status, body) = &answers.agent;
     match status {
         200 => {}
         403 => {
-            let told = Told::new(
+            let told = Diagnosis::new(
                 CHECK,
                 Severity::Error,
                 format!("the agent at {place} refuses the token"),
@@ -96,20 +98,20 @@ fn read(place: &str, answers: &Answers) -> Vec<Told> {
             ];
         }
         _ => {
-            let told = Told::new(CHECK, Severity::Error, format!("{place} answers {status}"));
+            let told = Diagnosis::new(CHECK, Severity::Error, format!("{place} answers {status}"));
             return vec![told.advise("is it an agent of Consul?")];
         }
     }
     let known: Value = serde_json::from_str(body).unwrap_or_default();
     let version = known["Config"]["Version"].as_str().unwrap_or("of an unknown version");
-    let mut told = vec![Told::new(
+    let mut told = vec![Diagnosis::new(
         CHECK,
         Severity::Ok,
         format!("the agent at {place} answers: Consul {version}"),
     )];
     let has_leader = answers.leader.0 == 200 && answers.leader.1.trim().len() > 2;
     if !has_leader {
-        let none = Told::new(
+        let none = Diagnosis::new(
             CHECK,
             Severity::Error,
             "its servers have no leader, so nothing can be registered",
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_agent_answers_is_judged() {
+    fn consul_answers_become_findings() {
         let judged = |agent: u16, body: &str, leader: &str| {
             let answers = Answers {
                 agent: (agent, body.to_owned()),

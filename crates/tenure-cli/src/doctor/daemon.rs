@@ -1,18 +1,18 @@
-//! A daemon about itself: its version, its loops, and what it says of its ledger.
+//! The version and the loops of a daemon.
 
 use tenure::wire::ServerStatus;
 use tenure_core::clock::Clock;
 use tenure_core::store::Severity;
 
-use super::finding::Told;
+use super::finding::Diagnosis;
 use crate::daemon::ask;
 
-/// Asks for its status. What it finds out about its store it tells by itself.
-pub(super) async fn look(clock: &dyn Clock, url: &str) -> Vec<Told> {
+/// Checks its version and its loops. Findings about its store come with the examination of the store.
+pub(super) async fn look(clock: &dyn Clock, url: &str) -> Vec<Diagnosis> {
     let status: ServerStatus = match ask(clock, url, "/v1/status").await {
         Ok(status) => status,
         Err(error) => {
-            let told = Told::new("daemon status", Severity::Warning, format!("{error:#}"));
+            let told = Diagnosis::new("daemon status", Severity::Warning, format!("{error:#}"));
             return vec![told];
         }
     };
@@ -23,11 +23,11 @@ pub(super) async fn look(clock: &dyn Clock, url: &str) -> Vec<Told> {
 
 /// Clients and daemons of different versions understand each other as long as their first number is the same; of 0.x, as
 /// long as the second is.
-fn version(theirs: &str) -> Told {
+fn version(theirs: &str) -> Diagnosis {
     let ours = env!("CARGO_PKG_VERSION");
     let check = "version";
     if theirs == ours {
-        return Told::new(
+        return Diagnosis::new(
             check,
             Severity::Ok,
             format!("the daemon is {theirs}, as this command is"),
@@ -35,9 +35,10 @@ fn version(theirs: &str) -> Told {
     }
     let detail = format!("the daemon is {theirs}, this command is {ours}");
     if line_of(theirs) == line_of(ours) {
-        return Told::new(check, Severity::Ok, format!("{detail}; they understand each other"));
+        return Diagnosis::new(check, Severity::Ok, format!("{detail}; they are compatible"));
     }
-    Told::new(check, Severity::Warning, detail).advise("update the daemons first, then the clients (docs/upgrades.md)")
+    Diagnosis::new(check, Severity::Warning, detail)
+        .advise("update the daemons first, then the clients (docs/upgrades.md)")
 }
 
 /// The part of a version within which nothing breaks.
@@ -47,25 +48,25 @@ fn line_of(version: &str) -> Vec<&str> {
     numbers.into_iter().take(significant).collect()
 }
 
-/// Loops that do not do what they are for.
-fn loops(status: &ServerStatus) -> Vec<Told> {
+/// Loops that panicked or never succeeded.
+fn loops(status: &ServerStatus) -> Vec<Diagnosis> {
     let mut told = Vec::new();
     for one in &status.loops {
         if one.panics > 0 {
-            let detail = format!("{} panicked {} times, and goes on", one.name, one.panics);
-            let panicked = Told::new("sweeps", Severity::Warning, detail);
+            let detail = format!("{} panicked {} times and was restarted", one.name, one.panics);
+            let panicked = Diagnosis::new("sweeps", Severity::Warning, detail);
             told.push(panicked.advise("its log has the panic; that is a bug, please report it"));
         }
         if let Some(error) = one.last_error.as_ref().filter(|_| one.last_success.is_none()) {
             let detail = format!("{} has never succeeded: {error}", one.name);
-            told.push(Told::new("sweeps", Severity::Warning, detail));
+            told.push(Diagnosis::new("sweeps", Severity::Warning, detail));
         }
     }
     if told.is_empty() {
-        told.push(Told::new(
+        told.push(Diagnosis::new(
             "sweeps",
             Severity::Ok,
-            format!("{} loops turn", status.loops.len()),
+            format!("{} loops run", status.loops.len()),
         ));
     }
     told

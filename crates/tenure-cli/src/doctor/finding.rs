@@ -1,4 +1,4 @@
-//! A finding as it is told: how bad, what was found, what to do.
+//! A finding with its severity, detail and advice.
 
 use serde::Serialize;
 use tenure_core::store::{Finding, Severity};
@@ -6,22 +6,22 @@ use tenure_core::store::{Finding, Severity};
 use crate::cli::FormatArgs;
 use crate::output::{json, table};
 
-/// A finding, with what to do about it where the detail does not say that by itself.
+/// A finding, with advice where its detail has none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Told {
+pub(super) struct Diagnosis {
     #[serde(flatten)]
     pub(super) finding: Finding,
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<&'static str>,
 }
 
-impl From<Finding> for Told {
+impl From<Finding> for Diagnosis {
     fn from(finding: Finding) -> Self {
         Self { finding, advice: None }
     }
 }
 
-impl Told {
+impl Diagnosis {
     pub(super) fn new(check: &str, severity: Severity, detail: impl Into<String>) -> Self {
         Finding::new(check, severity, detail).into()
     }
@@ -34,14 +34,14 @@ impl Told {
 
 #[derive(Serialize)]
 struct All {
-    findings: Vec<Told>,
+    findings: Vec<Diagnosis>,
 }
 
-/// Prints them in the order in which they were looked for.
+/// Prints findings in the order of the checks.
 ///
 /// # Errors
 /// When stdout cannot be written.
-pub(super) fn print(findings: Vec<Told>, format: &FormatArgs) -> anyhow::Result<()> {
+pub(super) fn print(findings: Vec<Diagnosis>, format: &FormatArgs) -> anyhow::Result<()> {
     if format.json {
         return json(&All { findings });
     }

@@ -7,11 +7,11 @@ use tenure_core::clock::{Clock, within};
 use tenure_core::error::ErrorKind;
 use tenure_core::store::Severity;
 
-use super::finding::Told;
+use super::finding::Diagnosis;
 use super::{PATIENCE, silent};
 
 /// Opens it, which brings its schema up to date as a daemon would, and looks.
-pub(super) async fn look(url: &str, clock: &Arc<dyn Clock>) -> Vec<Told> {
+pub(super) async fn look(url: &str, clock: &Arc<dyn Clock>) -> Vec<Diagnosis> {
     let opened = match within(&**clock, PATIENCE, ledger::open(url, Arc::clone(clock))).await {
         Some(opened) => opened,
         None => return vec![silent("ledger")],
@@ -19,7 +19,7 @@ pub(super) async fn look(url: &str, clock: &Arc<dyn Clock>) -> Vec<Told> {
     let ledger = match opened {
         Ok(ledger) => ledger,
         Err(error) => {
-            let told = Told::new("ledger", Severity::Error, error.chain());
+            let told = Diagnosis::new("ledger", Severity::Error, error.chain());
             return vec![match error.kind() {
                 ErrorKind::Denied => told.advise("its user needs the rights to the schema tenure, or to make it"),
                 ErrorKind::Misconfigured => told,

@@ -8,7 +8,7 @@ use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, getrlimit};
 use tenure_core::store::Severity;
 
-use super::finding::Told;
+use super::finding::Diagnosis;
 
 /// Each connection of a client takes a descriptor, and so does each file.
 const FEW_FILES: u64 = 4_096;
@@ -17,7 +17,7 @@ const LITTLE_ROOM: u64 = 256 << 20;
 const MIB: u64 = 1 << 20;
 
 /// Looks at the limits, and at the directory when there is one to look at.
-pub(super) fn look(data_dir: Option<&Path>) -> Vec<Told> {
+pub(super) fn look(data_dir: Option<&Path>) -> Vec<Diagnosis> {
     // A daemon raises its soft limit to the hard one.
     let mut told = vec![files(getrlimit(Resource::Nofile).maximum)];
     if let Some(path) = data_dir.filter(|path| !path.as_os_str().is_empty()) {
@@ -26,28 +26,28 @@ pub(super) fn look(data_dir: Option<&Path>) -> Vec<Told> {
     told
 }
 
-fn files(limit: Option<u64>) -> Told {
+fn files(limit: Option<u64>) -> Diagnosis {
     let check = "open files";
     match limit {
-        None => Told::new(check, Severity::Ok, "no limit"),
-        Some(limit) if limit >= FEW_FILES => Told::new(check, Severity::Ok, format!("{limit} may be open")),
+        None => Diagnosis::new(check, Severity::Ok, "no limit"),
+        Some(limit) if limit >= FEW_FILES => Diagnosis::new(check, Severity::Ok, format!("{limit} may be open")),
         Some(limit) => {
             let detail = format!("only {limit} may be open, and each connection of a client takes one");
-            Told::new(check, Severity::Warning, detail)
+            Diagnosis::new(check, Severity::Warning, detail)
                 .advise("raise it for a daemon: `ulimit -n 65536`, LimitNOFILE=65536 for systemd")
         }
     }
 }
 
-fn directory(path: &Path) -> Vec<Told> {
+fn directory(path: &Path) -> Vec<Diagnosis> {
     let check = "data directory";
     let shown = path.display();
-    let error = |detail: String| Told::new(check, Severity::Error, detail);
+    let error = |detail: String| Diagnosis::new(check, Severity::Error, detail);
     let found = match std::fs::metadata(path) {
         Ok(found) => found,
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
             return vec![
-                Told::new(check, Severity::Warning, format!("{shown} is not there"))
+                Diagnosis::new(check, Severity::Warning, format!("{shown} is not there"))
                     .advise("a daemon makes it at its start, if the directory above lets it"),
             ];
         }
@@ -62,26 +62,27 @@ fn directory(path: &Path) -> Vec<Told> {
         told.push(error(format!("{shown} cannot be written by this user")).advise(advice));
     } else if found.permissions().mode() & 0o077 != 0 {
         let detail = format!("others may look into {shown}: labels and keys can tell a lot");
-        told.push(Told::new(check, Severity::Warning, detail).advise("`chmod 700 DIR`"));
+        told.push(Diagnosis::new(check, Severity::Warning, detail).advise("`chmod 700 DIR`"));
     } else {
-        told.push(Told::new(check, Severity::Ok, format!("{shown} can be written")));
+        told.push(Diagnosis::new(check, Severity::Ok, format!("{shown} can be written")));
     }
     told.push(room(path));
     told
 }
 
-fn room(path: &Path) -> Told {
-    let check = "disk";
+fn room(path: &Path) -> Diagnosis {
+    let check = "data disk";
     match statvfs(path) {
         Ok(disk) => {
             let free = disk.f_bavail.saturating_mul(disk.f_frsize);
             let detail = format!("{} MiB free at {}", free / MIB, path.display());
             if free < LITTLE_ROOM {
-                return Told::new(check, Severity::Warning, detail).advise("make room: a full disk stops every write");
+                return Diagnosis::new(check, Severity::Warning, detail)
+                    .advise("make room: a full disk stops every write");
             }
-            Told::new(check, Severity::Ok, detail)
+            Diagnosis::new(check, Severity::Ok, detail)
         }
-        Err(cause) => Told::new(check, Severity::Warning, format!("cannot be looked at: {cause}")),
+        Err(cause) => Diagnosis::new(check, Severity::Warning, format!("cannot be looked at: {cause}")),
     }
 }
 
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_there_private_and_writable_or_that_is_told() {
+    fn data_directory_must_be_private_and_writable() {
         let made = tempfile::tempdir().unwrap();
         let severity = |path: &Path| directory(path)[0].finding.severity;
         std::fs::set_permissions(made.path(), Permissions::from_mode(0o700)).unwrap();

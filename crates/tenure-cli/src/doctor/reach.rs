@@ -1,4 +1,4 @@
-//! The way to the store: does it answer, what stands in between, and how far apart are the clocks?
+//! The connection to the store: reachability, TLS, permissions and clock offset.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use tenure_core::store::Severity;
 use tenure_core::time::{StoreTime, micros, show_duration};
 
 use super::PATIENCE;
-use super::finding::Told;
+use super::finding::Diagnosis;
 
-/// A difference of clocks that people will notice when they compare logs.
+/// A clock offset that confuses readers of logs.
 const NOTABLE_OFFSET: Duration = Duration::from_secs(2);
 
-/// A store that was not even connected to.
-pub(super) fn refused(error: &anyhow::Error) -> Told {
+/// The finding for a failed connection.
+pub(super) fn refused(error: &anyhow::Error) -> Diagnosis {
     let detail = format!("{error:#}");
     match error.downcast_ref::<Error>() {
         Some(error) => named(error, detail),
@@ -23,8 +23,8 @@ pub(super) fn refused(error: &anyhow::Error) -> Told {
     }
 }
 
-/// Asks the store for its clock, and compares it with ours. The time that took, if it answered.
-pub(super) async fn look(store: &dyn Store, clock: &dyn Clock) -> (Option<Duration>, Vec<Told>) {
+/// Compares the store's clock with ours. Returns the round-trip time if the store answered.
+pub(super) async fn look(store: &dyn Store, clock: &dyn Clock) -> (Option<Duration>, Vec<Diagnosis>) {
     let place = store.place();
     let (sent_at, wall) = (clock.mono(), clock.wall_micros());
     let now = match within(clock, PATIENCE, store.now()).await {
@@ -38,7 +38,7 @@ pub(super) async fn look(store: &dyn Store, clock: &dyn Clock) -> (Option<Durati
         }
         None => {
             let detail = format!("{place} does not answer within {}", show_duration(PATIENCE));
-            let told = Told::new("reach", Severity::Error, detail);
+            let told = Diagnosis::new("reach", Severity::Error, detail);
             return (
                 None,
                 vec![told.advise("look for a firewall between, or a server that hangs")],
@@ -46,15 +46,15 @@ pub(super) async fn look(store: &dyn Store, clock: &dyn Clock) -> (Option<Durati
         }
     };
     let round_trip = clock.mono().since(sent_at);
-    let reached = Told::new("reach", Severity::Ok, format!("{place} answers in {round_trip:.1?}"));
+    let reached = Diagnosis::new("reach", Severity::Ok, format!("{place} answers in {round_trip:.1?}"));
     let ours = StoreTime::from_micros(wall.saturating_add(micros(round_trip / 2)));
     (Some(round_trip), vec![reached, offset(ours, now)])
 }
 
-/// What stands between us and the store, by name.
-fn named(error: &Error, detail: String) -> Told {
+/// The finding for an error of the connection.
+fn named(error: &Error, detail: String) -> Diagnosis {
     if error.kind() == ErrorKind::Denied {
-        let told = Told::new("permission", Severity::Error, detail);
+        let told = Diagnosis::new("permission", Severity::Error, detail);
         return told.advise(
             "a daemon: show a token with the right scope (--token-file, TENURE_TOKEN_FILE); a server: its user needs more rights",
         );
@@ -62,21 +62,22 @@ fn named(error: &Error, detail: String) -> Told {
     named_by_text("reach", detail)
 }
 
-/// Libraries tell of TLS in words alone.
-fn named_by_text(otherwise: &str, detail: String) -> Told {
+/// TLS errors of libraries are recognised by their text.
+fn named_by_text(otherwise: &str, detail: String) -> Diagnosis {
     let words = detail.to_lowercase();
     let is_tls = ["certificate", "handshake", "tls"]
         .iter()
         .any(|word| words.contains(word));
     if is_tls {
-        let told = Told::new("tls", Severity::Error, detail);
-        return told
-            .advise("tls_ca=FILE in the URL names whom to believe, tls_cert=FILE and tls_key=FILE what to show");
+        let told = Diagnosis::new("tls", Severity::Error, detail);
+        return told.advise(
+            "tls_ca=FILE in the URL sets the trusted authority, tls_cert=FILE and tls_key=FILE the client certificate",
+        );
     }
-    Told::new(otherwise, Severity::Error, detail)
+    Diagnosis::new(otherwise, Severity::Error, detail)
 }
 
-fn offset(ours: StoreTime, theirs: StoreTime) -> Told {
+fn offset(ours: StoreTime, theirs: StoreTime) -> Diagnosis {
     let (off, word) = if theirs >= ours {
         (theirs.since(ours), "ahead of")
     } else {
@@ -84,10 +85,10 @@ fn offset(ours: StoreTime, theirs: StoreTime) -> Told {
     };
     let detail = format!("the store's clock is {off:.1?} {word} this machine's");
     if off > NOTABLE_OFFSET {
-        let detail = format!("{detail}; nothing is decided by ours, but times in logs will not fit together");
-        return Told::new("offset", Severity::Warning, detail).advise("check NTP on both");
+        let detail = format!("{detail}; it decides nothing, but the times in logs will differ");
+        return Diagnosis::new("offset", Severity::Warning, detail).advise("check NTP on both");
     }
-    Told::new("offset", Severity::Ok, detail)
+    Diagnosis::new("offset", Severity::Ok, detail)
 }
 
 #[cfg(test)]
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_between_is_named() {
+    fn connection_problems_are_named() {
         let check = |error: Error| named(&error, error.chain()).finding.check;
         let unreachable = |why: &str| Error::new(ErrorKind::Unavailable, why.to_owned());
         assert_eq!(check(unreachable("connection refused")), "reach");

@@ -1,4 +1,4 @@
-//! The command that `join` wraps: started, told about signals, and stopped with all of its group.
+//! The command that `join` wraps: starting it, passing signals on, stopping its process group.
 
 use std::ffi::OsString;
 use std::future::ready;
@@ -33,8 +33,7 @@ pub(super) async fn start(
     Child::start(&Processes::own(clock)?, &program, variables).await
 }
 
-/// Ends what is left of its group: TERM, and KILL for what is still there after `grace`. Signals that arrive meanwhile are
-/// passed on; a second request to end (TERM, INT or QUIT) cuts the grace short.
+/// Ends the remaining processes of its group: TERM, then KILL after `grace`. Signals that arrive in between are passed on; a second request to end (TERM, INT or QUIT) cuts the grace short.
 pub(super) async fn stop(child: &mut Child, clock: &dyn Clock, grace: Duration, signals: &mut Signals) {
     if child.is_gone() {
         return child.gone(clock).await;

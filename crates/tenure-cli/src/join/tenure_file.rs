@@ -1,4 +1,4 @@
-//! The small JSON file that tells the command under which tenure it runs now.
+//! The JSON file that names the current tenure for the command.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde::Serialize;
 use tempfile::{NamedTempFile, TempDir};
 use tenure_core::id::{Group, MemberId, TenureId, Term};
 
-/// What is in the file.
+/// The content of the file.
 #[derive(Debug, Serialize)]
 pub(super) struct Content<'a> {
     pub(super) group: &'a Group,
@@ -18,7 +18,7 @@ pub(super) struct Content<'a> {
     pub(super) ttl_ms: u64,
 }
 
-/// The file. One that was not asked for by name goes with this.
+/// The file. A temporary one is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct TenureFile {
     path: PathBuf,
@@ -26,7 +26,7 @@ pub(super) struct TenureFile {
 }
 
 impl TenureFile {
-    /// At a path of the user's choice, or in a new private directory.
+    /// Creates the file at the given path, or in a new private directory.
     pub(super) fn create(wanted: Option<&Path>, content: &Content<'_>) -> anyhow::Result<Self> {
         let file = match wanted {
             Some(path) => {
@@ -52,7 +52,7 @@ impl TenureFile {
         &self.path
     }
 
-    /// Replaces the content at once: a reader sees the old or the new, never half of one.
+    /// Replaces the content atomically: a reader sees the old or the new file.
     pub(super) fn write(&self, content: &Content<'_>) -> anyhow::Result<()> {
         let replace = || -> anyhow::Result<()> {
             let directory = self.path.parent().context("it has no directory")?;

@@ -1,7 +1,7 @@
-//! Lines for a stderr that perhaps nobody reads: a thread of their own writes them, and what finds no room is lost.
+//! A log writer that never blocks: a thread writes the lines to stderr, and lines that do not fit into its buffer are lost.
 //!
-//! A terminal that was stopped and a log shipper that hangs let every write to stderr wait, for ever if need be. A command
-//! that has to be stopped in time cannot wait for that.
+//! A stopped terminal or a stalled log shipper blocks every write to stderr. A supervisor that must stop its command in time
+//! cannot wait for that.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// So many bytes wait for a reader.
 const ROOM: usize = 1 << 20;
 
-/// Where lines are put. Cheap to clone; nothing about it ever waits, but [`Lines::flush`].
+/// The buffer of lines. Clones share state. Only [`Lines::flush`] blocks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lines(Arc<Shared>);
 
@@ -28,7 +28,7 @@ struct Shared {
 struct Waiting {
     lines: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// What found no room since the last that did.
+    /// The lines lost since the last one that was written.
     lost: u64,
     /// One is being written.
     writes: bool,
@@ -53,7 +53,7 @@ impl Lines {
         let mut waiting = self.0.waiting();
         if waiting.lost > 0 && waiting.has_room(line.len()) {
             let lost = std::mem::take(&mut waiting.lost);
-            let note = format!("tenure: {lost} lines of the log are lost: nobody has read them\n");
+            let note = format!("tenure: {lost} log lines lost: stderr was not read\n");
             waiting.add(note.as_bytes());
         }
         if waiting.has_room(line.len()) {
@@ -73,7 +73,7 @@ impl Lines {
     /// Waits until all of them are written, and no longer than `bound`.
     pub(super) fn flush(&self, bound: Duration) {
         let waits = |waiting: &mut Waiting| waiting.writes || !waiting.lines.is_empty();
-        // What is not written by then is lost, and so is the news of that.
+        // Later lines are lost without a note.
         drop(self.0.changed.wait_timeout_while(self.0.waiting(), bound, waits));
     }
 }
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(read(&mut reader, wanted), wanted);
     }
 
-    /// Stands still at its first write until it is let go.
+    /// Blocks at its first write until it is released.
     struct Still {
         begun: Sender<()>,
         go: Receiver<()>,
@@ -199,12 +199,12 @@ mod tests {
         lines.flush(LONG);
         lines.put(b"more\n");
         lines.flush(LONG);
-        let end = b"tenure: 4 lines of the log are lost: nobody has read them\nmore\n";
+        let end = b"tenure: 4 log lines lost: stderr was not read\nmore\n";
         assert!(*written.lock().unwrap() == [&line.repeat(17)[..], end].concat());
     }
 
     #[test]
-    fn a_reader_that_is_gone_is_no_reason_to_stop() {
+    fn closed_stderr_does_not_stop_the_command() {
         let (lines, reader) = start();
         drop(reader);
         lines.put(b"one\n");

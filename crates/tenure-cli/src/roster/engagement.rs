@@ -9,8 +9,8 @@ use tenure_core::id::{EngagementId, ProviderId};
 use tenure_core::ledger::{Engagement, EngagementChange, Expiry, Move, NewEngagement, Status};
 use tenure_core::time::parse_duration;
 
-use super::Place;
-use super::reach::Either;
+use super::RosterArgs;
+use super::reach::RosterClient;
 use crate::exit::{DONE, FAILED, Usage, say};
 use crate::output::{json, or_dash, table, yes_no};
 
@@ -20,27 +20,27 @@ pub(super) struct Reserve {
     /// when not given.
     engagement: Option<EngagementId>,
     #[command(flatten)]
-    how: How,
+    how: EngagementArgs,
     #[command(flatten)]
-    place: Place,
+    place: RosterArgs,
 }
 
-/// How a new engagement begins.
+/// The state in which a new engagement begins.
 #[derive(Debug, Clone, Copy, Args)]
-struct How {
+struct EngagementArgs {
     /// It is going on already, and not pending.
     #[arg(long)]
     active: bool,
-    /// After which time it expires by itself.
+    /// Expire it after this time.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     expires_in: Option<Duration>,
 }
 
-impl How {
+impl EngagementArgs {
     /// The engagement that is asked for, under a name that is made up when none is given.
     fn engagement(
         self,
-        roster: &Either,
+        roster: &RosterClient,
         name: Option<&EngagementId>,
         of: Option<&ProviderId>,
     ) -> Result<NewEngagement> {
@@ -60,9 +60,12 @@ impl Reserve {
             match roster.reserve(&new).await? {
                 Reservation::Reserved(written) => changed(&self.place, written),
                 Reservation::NoneAvailable => {
-                    // Nobody is available in a roster that does not exist, either.
+                    // A roster that does not exist has no available provider either.
                     roster.settings().await?;
-                    say(format_args!("nobody in the roster {} is available", self.place.roster));
+                    say(format_args!(
+                        "no provider of roster \"{}\" is available",
+                        self.place.roster
+                    ));
                     Ok(FAILED)
                 }
                 Reservation::Conflict(row) => Ok(conflict(&row)),
@@ -79,9 +82,9 @@ pub(super) struct Engage {
     #[arg(long, value_name = "ENGAGEMENT")]
     id: Option<EngagementId>,
     #[command(flatten)]
-    how: How,
+    how: EngagementArgs,
     #[command(flatten)]
-    place: Place,
+    place: RosterArgs,
 }
 
 impl Engage {
@@ -103,7 +106,7 @@ pub(super) struct End {
     #[arg(long)]
     cancelled: bool,
     #[command(flatten)]
-    place: Place,
+    place: RosterArgs,
 }
 
 impl End {
@@ -131,14 +134,14 @@ pub(super) struct Change {
     /// To this status: pending, active, ended, expired or cancelled.
     #[arg(long, value_name = "STATUS", value_parser = status)]
     status: Option<Status>,
-    /// It expires by itself after this time from now.
+    /// Expire it after this time from now.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "never_expires")]
     expires_in: Option<Duration>,
-    /// It does not expire by itself.
+    /// Never expire it.
     #[arg(long)]
     never_expires: bool,
     #[command(flatten)]
-    place: Place,
+    place: RosterArgs,
 }
 
 impl Change {
@@ -167,7 +170,7 @@ pub(super) struct Show {
     /// The engagement.
     engagement: EngagementId,
     #[command(flatten)]
-    place: Place,
+    place: RosterArgs,
 }
 
 impl Show {
@@ -192,21 +195,21 @@ fn status(name: &str) -> Result<Status, String> {
     })
 }
 
-fn move_to(place: &Place, engagement: &EngagementId, to: &Move) -> anyhow::Result<u8> {
+fn move_to(place: &RosterArgs, engagement: &EngagementId, to: &Move) -> anyhow::Result<u8> {
     place.way.with(async |reach| {
         let roster = reach.roster(&place.roster)?;
         answered(place, roster.move_engagement(engagement, to).await?)
     })
 }
 
-fn answered(place: &Place, answer: EngagementAnswer) -> anyhow::Result<u8> {
+fn answered(place: &RosterArgs, answer: EngagementAnswer) -> anyhow::Result<u8> {
     match answer {
         EngagementAnswer::Done(written) => changed(place, written),
         EngagementAnswer::Conflict(row) => Ok(conflict(&row)),
     }
 }
 
-fn changed(place: &Place, written: Written<EngagementChange>) -> anyhow::Result<u8> {
+fn changed(place: &RosterArgs, written: Written<EngagementChange>) -> anyhow::Result<u8> {
     let written = written.map(|change| change.engagement);
     tell(place, &written, &written.value, Some(written.mirrored))?;
     Ok(DONE)
@@ -227,7 +230,7 @@ fn conflict(row: &Engagement) -> u8 {
 
 /// Prints an engagement, and as JSON all that was answered about it.
 fn tell(
-    place: &Place,
+    place: &RosterArgs,
     answer: &impl serde::Serialize,
     shown: &Engagement,
     mirrored: Option<bool>,

@@ -2,13 +2,13 @@
 
 use clap::Args;
 use serde::Serialize;
-use tenure::roster::{Heard, Online, Removal, Written};
+use tenure::roster::{HeartbeatOutcome, Online, Removal, Written};
 use tenure_core::error::{ErrorKind, Result};
 use tenure_core::id::ProviderId;
 use tenure_core::ledger::{Capacity, Provider, ProviderSpec};
 
-use super::Place;
-use super::reach::Either;
+use super::RosterArgs;
+use super::reach::RosterClient;
 use super::reading::missing;
 use crate::exit::{DONE, FAILED, say};
 use crate::output::{json, or_dash, table, yes_no};
@@ -20,11 +20,11 @@ pub(super) struct Put {
     /// Its name for people.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// How many engagements it can take: a number, or `default` for the roster's (as for a new one without it).
+    /// The capacity in engagements: a number, or `default` for that of the roster (as for a new provider without it).
     #[arg(long, value_name = "ENGAGEMENTS", value_parser = parse_capacity)]
     capacity: Option<Capacity>,
     #[command(flatten)]
-    place: Place,
+    place: RosterArgs,
 }
 
 fn parse_capacity(text: &str) -> std::result::Result<Capacity, String> {
@@ -47,7 +47,7 @@ impl Put {
         self.place.way.with(async |reach| {
             let roster = reach.roster(&self.place.roster)?;
             let written = roster.put_provider(&self.provider, &spec).await?;
-            tell(&self.place, vec![Done::wrote(written)])?;
+            tell(&self.place, vec![ChangedProvider::wrote(written)])?;
             Ok(DONE)
         })
     }
@@ -59,7 +59,7 @@ pub(super) struct Remove {
     #[arg(required = true, value_name = "PROVIDER")]
     providers: Vec<ProviderId>,
     #[command(flatten)]
-    place: Place,
+    place: RosterArgs,
 }
 
 impl Remove {
@@ -68,18 +68,18 @@ impl Remove {
             let roster = reach.roster(&self.place.roster)?;
             let mut done = Vec::new();
             let code = self.remove_all(&roster, &mut done).await;
-            // What was done before a failure stays done.
+            // Changes before a failure stay.
             tell(&self.place, done)?;
             code
         })
     }
 
-    async fn remove_all(&self, roster: &Either, done: &mut Vec<Done>) -> anyhow::Result<u8> {
+    async fn remove_all(&self, roster: &RosterClient, done: &mut Vec<ChangedProvider>) -> anyhow::Result<u8> {
         let mut code = DONE;
         for provider in &self.providers {
             let refusal = match roster.remove_provider(provider).await? {
                 Removal::Removed { mirrored } => {
-                    done.push(Done::said(provider, "removed", Some(mirrored)));
+                    done.push(ChangedProvider::said(provider, "removed", Some(mirrored)));
                     continue;
                 }
                 Removal::Absent => missing(provider, &self.place),
@@ -95,9 +95,9 @@ impl Remove {
     }
 }
 
-/// What to do with a provider.
+/// A change of a provider's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum ProviderAct {
     Online,
     Offline,
     Activate,
@@ -111,11 +111,11 @@ pub(super) struct Act {
     #[arg(required = true, value_name = "PROVIDER")]
     providers: Vec<ProviderId>,
     #[command(flatten)]
-    place: Place,
+    place: RosterArgs,
 }
 
 impl Act {
-    pub(super) fn run(&self, what: What) -> anyhow::Result<u8> {
+    pub(super) fn run(&self, what: ProviderAct) -> anyhow::Result<u8> {
         self.place.way.with(async |reach| {
             let roster = reach.roster(&self.place.roster)?;
             let mut done = Vec::new();
@@ -125,7 +125,12 @@ impl Act {
         })
     }
 
-    async fn act_all(&self, what: What, roster: &Either, done: &mut Vec<Done>) -> anyhow::Result<u8> {
+    async fn act_all(
+        &self,
+        what: ProviderAct,
+        roster: &RosterClient,
+        done: &mut Vec<ChangedProvider>,
+    ) -> anyhow::Result<u8> {
         let mut code = DONE;
         for provider in &self.providers {
             match act(what, roster, provider).await {
@@ -146,24 +151,28 @@ impl Act {
 }
 
 /// Does it, or says why not.
-async fn act(what: What, roster: &Either, provider: &ProviderId) -> Result<std::result::Result<Done, String>> {
+async fn act(
+    what: ProviderAct,
+    roster: &RosterClient,
+    provider: &ProviderId,
+) -> Result<std::result::Result<ChangedProvider, String>> {
     Ok(match what {
-        What::Online => match roster.online(provider).await? {
-            Online::Done(written) => Ok(Done::wrote(written)),
+        ProviderAct::Online => match roster.online(provider).await? {
+            Online::Done(written) => Ok(ChangedProvider::wrote(written)),
             Online::Deactivated(_) => Err(deactivated(provider)),
         },
-        What::Offline => Ok(Done::wrote(roster.offline(provider).await?)),
-        What::Activate => Ok(Done::wrote(roster.activate(provider).await?)),
-        What::Deactivate => Ok(Done::wrote(roster.deactivate(provider).await?)),
-        What::Heartbeat => match roster.heartbeat(provider).await? {
-            Heard::Recorded(source) => {
+        ProviderAct::Offline => Ok(ChangedProvider::wrote(roster.offline(provider).await?)),
+        ProviderAct::Activate => Ok(ChangedProvider::wrote(roster.activate(provider).await?)),
+        ProviderAct::Deactivate => Ok(ChangedProvider::wrote(roster.deactivate(provider).await?)),
+        ProviderAct::Heartbeat => match roster.heartbeat(provider).await? {
+            HeartbeatOutcome::Recorded(source) => {
                 let outcome = format!("recorded in the {}", source.as_str());
-                Ok(Done::said(provider, &outcome, None))
+                Ok(ChangedProvider::said(provider, &outcome, None))
             }
-            Heard::Offline => Err(format!("{provider} is offline; take it online first")),
-            Heard::Deactivated => Err(deactivated(provider)),
-            Heard::Revoked => Err(format!("the token was issued before {provider} was deactivated")),
-            Heard::Unknown => Err(format!("there is no provider {provider}")),
+            HeartbeatOutcome::Offline => Err(format!("{provider} is offline; take it online first")),
+            HeartbeatOutcome::Deactivated => Err(deactivated(provider)),
+            HeartbeatOutcome::Revoked => Err(format!("the token was issued before {provider} was deactivated")),
+            HeartbeatOutcome::Unknown => Err(format!("there is no provider {provider}")),
         },
     })
 }
@@ -172,9 +181,9 @@ fn deactivated(provider: &ProviderId) -> String {
     format!("an operator has deactivated {provider}")
 }
 
-/// What became of a provider.
+/// The result of a change of a provider.
 #[derive(Debug, Serialize)]
-struct Done {
+struct ChangedProvider {
     provider: ProviderId,
     outcome: String,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -183,7 +192,7 @@ struct Done {
     mirrored: Option<bool>,
 }
 
-/// What a write left in the ledger.
+/// A provider's row after a write to the ledger.
 #[derive(Debug, Serialize)]
 struct Row {
     display_name: Option<String>,
@@ -194,7 +203,7 @@ struct Row {
     version: tenure_core::ledger::Version,
 }
 
-impl Done {
+impl ChangedProvider {
     fn wrote(written: Written<Provider>) -> Self {
         let row = written.value;
         Self {
@@ -222,7 +231,7 @@ impl Done {
     }
 }
 
-fn tell(place: &Place, done: Vec<Done>) -> anyhow::Result<()> {
+fn tell(place: &RosterArgs, done: Vec<ChangedProvider>) -> anyhow::Result<()> {
     if place.way.format.json {
         return json(&serde_json::json!({ "providers": done }));
     }

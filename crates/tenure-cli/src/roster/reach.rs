@@ -1,4 +1,4 @@
-//! The way to a roster: through a daemon, or by a store and a ledger of one's own.
+//! Access to rosters: through a daemon, or by a store and a ledger.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use tenure::http::{HttpSettings, HttpStore, RemoteRoster, RemoteRosters};
 use tenure::ledger;
 use tenure::loops::Loops;
 use tenure::roster::{
-    self, Availability, EngagementAnswer, Heard, Online, ProviderView, Removal, Reservation, Rosters, RostersSettings,
-    Sourced, Written,
+    self, Availability, EngagementAnswer, HeartbeatOutcome, Online, ProviderView, Removal, Reservation, Rosters,
+    RostersSettings, Sourced, Written,
 };
 use tenure_core::error::Result;
 use tenure_core::id::{EngagementId, ProviderId, RosterName};
@@ -25,26 +25,26 @@ use crate::connect::{is_daemon, refused_ledger, token};
 use crate::exit::Usage;
 use crate::settings::beside;
 
-/// How long the loops of one's own service may take to end.
+/// How long the loops of the local service may take to end.
 const LOOPS_WAIT: Duration = Duration::from_secs(1);
 
-/// What was connected to.
-pub(super) enum Reach {
+/// A connection to rosters.
+pub(super) enum RosterAccess {
     /// A daemon.
     Daemon(RemoteRosters, Tenure),
-    /// A service of one's own.
-    Own(Box<Own>),
+    /// A roster service in this process.
+    Local(Box<LocalRosters>),
 }
 
-/// A service of one's own.
-pub(super) struct Own {
+/// A roster service in this process.
+pub(super) struct LocalRosters {
     rosters: Rosters,
     ledger: Arc<dyn Ledger>,
     loops: Loops,
     tenure: Tenure,
 }
 
-impl Reach {
+impl RosterAccess {
     /// Connects. A SQLite file that a daemon owns is reached through that daemon, and its ledger with it.
     ///
     /// # Errors
@@ -62,8 +62,7 @@ impl Reach {
         let given = ledger.filter(|url| !url.is_empty()).map(str::to_owned);
         let Some(url) = given.or_else(|| beside(&url)) else {
             return Err(Usage::new(
-                "--ledger: the store mirrors rosters, and what is true of them is in a ledger: name it (postgres://…), or \
-                 name a daemon as the store",
+                "--ledger: a store without a daemon needs the ledger of its rosters (postgres://…); or name a daemon as the store",
             )
             .into());
         };
@@ -72,7 +71,7 @@ impl Reach {
         let loops = Loops::new(Arc::clone(&clock), Handle::current());
         let (store, settings) = (Arc::clone(tenure.store()), RostersSettings::default());
         let rosters = Rosters::start(store, Arc::clone(&ledger), clock, settings, &loops)?;
-        Ok(Self::Own(Box::new(Own {
+        Ok(Self::Local(Box::new(LocalRosters {
             rosters,
             ledger,
             loops,
@@ -80,11 +79,11 @@ impl Reach {
         })))
     }
 
-    /// Lets go of everything.
+    /// Closes all connections.
     pub(super) async fn close(self) {
         match self {
             Self::Daemon(_, tenure) => tenure.close().await,
-            Self::Own(own) => {
+            Self::Local(own) => {
                 own.loops.shut_down(LOOPS_WAIT).await;
                 own.ledger.close().await;
                 own.tenure.close().await;
@@ -96,32 +95,32 @@ impl Reach {
     pub(super) async fn names(&self) -> Result<Vec<RosterName>> {
         match self {
             Self::Daemon(rosters, _) => rosters.names().await,
-            Self::Own(own) => own.ledger.rosters().await,
+            Self::Local(own) => own.ledger.rosters().await,
         }
     }
 
     /// One of them.
-    pub(super) fn roster(&self, name: &RosterName) -> Result<Either> {
+    pub(super) fn roster(&self, name: &RosterName) -> Result<RosterClient> {
         match self {
-            Self::Daemon(rosters, _) => Ok(Either::Remote(rosters.roster(name))),
-            Self::Own(own) => Ok(Either::Own(own.rosters.roster(name)?)),
+            Self::Daemon(rosters, _) => Ok(RosterClient::Remote(rosters.roster(name))),
+            Self::Local(own) => Ok(RosterClient::Local(own.rosters.roster(name)?)),
         }
     }
 }
 
 /// One roster, wherever it is.
-pub(super) enum Either {
+pub(super) enum RosterClient {
     Remote(RemoteRoster),
-    Own(roster::Roster),
+    Local(roster::Roster),
 }
 
 macro_rules! either {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
-        impl Either {
+        impl RosterClient {
             $(pub(super) async fn $name(&self, $($argument: $type),*) -> Result<$answer> {
                 match self {
                     Self::Remote(roster) => roster.$name($($argument),*).await,
-                    Self::Own(roster) => roster.$name($($argument),*).await,
+                    Self::Local(roster) => roster.$name($($argument),*).await,
                 }
             })*
         }
@@ -149,18 +148,18 @@ either! {
     fn reserve(new: &NewEngagement) -> Reservation;
 }
 
-impl Either {
-    pub(super) async fn heartbeat(&self, provider: &ProviderId) -> Result<Heard> {
+impl RosterClient {
+    pub(super) async fn heartbeat(&self, provider: &ProviderId) -> Result<HeartbeatOutcome> {
         match self {
             Self::Remote(roster) => roster.heartbeat(provider).await,
-            Self::Own(roster) => roster.heartbeat(provider, None).await,
+            Self::Local(roster) => roster.heartbeat(provider, None).await,
         }
     }
 
     pub(super) fn name_engagement(&self) -> Result<EngagementId> {
         match self {
             Self::Remote(roster) => roster.name_engagement(),
-            Self::Own(roster) => roster.name_engagement(),
+            Self::Local(roster) => roster.name_engagement(),
         }
     }
 }

@@ -10,20 +10,20 @@ use tenure_core::id::ProviderId;
 use tenure_core::ledger::{Candidate, LogEntry, ProviderState};
 use tenure_core::store::{MAX_PAGE, Page, PageRequest};
 
-use super::reach::Either;
-use super::{Place, Way};
+use super::reach::RosterClient;
+use super::{AccessArgs, RosterArgs};
 use crate::cli::PageArgs;
 use crate::exit::{DONE, FAILED, say};
 use crate::listing;
 use crate::output::{json, json_line, line, or_dash, table, yes_no};
 
-/// How long to wait between two looks at a log that is followed.
+/// The pause between two reads of a followed log.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct Names {
     #[command(flatten)]
-    way: Way,
+    way: AccessArgs,
 }
 
 impl Names {
@@ -48,7 +48,7 @@ pub(super) struct List {
     #[command(flatten)]
     page: PageArgs,
     #[command(flatten)]
-    place: Place,
+    place: RosterArgs,
 }
 
 impl List {
@@ -80,7 +80,7 @@ impl List {
     }
 }
 
-/// Never printed: JSON of a listing tells its source as well.
+/// Never printed: the JSON of a listing has its source, too.
 #[derive(Debug, serde::Serialize)]
 struct Rows {}
 
@@ -95,7 +95,7 @@ pub(super) struct Show {
     /// The provider.
     provider: ProviderId,
     #[command(flatten)]
-    place: Place,
+    place: RosterArgs,
 }
 
 impl Show {
@@ -125,7 +125,7 @@ pub(super) struct Available {
     #[command(flatten)]
     page: PageArgs,
     #[command(flatten)]
-    place: Place,
+    place: RosterArgs,
 }
 
 impl Available {
@@ -163,7 +163,7 @@ fn show_free(free: &[Candidate]) -> anyhow::Result<()> {
 #[derive(Debug, Clone, Args)]
 pub(super) struct Plain {
     #[command(flatten)]
-    place: Place,
+    place: RosterArgs,
 }
 
 impl Plain {
@@ -223,7 +223,7 @@ pub(super) struct Log {
     #[command(flatten)]
     page: PageArgs,
     #[command(flatten)]
-    place: Place,
+    place: RosterArgs,
 }
 
 impl Log {
@@ -241,7 +241,7 @@ impl Log {
 
 impl Log {
     /// Prints what is there and what comes. A ledger that is away is waited for.
-    async fn follow(&self, roster: &Either) -> anyhow::Result<u8> {
+    async fn follow(&self, roster: &RosterClient) -> anyhow::Result<u8> {
         let clock = SystemClock::new();
         let mut page = PageRequest::new(self.page.after.clone(), MAX_PAGE)?;
         let mut told = false;
@@ -279,14 +279,14 @@ impl Log {
     }
 }
 
-pub(super) fn missing(provider: &ProviderId, place: &Place) -> String {
+pub(super) fn missing(provider: &ProviderId, place: &RosterArgs) -> String {
     format!("the roster {} has no provider {provider}", place.roster)
 }
 
-/// People should know when an answer is not of this moment.
+/// Says that an answer may be old.
 fn tell_source(source: Source) {
     if source == Source::Ledger {
-        say("from the ledger: the mirror is away or being filled, so who is alive may be up to a minute old");
+        say("from the ledger: the mirror is unavailable or seeding, so liveness may be up to a minute old");
     }
 }
 

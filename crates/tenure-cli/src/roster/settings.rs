@@ -6,7 +6,7 @@ use clap::Args;
 use tenure_core::ledger::{RosterSettings, SettingsPatch};
 use tenure_core::time::{parse_duration, show_duration};
 
-use super::Place;
+use super::RosterArgs;
 use crate::cli::FormatArgs;
 use crate::exit::{DONE, Usage};
 use crate::output::{json, table, yes_no};
@@ -19,14 +19,14 @@ pub(super) struct Set {
     /// After how long without a heartbeat a provider goes offline; 1s to 24h.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     stale_after: Option<Duration>,
-    /// Whether it does at all.
+    /// Whether providers without heartbeats go offline.
     #[arg(long, value_name = "BOOL")]
     require_heartbeat: Option<bool>,
-    /// How long the shared answer to "is anyone available?" may be believed; at most 10s.
+    /// The validity of the shared availability answer; at most 10s.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     snapshot: Option<Duration>,
     #[command(flatten)]
-    place: Place,
+    place: RosterArgs,
 }
 
 impl Set {

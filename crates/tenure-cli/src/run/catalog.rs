@@ -14,14 +14,14 @@ use tenure_tls::ClientTls;
 
 use crate::exit::Usage;
 
-/// Where others look for the service.
+/// The catalog of the service.
 #[derive(Debug, Clone, Args)]
 pub(super) struct CatalogArgs {
     /// Where the service is registered: consul://HOST:PORT or consul+tls://HOST:PORT (the agent of this node), tenure (the
     /// registry `services` of the group), or none. For a service that is the agent at CONSUL_HTTP_ADDR, or at
     /// 127.0.0.1:8500, with the TLS of CONSUL_HTTP_SSL, CONSUL_CACERT, CONSUL_CLIENT_CERT and CONSUL_CLIENT_KEY.
     #[arg(long, value_name = "CATALOG", env = "TENURE_CATALOG", help_heading = "Catalog")]
-    catalog: Option<Where>,
+    catalog: Option<CatalogKind>,
     /// A file with the token for Consul, read at every request.
     #[arg(long, value_name = "PATH", env = "CONSUL_HTTP_TOKEN_FILE", help_heading = "Catalog")]
     consul_token_file: Option<PathBuf>,
@@ -44,17 +44,17 @@ pub(super) struct CatalogArgs {
     registrations_agents: Allowed,
 }
 
-/// How long one request of the janitor to an agent may take.
+/// Time-out of a request of the janitor to an agent.
 const REQUEST: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Where {
+enum CatalogKind {
     None,
     Tenure,
     Consul(String),
 }
 
-impl FromStr for Where {
+impl FromStr for CatalogKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -72,15 +72,15 @@ impl FromStr for Where {
 impl CatalogArgs {
     /// Whether the service is in Tenure itself.
     pub(super) fn is_tenure(&self) -> bool {
-        self.catalog == Some(Where::Tenure)
+        self.catalog == Some(CatalogKind::Tenure)
     }
 
     /// Whether a service would be registered at an agent of Consul.
     pub(super) fn is_consul(&self) -> bool {
-        matches!(self.catalog, None | Some(Where::Consul(_)))
+        matches!(self.catalog, None | Some(CatalogKind::Consul(_)))
     }
 
-    /// What to register, and where; `ttl`: after this long without a beat it is critical. `None`: nobody is to find it.
+    /// The registration, which is critical after `ttl` without a heartbeat. `None` if nothing is registered.
     ///
     /// # Errors
     /// Wrong usage.
@@ -92,17 +92,17 @@ impl CatalogArgs {
     ) -> Result<Option<(Service, Registrar)>, Usage> {
         let Some(mut service) = service else {
             return match self.catalog {
-                Some(Where::Consul(_) | Where::Tenure) => {
+                Some(CatalogKind::Consul(_) | CatalogKind::Tenure) => {
                     Err(Usage::new("--catalog: there is no --service to register"))
                 }
-                Some(Where::None) | None => Ok(None),
+                Some(CatalogKind::None) | None => Ok(None),
             };
         };
         (service.ttl, service.deregister_after) = (ttl, self.deregister_after);
         let registrar = match &self.catalog {
-            Some(Where::None) => return Ok(None),
-            Some(Where::Tenure) => Registrar::Tenure,
-            Some(Where::Consul(_)) | None => Registrar::Consul(self.consul(&env)?),
+            Some(CatalogKind::None) => return Ok(None),
+            Some(CatalogKind::Tenure) => Registrar::Tenure,
+            Some(CatalogKind::Consul(_)) | None => Registrar::Consul(self.consul(&env)?),
         };
         Ok(Some((service, registrar)))
     }
@@ -128,7 +128,7 @@ impl CatalogArgs {
 
     fn consul(&self, env: &impl Fn(&str) -> Option<String>) -> Result<ConsulSettings, Usage> {
         let address = match &self.catalog {
-            Some(Where::Consul(address)) => address.clone(),
+            Some(CatalogKind::Consul(address)) => address.clone(),
             _ => default_address(env)?,
         };
         let token = match (&self.consul_token_file, env("CONSUL_HTTP_TOKEN")) {
@@ -150,7 +150,7 @@ impl CatalogArgs {
     }
 }
 
-/// Where Consul's own tools would look for the agent.
+/// The address at which Consul's own tools look for the agent.
 fn default_address(env: &impl Fn(&str) -> Option<String>) -> Result<String, Usage> {
     let address = env("CONSUL_HTTP_ADDR").unwrap_or_else(|| "127.0.0.1:8500".to_owned());
     let is_set = |name: &str, value: bool| -> Result<bool, Usage> {
@@ -215,14 +215,14 @@ mod tests {
     #[test]
     fn a_catalog_is_an_agent_tenure_or_none() {
         for (text, means) in [
-            ("none", Where::None),
-            ("tenure", Where::Tenure),
-            ("consul+tls://h:1", Where::Consul("consul+tls://h:1".to_owned())),
+            ("none", CatalogKind::None),
+            ("tenure", CatalogKind::Tenure),
+            ("consul+tls://h:1", CatalogKind::Consul("consul+tls://h:1".to_owned())),
         ] {
             assert_eq!(text.parse(), Ok(means), "{text}");
         }
         for wrong in ["", "etcd://h:1", "h:1"] {
-            assert!(wrong.parse::<Where>().is_err(), "{wrong}");
+            assert!(wrong.parse::<CatalogKind>().is_err(), "{wrong}");
         }
     }
 }

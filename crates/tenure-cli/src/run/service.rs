@@ -16,7 +16,7 @@ const NOMAD: [&str; 5] = [
     "NOMAD_TASK_DIR",
 ];
 
-/// What others find.
+/// The service as clients find it.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ServiceArgs {
     /// The name of the service in the catalog. Without it nothing is registered.
@@ -49,7 +49,7 @@ impl ServiceArgs {
         self.service.is_some()
     }
 
-    /// Where it listens; `None` when that is not said.
+    /// The port of the service; `None` if it is not given.
     ///
     /// # Errors
     /// `Usage` for what Nomad calls a port and is none.
@@ -69,7 +69,7 @@ impl ServiceArgs {
         self.nomad("NOMAD_PORT_", env).map(read).transpose()
     }
 
-    /// Where the supervisor itself reaches it.
+    /// The address by which the supervisor reaches the service.
     pub(super) fn host(&self, env: impl Fn(&str) -> Option<String>) -> String {
         let address = self.address.clone().or_else(|| self.nomad("NOMAD_IP_", env));
         address.unwrap_or_else(|| "127.0.0.1".to_owned())
@@ -93,7 +93,7 @@ impl ServiceArgs {
         NOMAD.iter().any(|name| env(name).is_some()) || of_label.iter().any(|prefix| self.nomad(prefix, env).is_some())
     }
 
-    /// What has to be said and is not, all of it.
+    /// All required settings that are missing.
     fn missing(&self, has_port: bool, env: impl Fn(&str) -> Option<String> + Copy) -> Vec<String> {
         let mut missing = Vec::new();
         if !has_port {
@@ -156,13 +156,13 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         service: ServiceArgs,
     }
 
     fn service(args: &[&str], env: &[(&str, &str)]) -> Result<Option<Service>, String> {
-        let line = Line::parse_from(["x"].iter().chain(args));
+        let line = CommandLine::parse_from(["x"].iter().chain(args));
         let env = |name: &str| {
             let found = env.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_of_nomad_leaves_out_is_named_all_at_once() {
+    fn all_missing_nomad_variables_are_named() {
         let task = ("NOMAD_TASK_NAME", "music");
         let error = service(&["--service", "music", "--label", "web"], &[task]).unwrap_err();
         for part in [
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_settings_are_named() {
         let error = service(&["--service", "music"], &[]).unwrap_err();
         assert!(error.contains("--port") && error.contains("NOMAD_PORT_http"), "{error}");
         let found = service(&["--service", "music", "--port", "1"], &[]).unwrap().unwrap();

@@ -7,7 +7,7 @@ use tenure_core::id::SessionId;
 use tenure_core::session::{DeleteOutcome, Epoch};
 use tenure_core::store::Call;
 
-use super::{Place, missing};
+use super::{AccessArgs, missing};
 use crate::exit::{DONE, FAILED, say};
 use crate::output::{json, table};
 
@@ -17,10 +17,10 @@ pub(super) struct Delete {
     #[arg(required = true, value_name = "SESSION")]
     sessions: Vec<SessionId>,
     #[command(flatten)]
-    place: Place,
+    place: AccessArgs,
 }
 
-/// A session that is gone.
+/// A deleted session.
 #[derive(Debug, Serialize)]
 struct Deleted {
     session: SessionId,
@@ -33,7 +33,7 @@ impl Delete {
         self.place.store.with(async |store| {
             let mut deleted = Vec::new();
             let done = self.delete_all(store, &mut deleted).await;
-            // What was done before a failure stays done.
+            // Deletions before a failure stay.
             self.tell(&deleted)?;
             done
         })

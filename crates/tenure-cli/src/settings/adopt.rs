@@ -17,21 +17,21 @@ settings! {
 
     /// The hash of key -> owner's id.
     hash: String = "", "adopt.registry.hash", "KEY", text;
-    /// How the heartbeat key of an owner is called, with {id} where its id goes: instance:heartbeat:{id}
+    /// The heartbeat key of an owner, with {id} for its id: instance:heartbeat:{id}
     heartbeat: String = "", "adopt.registry.heartbeat", "TEMPLATE", text;
-    /// Where the other programs write, one server: valkey://HOST or redis://HOST, with TLS valkeys:// or rediss://.
+    /// The server of the other programs: valkey://HOST or redis://HOST, with TLS valkeys:// or rediss://.
     store: String = "", "adopt.registry.store", "URL", text, shared "TENURE_STORE";
-    /// How far the two looks are apart; 0s decides by one look.
+    /// The time between the two looks; 0s decides by one look.
     settle: Duration = "30s", "adopt.registry.settle", "DURATION", duration;
-    /// Values are JSON, and the id stands at this place in it, like /instance. Otherwise the value is the id.
+    /// A JSON pointer to the id in JSON values, like /instance. Without it the value is the id.
     owner_pointer: Option<String> = "", "adopt.registry.owner_pointer", "POINTER", |given| optional(given, text);
-    /// Run as a daemon, with a pass at least this often; 60s when no time is given.
+    /// Run as a daemon with a pass at least this often; 60s if no value is given.
     interval: Option<Duration> = "", "adopt.registry.interval", "DURATION", |given| optional(given, duration), bare "60s";
     /// Serve metrics for Prometheus on this address (/metrics). Only with --interval.
     metrics_listen: Option<SocketAddr> = "", "adopt.registry.metrics_listen", "ADDRESS", |given| optional(given, address);
-    /// Nothing is removed for a while when more than this share of the owners seems dead together; 1.0 never brakes.
+    /// Removal pauses when more than this share of the owners is dead together; 1.0 never pauses.
     brake_share: f64 = "0.5", "adopt.registry.brake.share", "SHARE", share;
-    /// With fewer owners than this the brake never engages.
+    /// Hashes with fewer owners than this never brake.
     brake_floor: u64 = "10", "adopt.registry.brake.floor", "OWNERS", number;
     /// The brake releases after this long at the latest.
     brake_hold: Duration = "5m", "adopt.registry.brake.hold", "DURATION", duration;
@@ -41,19 +41,19 @@ settings! {
     /// The settings of `tenure adopt leases` with their values.
     Leases
 
-    /// How the old keys are called, with {target} or one * where the target's name goes: 'poll:lease:*'
+    /// The pattern of the old keys, with {target} or one * for the target's name: 'poll:lease:*'
     pattern: String = "", "adopt.leases.pattern", "PATTERN", text;
-    /// Where the old keys are, one server: valkey://HOST or redis://HOST, with TLS valkeys:// or rediss://.
+    /// The server with the old keys: valkey://HOST or redis://HOST, with TLS valkeys:// or rediss://.
     store: String = "", "adopt.leases.store", "URL", text, shared "TENURE_STORE";
-    /// Where Tenure's leases are, when that is elsewhere: a daemon (http://HOST:PORT, https://HOST), or a store itself (as --store of `tenure leases`).
+    /// The store of Tenure's leases, if it is another one: a daemon (http://HOST:PORT, https://HOST), or a store itself (as --store of `tenure leases`).
     tenure_store: Option<String> = "", "adopt.leases.tenure_store", "URL", |given| optional(given, text);
     /// The group.
     group: Group = "default", "adopt.leases.group", "GROUP", group, shared "TENURE_GROUP";
-    /// How the keys are called that name the targets themselves, with {target} or one * where the name goes: 'endpoint:*'. These targets are shown also while they have no holder.
+    /// The pattern of the keys of the targets, with {target} or one * for the name: 'endpoint:*'. Targets without a holder are then shown, too.
     targets: Option<String> = "", "adopt.leases.targets", "PATTERN", |given| optional(given, text);
-    /// With --targets: the field of these keys, hashes or JSON objects, that says whether a target is paused.
+    /// With --targets: the field of these keys (hashes or JSON objects) that is true for a paused target.
     paused_field: Option<String> = "", "adopt.leases.paused_field", "FIELD", |given| optional(given, text);
-    /// Wait until no old instance holds anything any more, at most this long.
+    /// Wait until no old instance holds a key, at most this long.
     wait: Option<Duration> = "", "adopt.leases.wait", "DURATION", |given| optional(given, duration);
 }
 
@@ -61,38 +61,38 @@ settings! {
     /// The settings of `tenure adopt sessions` with their values.
     Sessions
 
-    /// How the keys of the sessions are called, with {id} or one * where the id goes: 'session:*'
+    /// The pattern of the session keys, with {id} or one * for the id: 'session:*'
     pattern: String = "", "adopt.sessions.pattern", "PATTERN", text;
-    /// The field of a session that says since when it is disconnected; missing, empty or 0 while it is active.
+    /// The field with the time of the disconnect; missing, empty or 0 while the session is active.
     disconnected_field: String = "", "adopt.sessions.disconnected_field", "FIELD", text;
-    /// Where the other programs write, one server: valkey://HOST or redis://HOST, with TLS valkeys:// or rediss://.
+    /// The server of the other programs: valkey://HOST or redis://HOST, with TLS valkeys:// or rediss://.
     store: String = "", "adopt.sessions.store", "URL", text, shared "TENURE_STORE";
-    /// The index, a sorted set of id by time, when other programs use it as well. Otherwise one under tenure:adopt:.
+    /// An index that other programs use, too: a sorted set of ids by time. Without it a private one under tenure:adopt:.
     index: Option<String> = "", "adopt.sessions.index", "KEY", |given| optional(given, text);
     /// The unit of the field and of the index: s or ms.
     unit: Unit = "s", "adopt.sessions.unit", "UNIT", unit;
-    /// How many keys a second are looked at, at most.
+    /// The most keys to scan per second.
     rate: u64 = "20000", "adopt.sessions.rate", "KEYS", number;
-    /// With --reap: for how long a session is disconnected before it is an orphan.
+    /// With --reap: a session that has been disconnected for this long is an orphan.
     max_age: Duration = "60s", "adopt.sessions.max_age", "DURATION", duration;
-    /// With --reap: the key that counts who refers to a session, like 'session:{id}:refs'. Unless it is missing or 0 the session is kept.
+    /// With --reap: the reference count of a session, like 'session:{id}:refs'. Sessions with a count above 0 are kept.
     refs: Option<String> = "", "adopt.sessions.refs", "TEMPLATE", |given| optional(given, text);
-    /// With --reap: keys that lead to a session and go with it, like 'alias:{field:broadcaster_id}'; several with spaces between.
+    /// With --reap: alias keys that are deleted with their session, like 'alias:{field:broadcaster_id}'; several separated by spaces.
     alias: Option<String> = "", "adopt.sessions.alias", "TEMPLATES", |given| optional(given, text);
     /// With --reap: the most sessions that one pass reaps.
     limit: Option<u64> = "", "adopt.sessions.limit", "SESSIONS", |given| optional(given, number);
-    /// Run as a daemon, with a pass at least this often; 30s when no time is given.
+    /// Run as a daemon with a pass at least this often; 30s if no value is given.
     interval: Option<Duration> = "", "adopt.sessions.interval", "DURATION", |given| optional(given, duration), bare "30s";
-    /// With --reap and --interval: bring the index up to date this often as well, for as long as some writer does not. Otherwise the keyspace is never scanned.
+    /// With --reap and --interval: also update the index this often, while some writers do not maintain it. Without it the keyspace is never scanned.
     index_every: Option<Duration> = "", "adopt.sessions.index_every", "DURATION", |given| optional(given, duration), bare "10m";
     /// Serve metrics for Prometheus on this address (/metrics). Only with --interval.
     metrics_listen: Option<SocketAddr> = "", "adopt.sessions.metrics_listen", "ADDRESS", |given| optional(given, address);
 }
 
-/// The key of the interval, with which a command line tells a run for ever from a single one.
+/// The key of the interval, which makes a run a daemon.
 pub(crate) const INTERVAL: &str = "adopt.registry.interval";
 const METRICS_LISTEN: &str = "adopt.registry.metrics_listen";
-/// The same of `tenure adopt sessions`.
+/// The key of the interval of `tenure adopt sessions`.
 pub(crate) const SESSIONS_INTERVAL: &str = "adopt.sessions.interval";
 const SESSIONS_INDEX_EVERY: &str = "adopt.sessions.index_every";
 const SESSIONS_METRICS_LISTEN: &str = "adopt.sessions.metrics_listen";
@@ -118,7 +118,7 @@ impl Registry {
             values.interval = None;
         }
         if values.interval.is_none() {
-            // In the environment or the file it waits for a run that goes on.
+            // In the environment or the file it is for the daemon.
             if flags.has(METRICS_LISTEN) {
                 return Err(Usage::new(
                     "--metrics-listen needs --interval: a single run is over too soon to be read",
@@ -187,7 +187,7 @@ impl Sessions {
             values.interval = None;
         }
         if values.interval.is_none() {
-            // In the environment or the file they wait for a run that goes on.
+            // In the environment or the file they are for the daemon.
             if flags.has(SESSIONS_METRICS_LISTEN) || flags.has(SESSIONS_INDEX_EVERY) {
                 return Err(Usage::new(
                     "--metrics-listen and --index-every need --interval: a single run is over too soon",
@@ -223,7 +223,7 @@ fn unit(text: &str) -> Result<Unit, String> {
     Unit::parse(text).map_err(|error| error.to_string())
 }
 
-/// Refuses what has no default and was not given: all of it at once.
+/// Names all required settings that are missing.
 fn require<T: Table>(given: &[(&str, &str)]) -> Result<(), Usage> {
     let missing = given.iter().filter(|(_, value)| value.is_empty());
     let rows = missing.filter_map(|(key, _)| T::ROWS.iter().find(|setting| setting.key == *key));

@@ -225,7 +225,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// What works but will surprise somebody, in sentences.
+    /// Warnings about settings that work but may surprise.
     pub(crate) fn surprises(&self) -> Option<String> {
         check_ttl(DEFAULT_TTL, self.max_ttl).err().map(|error| {
             format!(
@@ -268,7 +268,7 @@ pub(crate) fn beside(store: &str) -> Option<String> {
 
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(3600);
-/// The sweeps of rosters ask the ledger as well, which is no place to be asked ten times a second.
+/// The sweeps of rosters also query the ledger, so their shortest interval is longer.
 const SHORTEST_SWEEP: Duration = Duration::from_secs(1);
 const LONGEST_RECONCILE: Duration = Duration::from_secs(30 * 24 * 3600);
 const LONGEST_AGE: Duration = Duration::from_secs(365 * 24 * 3600);

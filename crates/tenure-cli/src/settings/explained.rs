@@ -1,10 +1,10 @@
-//! A table of settings, told: which value counts, and who said so.
+//! The effective value of each setting and its source.
 
 use std::ops::Range;
 
 use serde::Serialize;
 
-use super::{Environment, FlagsOf, Given, Setting, Sources, Table};
+use super::{Environment, FlagsOf, Setting, Source, Sources, Table};
 use crate::exit::Usage;
 
 /// A setting with the value that counts.
@@ -14,13 +14,13 @@ pub(crate) struct Explained {
     pub(crate) key: &'static str,
     /// The value as it was written, without passwords.
     pub(crate) value: String,
-    /// Where it was given: `flag`, `environment`, `file` or `default`.
+    /// Its source: `flag`, `environment`, `file` or `default`.
     pub(crate) source: &'static str,
     /// The name there: the flag, the variable, the path of the file; empty for a default.
     pub(crate) given_as: String,
     /// The default; empty when there is none.
     pub(crate) default: &'static str,
-    /// What it is for.
+    /// Its description.
     pub(crate) about: &'static str,
 }
 
@@ -34,7 +34,7 @@ impl<T: Table> FlagsOf<T> {
         Ok(T::ROWS.iter().map(|setting| explained(setting, &sources)).collect())
     }
 
-    /// The same file, for another table and without flags.
+    /// The flags of another table: only the same file.
     pub(crate) fn file_for<O: Table>(&self) -> FlagsOf<O> {
         let mut flags = FlagsOf::default();
         flags.config.clone_from(&self.config);
@@ -45,10 +45,10 @@ impl<T: Table> FlagsOf<T> {
 fn explained(setting: &'static Setting, sources: &Sources<'_>) -> Explained {
     let (value, given) = sources.text_of(setting);
     let (source, given_as) = match given {
-        Given::Flag => ("flag", format!("--{}", setting.flag())),
-        Given::Environment(name) => ("environment", name),
-        Given::File(name) => ("file", name),
-        Given::Default => ("default", String::new()),
+        Source::Flag => ("flag", format!("--{}", setting.flag())),
+        Source::Environment(name) => ("environment", name),
+        Source::File(name) => ("file", name),
+        Source::Default => ("default", String::new()),
     };
     Explained {
         key: setting.key,
@@ -60,10 +60,10 @@ fn explained(setting: &'static Setting, sources: &Sources<'_>) -> Explained {
     }
 }
 
-/// What stands for a password.
+/// The replacement of a password.
 const HIDDEN: &str = "***";
 
-/// A URL without its passwords, be they before the host or in a parameter. What is no URL stays as it is.
+/// A URL without its passwords, before the host or in a parameter. Other text is returned unchanged.
 ///
 /// A password may have any character as itself, also those that end the host or the path for others. So what lies between
 /// the first colon and the last `@` is hidden, wherever that is: rather too much than a part of a password.
@@ -80,7 +80,7 @@ pub(crate) fn without_password(text: &str) -> String {
     secrets.sort_by_key(|secret| secret.start);
     let (mut shown, mut told) = (format!("{scheme}://"), 0);
     for secret in secrets {
-        // One that begins within another one is a part of what is hidden there.
+        // A secret that begins inside another one is hidden already.
         if let Some(before) = rest.get(told..secret.start) {
             shown.push_str(before);
             shown.push_str(HIDDEN);
@@ -90,7 +90,7 @@ pub(crate) fn without_password(text: &str) -> String {
     shown + rest.get(told..).unwrap_or_default()
 }
 
-/// Where the values are of parameters that are passwords.
+/// The ranges of parameter values that are passwords.
 fn secret_parameters(rest: &str) -> Vec<Range<usize>> {
     let starts = rest.match_indices(['?', '&']).map(|(at, _)| at + 1);
     let values = starts.filter_map(|start| {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_not_told() {
+    fn passwords_are_not_shown() {
         for (given, told) in [
             ("valkey://h:6379/1", "valkey://h:6379/1"),
             ("valkey://user@h", "valkey://user@h"),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn each_value_is_told_with_where_it_was_given() {
+    fn each_value_is_shown_with_its_source() {
         let flags = Flags::of(None, &[("max_ttl", "1m")]);
         let environment = |name: &str| (name == "TENURE_DRAIN").then(|| "3s".to_owned());
         let told = flags.explain(&environment).unwrap();

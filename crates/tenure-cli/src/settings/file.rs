@@ -45,7 +45,7 @@ fn flatten(path: &str, prefix: &str, table: Table, found: &mut BTreeMap<String, 
         if !all().any(|setting| setting.key == key) {
             let below = format!("{key}.");
             match value {
-                // What is in it is named in full, but an empty one has nothing to name.
+                // The keys of a table are checked by their full names; an empty table has none.
                 Value::Table(inner) if !inner.is_empty() => flatten(path, &key, inner, found)?,
                 Value::Table(_) if all().any(|setting| setting.key.starts_with(&below)) => {}
                 _ => return Err(unknown(path, &key)),
@@ -73,12 +73,10 @@ fn unknown(path: &str, key: &str) -> Usage {
     let shown: String = key.chars().take(LONGEST_SHOWN).collect();
     let nearest = all().max_by(|a, b| likeness(&shown, a.key).total_cmp(&likeness(&shown, b.key)));
     let nearest = nearest.map_or("", |setting| setting.key);
-    Usage::new(format!(
-        "{path}: there is no setting {shown:?}; the nearest is {nearest}"
-    ))
+    Usage::new(format!("{path}: unknown key \"{shown}\"; did you mean \"{nearest}\"?"))
 }
 
-/// No more of an unknown key is compared and shown.
+/// The length up to which an unknown key is compared and shown.
 const LONGEST_SHOWN: usize = 100;
 
 /// From 0 to 1: slips of the finger cost little, and a right last name under a wrong table counts for something.

@@ -9,7 +9,7 @@ use tenure_tls::ServerTls;
 use super::Settings;
 use crate::exit::Usage;
 
-/// How much longer than the longest time between two beats a connection may be idle.
+/// The idle time of a connection beyond the longest heartbeat interval.
 const BEYOND_A_BEAT: Duration = Duration::from_secs(5);
 
 impl Settings {
@@ -162,7 +162,7 @@ mod tests {
         for (flags, must_say) in [
             (&[listen][..], "set tokens"),
             (&[listen, ("tokens", "t")], "in the clear"),
-            (&[listen, tls[0], tls[1]], "nobody would have to show"),
+            (&[listen, tls[0], tls[1]], "would not be authenticated"),
         ] {
             let error = server(flags).unwrap_err();
             assert!(
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_half_given_or_nonsense_is_refused_by_name() {
+    fn incomplete_settings_are_refused_by_name() {
         for (flags, must_say) in [
             (&[("tls.cert", "c")][..], "without tls.key"),
             (&[("tls.key", "k")], "without tls.cert"),

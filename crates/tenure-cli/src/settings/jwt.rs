@@ -1,7 +1,7 @@
 //! The settings of the tokens of providers, put together from those of the daemon and the one variable with a secret.
 
 use tenure_core::error::Error;
-use tenure_server::jwt::{JwtAlgorithm, JwtSettings, KeySource, Secret};
+use tenure_server::jwt::{JwtAlgorithm, JwtSecret, JwtSettings, KeySource};
 
 use super::{Environment, Settings};
 use crate::exit::Usage;
@@ -11,7 +11,7 @@ use crate::exit::Usage;
 const SECRET: &str = "TENURE_JWT_SECRET";
 
 impl Settings {
-    /// What tokens providers have to show; `None` when no keys are given, and so none is needed.
+    /// The rules for tokens of providers; `None` without keys, when none is needed.
     ///
     /// # Errors
     /// `Usage` for more than one source of keys, for settings without any, and for what cannot work.
@@ -21,7 +21,7 @@ impl Settings {
             given(&self.jwt_secret_file).map(|file| KeySource::SecretFile(file.into())),
             environment(SECRET)
                 .filter(|secret| !secret.is_empty())
-                .map(|secret| KeySource::Secret(Secret::new(secret))),
+                .map(|secret| KeySource::Secret(JwtSecret::new(secret))),
             given(&self.jwt_jwks_file).map(|file| KeySource::JwksFile(file.into())),
         ];
         let mut sources = sources.into_iter().flatten();
@@ -63,7 +63,7 @@ impl Settings {
         Ok(Some(settings))
     }
 
-    /// Whoever says how tokens have to be, and gives no keys, would serve everybody without a token.
+    /// Rules for tokens without keys would serve every caller without a token.
     fn no_keys<T>(&self) -> Result<Option<T>, Usage> {
         let lonely = [
             ("jwt.algorithm", &self.jwt_algorithm),
@@ -118,13 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused() {
+    fn impossible_settings_are_refused() {
         for (flags, secret, must_say) in [
             (&[("jwt.issuer", "me")][..], "", "jwt.issuer is given without keys"),
             (&[("jwt.secret_file", "f")], "s", "one source"),
             (&[("jwt.jwks_file", "f")], "", "needs jwt.algorithm"),
-            (&[("jwt.algorithm", "RS256")], "s", "does not go with"),
-            (&[("jwt.algorithm", "none")], "s", "is none of"),
+            (&[("jwt.algorithm", "RS256")], "s", "does not fit"),
+            (&[("jwt.algorithm", "none")], "s", "is not one of"),
             (&[("jwt.require", "role")], "s", "write name=value"),
             (&[("jwt.leeway", "5m")], "s", "jwt.leeway"),
         ] {

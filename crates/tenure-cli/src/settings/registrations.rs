@@ -15,7 +15,7 @@ use crate::exit::Usage;
 
 /// The only way to give the secret itself. A command line is read by everybody on the machine.
 const SECRET: &str = "TENURE_REGISTRATIONS_TOKEN";
-/// How long one request to an agent may take.
+/// Time-out of a request to an agent.
 const REQUEST: Duration = Duration::from_secs(2);
 
 /// Whose registrations are cleared away, and at which agents.
@@ -26,10 +26,10 @@ pub(crate) struct Registrations {
 }
 
 impl Settings {
-    /// What this daemon clears away; `None` when no group is named.
+    /// The registrations that this daemon removes; `None` without a group.
     ///
     /// # Errors
-    /// `Usage` for what is no group, no rule for agents, or certificates that cannot be used.
+    /// `Usage` for an invalid group, an invalid rule for agents, or unusable certificates.
     pub(crate) fn registrations(
         &self,
         environment: Environment<'_>,

@@ -199,7 +199,7 @@ fn an_unknown_key_is_named_with_the_nearest_known_one() {
         ("[[adopt.leases]]", "adopt.leases", "adopt.leases.wait"),
     ] {
         let message = load(&[], &[], file).unwrap_err();
-        let wanted = format!("FILE: there is no setting \"{key}\"; the nearest is {nearest}");
+        let wanted = format!("FILE: unknown key \"{key}\"; did you mean \"{nearest}\"?");
         assert_eq!(message, wanted, "{file}");
     }
     let message = load(&[], &[], "[max_ttl]\nx = 1").unwrap_err();
@@ -212,7 +212,7 @@ fn an_unknown_key_is_named_with_the_nearest_known_one() {
 }
 
 #[test]
-fn what_is_no_toml_is_told_by_its_place_and_never_quoted() {
+fn toml_errors_have_a_position_and_no_content() {
     for (line, column) in [
         ("store = \"valkey://:s3cret@h:6379\" x", 35),
         ("store = valkey://:s3cret@h", 9),

@@ -13,7 +13,7 @@ pub(super) fn text(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// What may be left out.
+/// An optional value.
 pub(super) fn optional<T>(text: &str, read: fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
     if text.is_empty() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Making, pausing and removing targets.
+//! Adding, pausing and removing targets.
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use tenure_core::id::{Group, LeaseName};
 use tenure_core::store::Call;
 use tenure_core::target::{MAX_WEIGHT, Target, TargetSpec};
 
-use super::{Place, missing};
+use super::{AccessArgs, missing};
 use crate::exit::{DONE, FAILED, say};
 use crate::output::{json, or_dash, table, yes_no};
 
@@ -48,10 +48,10 @@ pub(super) struct Which {
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<LeaseName>,
     #[command(flatten)]
-    place: Place,
+    place: AccessArgs,
 }
 
-/// What became of a target.
+/// A changed target.
 #[derive(Debug, Serialize)]
 struct Changed {
     target: LeaseName,
@@ -66,7 +66,7 @@ impl Change {
         which.place.store.with(async |store| {
             let mut changed = Vec::new();
             let done = self.change_all(store, which, &mut changed).await;
-            // What was done before a failure stays done.
+            // Changes before a failure stay.
             tell(&which.place, &changed)?;
             done
         })
@@ -93,7 +93,7 @@ impl Change {
         Ok(code)
     }
 
-    /// `None` when there is no such target to change.
+    /// `None` if the target does not exist.
     async fn change(&self, store: &dyn Store, group: &Group, target: &LeaseName) -> anyhow::Result<Option<Changed>> {
         let done = |outcome, spec| {
             Some(Changed {
@@ -127,7 +127,7 @@ impl Change {
     }
 }
 
-fn tell(place: &Place, changed: &[Changed]) -> anyhow::Result<()> {
+fn tell(place: &AccessArgs, changed: &[Changed]) -> anyhow::Result<()> {
     if place.format.json {
         return json(&serde_json::json!({ "targets": changed }));
     }

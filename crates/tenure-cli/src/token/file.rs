@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use tenure_server::auth::{Entry, Secret, read};
+use tenure_server::auth::{Secret, TokenEntry, read};
 
 use crate::exit::{Usage, say};
 
@@ -14,9 +14,9 @@ use crate::exit::{Usage, say};
 ///
 /// # Errors
 /// `Usage` for a name that is taken and a file that cannot be understood, and those of the system. Nothing has changed then.
-pub(super) fn add(file: &Path, entry: &Entry) -> anyhow::Result<()> {
+pub(super) fn add(file: &Path, entry: &TokenEntry) -> anyhow::Result<()> {
     let place = file.display();
-    // What a link leads to is replaced, and not the link.
+    // The target of a link is replaced, not the link.
     let file = match fs::canonicalize(file) {
         Ok(real) => real,
         Err(error) if error.kind() == io::ErrorKind::NotFound => file.to_owned(),
@@ -53,14 +53,14 @@ pub(super) fn add(file: &Path, entry: &Entry) -> anyhow::Result<()> {
     write().with_context(|| format!("{place} cannot be written"))
 }
 
-/// Keeps others from adding to a file of this directory until it is dropped, or a change of theirs would be lost. The file
-/// itself is no place for a lock: it is replaced by another one.
+/// Locks a directory until it is dropped, so that concurrent additions to one of its files are not lost. The file itself
+/// cannot carry the lock, because it is replaced.
 fn lock(directory: &Path) -> Option<File> {
     let locked = File::open(directory).and_then(|opened| match opened.try_lock() {
         Ok(()) => Ok(opened),
         Err(TryLockError::WouldBlock) => {
             let place = directory.display();
-            say(format_args!("waiting until nobody else has {place} locked"));
+            say(format_args!("waiting for the lock on {place}"));
             opened.lock().map(|()| opened)
         }
         Err(TryLockError::Error(error)) => Err(error),
@@ -75,7 +75,7 @@ fn lock(directory: &Path) -> Option<File> {
     locked.inspect_err(tell).ok()
 }
 
-/// Gives a new file to whom the one before belongs, or its daemon could not read it any more.
+/// Gives a new file the owner of the one before, so that the daemon can read it.
 fn hand_over(new: &File, before: &Metadata) -> anyhow::Result<()> {
     let now = new.metadata()?;
     let (user, group) = (before.uid(), before.gid());
@@ -106,7 +106,7 @@ pub(super) fn keep(file: &Path, secret: &Secret) -> anyhow::Result<()> {
     written.with_context(|| format!("the token cannot be written to {}", file.display()))
 }
 
-/// Removes the file of a secret that nobody is to know.
+/// Removes the file of an unused secret.
 pub(super) fn forget(file: &Path) {
     if let Err(error) = fs::remove_file(file) {
         say(format_args!(

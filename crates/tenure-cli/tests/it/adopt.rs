@@ -118,7 +118,7 @@ fn one_file_serves_the_daemon_and_the_adopt_commands() {
 }
 
 #[test]
-fn what_the_brake_holds_back_is_a_failure_until_it_is_forced() {
+fn braked_run_fails_until_forced() {
     let Some(server) = Server::start(Flavour::Valkey) else {
         return;
     };
@@ -248,7 +248,7 @@ fn a_hash_that_is_not_there_is_noticed() {
     for args in [&["--dry-run"][..], &["--settle", "0s"]] {
         let (code, _, stderr) = run(&server, args);
         assert!(
-            code == 1 && stderr.contains("is --hash right?"),
+            code == 1 && stderr.contains("check --hash"),
             "{args:?}: {code} {stderr}"
         );
         let (code, _, stderr) = run(&server, &[args, &["--allow-empty"]].concat());

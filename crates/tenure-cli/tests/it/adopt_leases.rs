@@ -8,7 +8,7 @@ use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::{Process, wait};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Long enough that a busy machine costs nobody a lease.
+/// Long enough that no lease is lost on a busy machine.
 const TTL: Duration = Duration::from_secs(6);
 
 fn tenure(args: &[&str]) -> Command {
@@ -183,7 +183,7 @@ fn targets_named_by_keys_show_whether_they_are_paused() {
         assert!(table.starts_with("TARGET     PAUSED  OLD HOLDER"), "{table}");
         assert!(stderr.contains("1 count as paused because"), "{stderr}");
         let (_, _, stderr) = look(&server, &["--targets", "endpiont:*"]);
-        assert!(stderr.contains("is --targets right?"), "{stderr}");
+        assert!(stderr.contains("check --targets"), "{stderr}");
         let (code, _, stderr) = look(&server, &["--paused-field", "IsPaused"]);
         assert!(code == 2 && stderr.contains("--targets"), "{stderr}");
     }

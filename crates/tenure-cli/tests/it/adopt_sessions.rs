@@ -47,7 +47,7 @@ fn ago(seconds: u64) -> String {
     (now - seconds).to_string()
 }
 
-/// When a session disconnected that is no orphan yet, however long the test takes: by a clock that is fast.
+/// The disconnect time of a session that becomes no orphan during the test: by a clock in the future.
 #[expect(clippy::disallowed_methods, reason = "a program of others has a clock of its own")]
 fn fresh() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
@@ -259,7 +259,7 @@ fn usage_errors_and_failures_have_exit_codes() {
         return;
     };
     let usage: &[(&[&str], &str)] = &[
-        (&["--unit", "m"], "s and ms"),
+        (&["--unit", "m"], "s or ms"),
         (&["--rate", "0"], "at least 1"),
         (&["--max-age", "10ms"], "below 1s"),
         (&["--interval", "10ms"], "below 1s"),
@@ -295,7 +295,7 @@ fn usage_errors_and_failures_have_exit_codes() {
     assert!(code == 2 && stderr.contains("--disconnected-field"), "{stderr}");
     server.cli(&["SET", "taken", "x"]).unwrap();
     let (code, _, stderr) = run(&server, &["--index", "taken"]);
-    assert!(code == 1 && stderr.contains("no sorted set"), "{stderr}");
+    assert!(code == 1 && stderr.contains("not a sorted set"), "{stderr}");
     // A unit that is the other one finds nothing, and says so.
     session(&server, "a", &ago(3_600));
     let (code, _, stderr) = run(&server, &["--unit", "ms"]);
@@ -439,7 +439,7 @@ fn foreign_writer_loses_no_active_session() {
 }
 
 #[test]
-fn reap_only_daemon_tells_of_its_index_without_a_scan() {
+fn reap_only_daemon_reports_its_index_without_a_scan() {
     let Some(server) = Server::start(Flavour::Valkey) else {
         return;
     };

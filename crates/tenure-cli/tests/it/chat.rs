@@ -17,7 +17,7 @@ use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait;
 
 use crate::support::{self, Daemon};
-use front::{Client, Front, Group};
+use front::{Client, FrontEnd, Group};
 
 /// The sessions of the front-end that is killed: 200, times the factor of a soak.
 fn killed_sessions() -> usize {
@@ -28,7 +28,7 @@ fn killed_sessions() -> usize {
 const AT_ONCE: usize = 8;
 /// The sessions of the other one.
 const OTHERS: usize = 50;
-/// Long enough that a busy machine costs nobody a tenure.
+/// Long enough that no tenure lapses on a busy machine.
 const TTL: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(30);
 /// How long anything may take that depends on ttl and grace.
@@ -48,14 +48,14 @@ fn a_killed_front_end_costs_its_connections_only_over_valkey() {
 }
 
 /// Clients of these sessions, in their order.
-fn connect(front: &Front, sessions: &[String], room: Option<&str>) -> Vec<Client> {
+fn connect(front: &FrontEnd, sessions: &[String], room: Option<&str>) -> Vec<Client> {
     at_once(sessions.iter().collect(), |session| {
         Client::connect(front, session, room)
     })
 }
 
-/// Does the same with each of many, with some of them at once: one after the other they would take longer than a grace lasts,
-/// on a busy machine. Answers in their order.
+/// Does the same work with many items, some of them concurrently: in sequence they could take longer than a grace on a busy
+/// machine. Returns the results in order.
 fn at_once<T: Send, R: Send>(mut all: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let each = all.len().div_ceil(AT_ONCE);
     thread::scope(|scope| {
@@ -76,8 +76,8 @@ fn a_killed_front_end_costs_its_connections_only(store: &str) {
     // Three in ten come back in time.
     let (all, returning) = (killed_sessions(), killed_sessions() * 3 / 10);
     let (first, second) = (
-        Front::start("front-1", store, presence.path()),
-        Front::start("front-2", store, presence.path()),
+        FrontEnd::start("front-1", store, presence.path()),
+        FrontEnd::start("front-2", store, presence.path()),
     );
     let group = Group::open(store);
     let killed: Vec<String> = (0..all).map(|n| format!("killed-{n}")).collect();
@@ -157,7 +157,7 @@ fn a_killed_front_end_costs_its_connections_only(store: &str) {
         "each is reaped once, and none that came back"
     );
 
-    // Whoever was reaped has left, by the feed, and nobody else.
+    // By the feed exactly the reaped sessions have left.
     let here: BTreeSet<&str> = others.iter().chain(&killed[..returning]).map(String::as_str).collect();
     wait::until("who was reaped has left the rooms", PATIENCE, || {
         let listed = front::listed(presence.path());

@@ -21,7 +21,7 @@ pub(crate) fn example(name: &str) -> PathBuf {
             build.env_remove(&name);
         }
     }
-    // Of the whole workspace, as its tests are: with the features of one package alone everything would be built anew.
+    // For the whole workspace, as the tests are: other features would rebuild all dependencies.
     build.args(["build", "--quiet", "--workspace", "--example", name]);
     build.arg("--target-dir").arg(target_dir);
     if profile_dir.ends_with("release") {

@@ -1,4 +1,4 @@
-//! What those who run it use: the bench, the demo, the doctor, the settings, manual pages and completions, as the built
+//! The commands for operators: the bench, the demo, the doctor, the settings, manual pages and completions, as the built
 //! binary has them.
 
 mod bench;

@@ -84,14 +84,14 @@ fn while_the_store_is_away_nobody_polls_for_longer_than_is_safe(backend: &Backen
     let fleet = Fleet::start(&proxy.url(backend.scheme()), 3);
 
     proxy.set(Mode::BlackHole);
-    // No beat that is sent after this is confirmed, so nobody is given a lease of theirs before one ttl from here.
+    // No later beat is confirmed, so their leases are free one ttl from here at the earliest.
     let (dark_at, lateness) = (Instant::now(), Lateness::watch());
     wait::until("it was dark for two ttls", TTL * 3, || dark_at.elapsed() > TTL * 2);
     let last = fleet.endpoints.last_poll().duration_since(dark_at);
     eprintln!(
         "MEASURED {backend:?}: the store away, the last of {TARGETS} targets polled after {last:?} (ttl {TTL:?})"
     );
-    // A poll that was on its way when the machine stood still arrives when it goes on.
+    // A poll in flight during a stall arrives after it.
     let late = lateness.so_far();
     assert!(last < TTL + late, "{last:?}, {late:?} late");
     proxy.set(Mode::Pass);
@@ -116,7 +116,7 @@ fn a_holder_that_was_stopped_is_refused_by_the_fence(backend: &Backend) {
     wait::until("two ttls have passed", TTL * 3, || stopped_at.elapsed() > TTL * 2);
     victim.process.resume().unwrap();
     let back_at = Instant::now();
-    // It finds out that it is not who it was, and goes on as somebody new.
+    // It notices that its tenure has ended, and rejoins under a new one.
     wait::until("it has joined again", support::SOON, || {
         backend.tenure_of(&victim.name).is_some_and(|now| Some(now) != tenure)
     });

@@ -1,4 +1,4 @@
-//! The first five minutes of the README, as they are printed there: its blocks run in one shell, and show what it says.
+//! The tour of the README: its blocks run in one shell, and print what it shows.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ fn tour() -> Vec<String> {
         .collect()
 }
 
-/// The lines that the README shows as tables of the tour. What `why` tells is compared by its facts.
+/// The lines of the tables in the README. The output of `why` is compared by its facts.
 fn printed() -> Vec<String> {
     let parts = README.split("```text\n").skip(1);
     let blocks = parts.map(|part| part.split("```").next().expect("a split has a first part"));
@@ -207,7 +207,7 @@ fn the_tour_shows_what_it_says() {
     );
     let later = Duration::try_from(time_of(&evicted[0]).duration_since(time_of(&lapsed[0]))).expect("it comes later");
     eprintln!("MEASURED evicted {later:?} after the lapse; {lookups:?}");
-    // The janitor stands still with its machine.
+    // A stall of the machine delays the janitor.
     assert!(
         later >= BURST && later < BURST + ALLOWANCE + late,
         "{later:?}, {late:?} late"
@@ -217,13 +217,13 @@ fn the_tour_shows_what_it_says() {
     assert!(lookups.dead > 0 || lookups.longest_hole > BURST / 2, "{lookups:?}");
 
     reader.interrupt("tenure events");
-    reader.go_on_until("now: owned by nobody");
+    reader.go_on_until("now: not owned");
     let log = reader.shell.log();
     let why = &log[log
         .rfind("key devices/cam-17 in group ingest")
         .unwrap_or_else(|| panic!("{log}"))..];
     assert!(
-        why.contains("which had ended (lapsed)") && why.contains("now: owned by nobody"),
+        why.contains("which had ended (lapsed)") && why.contains("now: not owned"),
         "{why}"
     );
 
@@ -288,7 +288,7 @@ fn its_rust_is_what_this_file_compiles_and_runs() {
         .iter()
         .map(|event| &event["type"])
         .collect();
-    // The claim is no event, and its eviction comes later or not, as the daemon goes down.
+    // A claim makes no event, and its eviction may come after this.
     let told = ["joined", "lease_granted", "lease_released", "left"];
     assert!(
         kinds.len() >= told.len() && kinds.iter().zip(told).all(|(kind, told)| *kind == told),

@@ -1,4 +1,4 @@
-//! The built binary where callers have to show who they are: tokens, TLS, the log of operators, and secrets that appear
+//! The built binary with authentication: tokens, TLS, the log of operators, and secrets that appear
 //! nowhere.
 
 mod agents;

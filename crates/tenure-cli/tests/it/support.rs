@@ -1,4 +1,4 @@
-//! Running the binary, and a daemon of one's own.
+//! Running the binary and daemons.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,11 +13,11 @@ use tenure::{OpenOptions, open_store};
 use tenure_core::clock::{ManualClock, SystemClock};
 use tenure_testkit::{Process, wait};
 
-/// What a test waits for at most, where it waits for something that should come at once. Longer than any ttl here: a store
-/// that stood still with its machine gives everyone a full one, and no lease to anybody meanwhile.
+/// The time-out of tests for what should happen immediately. Longer than any ttl here: after a stall of the machine the store
+/// restarts every ttl, and grants no lease for one.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// The binary, without whatever the machine's environment has to say to it.
+/// The binary, without variables of the machine's environment.
 pub(crate) fn tenure() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
     for (name, _) in std::env::vars_os() {
@@ -75,8 +75,8 @@ impl Daemon {
         })
     }
 
-    /// With whatever `set` sets; it is started in a directory of its own. An embedded store in that directory is one that
-    /// has been served before, and so grants leases at once; of one in memory it is said that nothing was held.
+    /// Starts a daemon that `set` configures, in a directory of its own. An embedded store in that directory is one that
+    /// has been served before, so it grants leases immediately; one in memory is settled.
     #[track_caller]
     pub(crate) fn with(set: impl FnOnce(&mut Command)) -> Self {
         let mut is_open_memory = false;
@@ -166,8 +166,7 @@ impl Daemon {
         (status, body.to_owned())
     }
 
-    /// The same, asked again when the store was too slow for once, as the daemon says with a 503: a machine that stood still
-    /// for longer than a request may take makes it so. For what may be done twice.
+    /// The same, retried on 503: a stall of the machine can exceed the request time-out. For idempotent requests.
     #[track_caller]
     pub(crate) fn answered(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let mut answer = (0, Value::Null);
@@ -199,7 +198,7 @@ impl Daemon {
         assert!(results.iter().all(|result| result["status"] == "renewed"), "{answer}");
     }
 
-    /// How often the store has noticed that nobody could beat for a while, after which everyone has a full ttl.
+    /// How often the store has noticed a gap, after which every ttl restarts.
     #[track_caller]
     pub(crate) fn silences(&self, group: &str) -> u32 {
         let path = format!("/v1/groups/{group}/events?types=group_unsettled&limit=1000");
@@ -217,8 +216,8 @@ impl Daemon {
         self.answered("POST", &format!("/v1/groups/{group}/leases/{lease}/acquire"), &body)
     }
 
-    /// Acquires a lease that is to be had, for the first of these tenures. A store that stood still with its machine gives
-    /// none for a full ttl; so long all of them are kept alive, each for `ttl_ms` more.
+    /// Acquires a free lease for the first of these tenures. After a stall of the machine the store grants none for a full
+    /// ttl; until then all tenures are kept alive, each for `ttl_ms` more.
     #[track_caller]
     pub(crate) fn granted(&self, group: &str, lease: &str, tenures: &[&str], ttl_ms: u64) -> Value {
         let mut answer = Value::Null;
@@ -234,7 +233,7 @@ impl Daemon {
         answer
     }
 
-    /// Gives a lease up, for somebody or nobody.
+    /// Releases a lease, or hands it off.
     #[track_caller]
     pub(crate) fn release(&self, group: &str, lease: &str, tenure: &str, token: u64, to: Option<&str>) -> (u16, Value) {
         let body = json!({ "tenure": tenure, "token": token, "to": to }).to_string();
@@ -341,9 +340,8 @@ pub(crate) fn exists(pid: &str) -> bool {
     })
 }
 
-/// By how much this machine was late while something was measured: it stood still, or had other things to do. A thread that
-/// wants to run every few milliseconds adds up for how long it could not. What is promised of a time is promised of a machine
-/// that runs; a test that measures one allows this much more.
+/// How long this machine stalled during a measurement. A thread that should run every few milliseconds adds up its delays. A
+/// test that measures a time allows this much more.
 pub(crate) struct Lateness(Arc<Mutex<(Instant, Duration)>>);
 
 #[expect(clippy::disallowed_methods, reason = "it is about the time of this machine")]

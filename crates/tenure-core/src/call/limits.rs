@@ -1,16 +1,16 @@
-//! What a call may ask at most, and how it is cut.
+//! The limits of a call, and how it is split.
 
 use std::time::Duration;
 
 use super::Request;
 use crate::error::Result;
 
-/// The limits of a call, and how it is cut into parts where one step of a store does not take it whole.
+/// The limits of a call, and how it is split when it exceeds one step of a store.
 ///
-/// The table of calls names with `limited` those that implement this beside their struct. A `paged` one has the limits of its
-/// page, the others have none.
+/// A row of the call table marked `limited` implements this beside its struct. A `paged` row has the limits of its
+/// page; the others have none.
 pub trait Limits: Request {
-    /// Refuses a call that breaks a limit, before anything is sent.
+    /// Rejects a call that exceeds a limit, before it is sent.
     ///
     /// # Errors
     /// `Invalid`, with the value and the limit.
@@ -18,23 +18,24 @@ pub trait Limits: Request {
         Ok(())
     }
 
-    /// How many items it lists.
+    /// The number of items.
     fn items(&self) -> usize {
         0
     }
 
-    /// The answer to an empty list, where that is no step: no tenure is looked at.
-    fn answer_to_nothing(&self) -> Option<Self::Reply> {
+    /// The reply to an empty list, if it needs no step and no tenure is checked.
+    fn empty_reply(&self) -> Option<Self::Reply> {
         None
     }
 
-    /// Keeps the first `at` items, fewer than it lists, and returns the same call for the rest; `None` when it is never cut.
+    /// Keeps the first `at` items and returns the same call for the rest; `None` if the call is never split. `at` is
+    /// below the number of items.
     fn split_off(&mut self, _at: usize) -> Option<Self> {
         None
     }
 
-    /// Adds the answer to the next part to those before: the outcomes in the order asked, what held before the first part,
-    /// and what holds after the last.
+    /// Adds the reply of the next part: outcomes in request order, the state before the first part, and the state after
+    /// the last.
     fn add(_all: Self::Reply, next: Self::Reply) -> Self::Reply {
         next
     }
@@ -54,7 +55,7 @@ mod tests {
     use crate::sweep::{Reconcile, ReconcileRequest};
     use crate::target::Targets;
 
-    /// Every call that takes a limit, but the steps of a sweep, whose limit is that of the sweeper.
+    /// Every call with a limit, except sweep steps, whose limit the sweeper sets.
     #[rustfmt::skip]
     fn listings(limit: u32) -> Vec<Op> {
         let page = PageRequest { after: None, limit };
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_every_listing_is_checked() {
+    fn every_listing_checks_its_limit() {
         for (limit, is_fine) in [(0, false), (1, true), (MAX_PAGE, true), (MAX_PAGE + 1, false)] {
             for op in listings(limit) {
                 let checked = op.check(Duration::from_secs(120));

@@ -1,36 +1,36 @@
-//! Calls that are made in parts, because one step takes a bounded number of items.
+//! Splits a long call into parts, because one step takes a bounded number of items.
 
-use super::{Ask, Op, Reply, add};
+use super::{Op, Reply, StoreRequest, add};
 use crate::error::{Error, Outcome, Result};
 use crate::store::Backend;
 
-/// Makes a call of any kind as the typed methods do.
+/// Makes a call of any kind, with the checks and the splitting of the typed methods.
 ///
 /// # Errors
-/// Those of the call. After a part that was done, every error is `Unavailable` with the outcome `Unknown`.
-pub async fn make<S: Backend + ?Sized>(store: &S, mut ask: Ask) -> Result<Reply> {
-    ask.op.check(store.max_ttl())?;
-    if let Some(reply) = ask.op.answer_to_nothing() {
+/// Those of the call. Once a part has succeeded, every error is `Unavailable` with the outcome `Unknown`.
+pub async fn make<S: Backend + ?Sized>(store: &S, mut request: StoreRequest) -> Result<Reply> {
+    request.op.check(store.max_ttl())?;
+    if let Some(reply) = request.op.empty_reply() {
         return Ok(reply);
     }
-    match ask.op.split_off(store.part(&ask.op)) {
-        None => store.call(ask).await,
+    match request.op.split_off(store.part(&request.op)) {
+        None => store.call(request).await,
         // Boxed: most calls have one part, and their futures stay small.
-        Some(rest) => Box::pin(make_in_parts(store, ask, rest)).await,
+        Some(rest) => Box::pin(make_in_parts(store, request, rest)).await,
     }
 }
 
-async fn make_in_parts<S: Backend + ?Sized>(store: &S, mut ask: Ask, rest: Op) -> Result<Reply> {
+async fn make_in_parts<S: Backend + ?Sized>(store: &S, mut request: StoreRequest, rest: Op) -> Result<Reply> {
     let (mut done, mut all, mut rest) = (Parts::default(), None, Some(rest));
     loop {
-        let next = rest.take().map(|op| Ask {
-            group: ask.group.clone(),
+        let next = rest.take().map(|op| StoreRequest {
+            group: request.group.clone(),
             op,
-            call: ask.call,
+            call: request.call,
         });
-        let is_read = ask.op.is_read();
-        let part = store.call(ask).await;
-        // A read that ends halfway has changed nothing.
+        let is_read = request.op.is_read();
+        let part = store.call(request).await;
+        // A read that fails halfway has changed nothing.
         let part = if is_read { part? } else { done.take(part)? };
         let whole = match all {
             None => part,
@@ -38,27 +38,27 @@ async fn make_in_parts<S: Backend + ?Sized>(store: &S, mut ask: Ask, rest: Op) -
         };
         match next {
             None => return Ok(whole),
-            Some(next) => (all, ask) = (Some(whole), next),
+            Some(next) => (all, request) = (Some(whole), next),
         }
-        rest = ask.op.split_off(store.part(&ask.op));
+        rest = request.op.split_off(store.part(&request.op));
     }
 }
 
-/// How far a call in parts has come.
+/// The progress of a call in parts.
 ///
-/// An error tells whether the *call* changed anything. What makes a part fail with nothing changed (a full memory, a server
-/// that went away, a tenure that ended in between) leaves the parts before it done.
+/// The outcome of an error describes the *whole call*. A part that fails unchanged (full memory, lost connection, ended
+/// tenure) leaves the earlier parts applied.
 #[derive(Debug, Default)]
 pub struct Parts {
     any: bool,
 }
 
 impl Parts {
-    /// What the next part came to.
+    /// Records the result of the next part.
     ///
     /// # Errors
-    /// The part's own when it is the first; after one that was done `Unavailable` with the outcome `Unknown`, whatever the
-    /// part says, since every other kind promises that nothing changed. The part's own is the cause.
+    /// The part's own error if it is the first. After a successful part, `Unavailable` with the outcome `Unknown` and
+    /// the part's error as the cause, because every other kind promises that nothing changed.
     pub fn take<T>(&mut self, part: Result<T>) -> Result<T> {
         let error = match part {
             Ok(done) => {
@@ -68,7 +68,7 @@ impl Parts {
             Err(error) if self.any && error.outcome() == Outcome::Unchanged => error,
             Err(error) => return Err(error),
         };
-        let message = "a part of the call was done before another failed; the outcome of the whole is unknown";
+        let message = "a part of the call was applied before another failed; the outcome of the whole is unknown";
         let whole = Error::unavailable(message, Outcome::Unknown);
         let whole = match error.retry_after() {
             Some(after) => whole.with_retry_after(after),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_part_fails_as_it_says() {
+    fn first_part_keeps_its_own_error() {
         for error in errors() {
             let (kind, text) = (error.kind(), error.chain());
             let told = Parts::default().take::<()>(Err(error)).unwrap_err();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_part_that_was_done_nothing_says_unchanged() {
+    fn error_after_an_applied_part_has_an_unknown_outcome() {
         for error in errors() {
             let (text, after) = (error.chain(), error.retry_after());
             let mut parts = Parts::default();

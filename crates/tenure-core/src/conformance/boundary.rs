@@ -1,4 +1,4 @@
-//! Attach, detach, crash, resume and reap at the very moment at which a grace ends, all at once.
+//! Races attach, detach, crash, resume and reap at the instant a session's grace ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const GRACE: Duration = s(1);
 const FRONTS: [&str; 2] = ["front-a", "front-b"];
 const CONNECTIONS: [&str; 2] = ["c1", "c2"];
 
-/// What somebody does.
+/// One action of an interleaving.
 #[derive(Debug, Clone)]
 enum Act {
     Attach(TenureId, &'static str, bool),
@@ -30,9 +30,9 @@ enum Act {
     Delete,
 }
 
-/// What came of it, as far as anybody could draw a conclusion from it.
+/// The result of an action, as far as a client can rely on it.
 #[derive(Debug)]
-enum Told {
+enum ActOutcome {
     Attached(How, Epoch),
     Reaped(Vec<Reaped>),
     Nothing,
@@ -51,7 +51,7 @@ impl Act {
         }
     }
 
-    async fn run(self, nth: usize, store: Arc<dyn Store>, sweeper: Arc<dyn Store>, group: Group) -> Result<Told> {
+    async fn run(self, nth: usize, store: Arc<dyn Store>, sweeper: Arc<dyn Store>, group: Group) -> Result<ActOutcome> {
         let call = Call::default();
         let request = |round: u64| ReleaseRequest {
             pass: format!("{round}.{nth}"),
@@ -64,8 +64,8 @@ impl Act {
                 let asked = [attach(name, resume_only)];
                 let attached = store.attach(&group, &tenure, &asked, call).await?;
                 return Ok(match attached.outcomes.first() {
-                    Some(AttachOutcome::Attached { how, session }) => Told::Attached(*how, session.epoch),
-                    _ => Told::Nothing,
+                    Some(AttachOutcome::Attached { how, session }) => ActOutcome::Attached(*how, session.epoch),
+                    _ => ActOutcome::Nothing,
                 });
             }
             Self::Detach(tenure, name) => {
@@ -76,12 +76,12 @@ impl Act {
             Self::Release(round) => drop(steps.release(&group, &request(round), call).await?),
             Self::Reap(round) => {
                 let batch = steps.reap(&group, &request(round), call).await?;
-                assert_eq!(batch.skipped, 0, "the index names what is not there");
-                return Ok(Told::Reaped(batch.reaped));
+                assert_eq!(batch.skipped, 0, "the index has a stale entry");
+                return Ok(ActOutcome::Reaped(batch.reaped));
             }
             Self::Delete => drop(store.delete_session(&group, &session("chat"), call).await?),
         }
-        Ok(Told::Nothing)
+        Ok(ActOutcome::Nothing)
     }
 }
 
@@ -101,16 +101,16 @@ fn detach(name: &str) -> Detach {
     }
 }
 
-/// The one session's life as the events tell it: a state machine that refuses every step that must not be.
+/// The session's state as its events describe it. An event that is invalid in the current state is an error.
 #[derive(Debug)]
-enum Life {
+enum SessionPhase {
     None,
     Active,
-    /// Since when, and after which attach.
+    /// Since this time, after the attach with this epoch.
     Away(StoreTime, Option<Epoch>),
 }
 
-impl Life {
+impl SessionPhase {
     fn step(self, event: &Event) -> std::result::Result<Self, String> {
         let over = |since: StoreTime| event.at >= since + GRACE;
         match (self, event.kind) {
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// Both fronts, alive; those that crashed join again.
+    /// Returns both front-ends, alive. A front-end that crashed joins again.
     async fn fronts(&self, fronts: &mut Vec<TenureId>) {
         for (n, name) in FRONTS.into_iter().enumerate() {
             let lives = match fronts.get(n) {
@@ -161,13 +161,13 @@ impl World {
         }
     }
 
-    /// The session is left for as long as its grace, less nothing or the shortest time there is.
+    /// Leaves the session and advances the clock to the end of its grace, or to 1 µs before it.
     async fn to_the_boundary(&self, fronts: &[TenureId], chance: &mut Chance) {
         let front = &fronts[chance.below(fronts.len())];
         let attached = self.attach(front, &attach(CONNECTIONS[chance.below(2)], false)).await;
         assert!(matches!(attached, AttachOutcome::Attached { .. }), "{attached:?}");
         if chance.below(4) == 0 {
-            // Its front-end crashes instead, and the janitor may come from now on.
+            // The front-end crashes instead, and the janitor may release from now on.
             let end = self.store.end(&self.group, front, EndBy::Expel, Call::default());
             end.await.expect("ended");
             self.outage(ms(250)).await;
@@ -182,8 +182,8 @@ impl World {
         self.outage(GRACE - early).await;
     }
 
-    /// Everything at once, and the clock may go on in between.
-    async fn burst(&self, acts: Vec<Act>, chance: &mut Chance) -> Vec<Told> {
+    /// Runs all actions concurrently. The clock may advance by 1 µs between them.
+    async fn burst(&self, acts: Vec<Act>, chance: &mut Chance) -> Vec<ActOutcome> {
         let run = |(nth, act): (usize, Act)| {
             tokio::spawn(act.run(nth, Arc::clone(&self.store), self.sweeper(), self.group.clone()))
         };
@@ -191,18 +191,18 @@ impl World {
         if chance.below(2) == 0 {
             self.outage(Duration::from_micros(1)).await;
         }
-        let mut told = Vec::new();
+        let mut outcomes = Vec::new();
         for act in running {
             match act.await.expect("no act panics") {
-                Ok(answer) => told.push(answer),
-                // Its front-end crashed in the same burst.
+                Ok(answer) => outcomes.push(answer),
+                // The front-end crashed in the same burst.
                 Err(error) => assert!(matches!(error.kind(), ErrorKind::Ended(_)), "{error:?}"),
             }
         }
-        told
+        outcomes
     }
 
-    /// What the living hold is what the session has.
+    /// The session's connections equal those held by living members.
     async fn nothing_leaked(&self) {
         let mut held = 0;
         for name in FRONTS {
@@ -212,38 +212,41 @@ impl World {
                 .map_or(0, |member| member.holdings.connections);
         }
         let seen = self.session("chat").await.map_or(0, |session| session.connections);
-        assert_eq!(seen, held, "connections of the session, and what the living hold");
+        assert_eq!(
+            seen, held,
+            "the session's connections differ from those held by living members"
+        );
     }
 }
 
-/// Whoever was told something finds it in the events, once.
-fn agree(told: &[Told], events: &[Event]) {
+/// Every reply that reports a transition has exactly one matching event.
+fn agree(outcomes: &[ActOutcome], events: &[Event]) {
     let count = |kind: EventKind, epoch: Epoch| {
         let of = events
             .iter()
             .filter(|event| event.kind == kind && event.epoch == Some(epoch));
         of.count()
     };
-    for answer in told {
+    for answer in outcomes {
         match answer {
-            Told::Attached(How::Created, epoch) => assert_eq!(count(EventKind::SessionCreated, *epoch), 1),
-            Told::Attached(How::Resumed, epoch) => assert_eq!(count(EventKind::SessionResumed, *epoch), 1),
-            Told::Reaped(reaped) => {
+            ActOutcome::Attached(How::Created, epoch) => assert_eq!(count(EventKind::SessionCreated, *epoch), 1),
+            ActOutcome::Attached(How::Resumed, epoch) => assert_eq!(count(EventKind::SessionResumed, *epoch), 1),
+            ActOutcome::Reaped(reaped) => {
                 for one in reaped {
                     assert_eq!(count(EventKind::SessionReaped, one.epoch), 1);
                 }
             }
-            Told::Attached(How::Attached, _) | Told::Nothing => {}
+            ActOutcome::Attached(How::Attached, _) | ActOutcome::Nothing => {}
         }
     }
 }
 
-/// S4, and the must-show line: never both resumed and reaped, never a negative or leaked connection, index and data equal at
-/// the end. 100 interleavings ([`Cases`]).
-pub async fn nothing_is_both_resumed_and_reaped(make: Make<'_>) {
+/// The session is never both resumed and reaped, no connection leaks, and index and data agree at the end. Runs 100
+/// interleavings ([`Cases`]).
+pub async fn no_session_is_both_resumed_and_reaped(make: Make<'_>) {
     let cases = Cases::times(100);
     let (world, mut chance) = (World::new(make).await, cases.chance());
-    let (mut fronts, mut life, mut after, mut history) = (Vec::new(), Life::None, None, Vec::new());
+    let (mut fronts, mut phase, mut after, mut history) = (Vec::new(), SessionPhase::None, None, Vec::new());
     for round in 0..cases.count {
         world.fronts(&mut fronts).await;
         world.to_the_boundary(&fronts, &mut chance).await;
@@ -251,14 +254,14 @@ pub async fn nothing_is_both_resumed_and_reaped(make: Make<'_>) {
             .map(|_| Act::random(&mut chance, &fronts, round))
             .collect();
         let shown = format!("interleaving {round} of {cases}: {acts:?}");
-        let told = world.burst(acts, &mut chance).await;
+        let outcomes = world.burst(acts, &mut chance).await;
         let events = world.events_after(&mut after).await;
         let about: Vec<_> = events.into_iter().filter(|event| event.session.is_some()).collect();
         for event in &about {
-            life = life.step(event).unwrap_or_else(|wrong| panic!("{shown}: {wrong}"));
+            phase = phase.step(event).unwrap_or_else(|wrong| panic!("{shown}: {wrong}"));
         }
         history.extend(about);
-        agree(&told, &history);
+        agree(&outcomes, &history);
         let recent = history.len().saturating_sub(50);
         history.drain(..recent);
         world.nothing_leaked().await;

@@ -1,28 +1,28 @@
-//! How many random cases a test tries, from which seed, and the one driver that finds the shortest failing case.
+//! The number and seed of random cases, and the driver that shrinks a failing case.
 
 use std::fmt;
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// How often a failing case is made shorter.
+/// Upper bound on shrinking steps.
 const SHRINKS: u32 = 400;
 
 /// The random cases of one test.
 #[derive(Debug, Clone, Copy)]
 pub struct Cases {
-    /// How many.
+    /// The number of cases.
     pub count: u64,
-    /// What they are drawn from.
+    /// The seed they are drawn from.
     pub seed: u64,
 }
 
 impl Cases {
-    /// `count` cases, times the factor in `TENURE_SOAK` (1 unless set), from the seed in `TENURE_RANDOM_SEED` (1 unless
-    /// set).
+    /// Returns `count` cases, multiplied by `TENURE_SOAK` (default 1), drawn from the seed `TENURE_RANDOM_SEED`
+    /// (default 1).
     ///
     /// # Panics
-    /// When one of them is not a number.
+    /// If a variable is not a number.
     #[must_use]
     pub fn times(count: u64) -> Self {
         let number = |name: &str| {
@@ -39,16 +39,16 @@ impl Cases {
         }
     }
 
-    /// Random numbers from the seed.
+    /// A random generator from the seed.
     #[must_use]
     pub fn chance(&self) -> Chance {
         Chance::new(self.seed)
     }
 
-    /// Draws values and checks each.
+    /// Draws values and runs `check` on each.
     ///
     /// # Panics
-    /// With the shortest value that `check` refuses, and why.
+    /// Panics with the shortest failing value and the reason.
     pub async fn check<S: Strategy>(self, strategy: S, check: impl AsyncFn(&S::Value) -> Result<(), String>) {
         let mut bytes = [0u8; 32];
         bytes[..8].copy_from_slice(&self.seed.to_le_bytes());
@@ -59,7 +59,7 @@ impl Cases {
             let Err(mut failure) = check(&tree.current()).await else {
                 continue;
             };
-            // Shrunk by hand: the check is asynchronous, and proptest's own loop is not.
+            // proptest's own loop cannot shrink an asynchronous check.
             let mut shortest = tree.current();
             for _ in 0..SHRINKS {
                 if !tree.simplify() {
@@ -82,18 +82,18 @@ impl fmt::Display for Cases {
     }
 }
 
-/// Random numbers from a seed: splitmix64 (Steele, Lea, Flood 2014).
+/// A pseudo-random generator: splitmix64 (Steele, Lea, Flood 2014).
 #[derive(Debug, Clone)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// The numbers of a seed.
+    /// Creates a generator from a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -102,12 +102,12 @@ impl Chance {
         usize::try_from((z ^ (z >> 31)) % bound as u64).unwrap_or(0)
     }
 
-    /// One of these.
+    /// Picks one element.
     pub fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }
 
-    /// Puts these into a random order.
+    /// Shuffles the elements.
     pub fn shuffle<T>(&mut self, all: &mut [T]) {
         for n in (1..all.len()).rev() {
             all.swap(n, self.below(n + 1));

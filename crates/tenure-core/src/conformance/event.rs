@@ -9,7 +9,7 @@ use crate::id::MAX_NAME;
 use crate::membership::{EndBy, Labels};
 use crate::store::{Call, StoreOptions};
 
-/// Each number is above the one before, and not below the store's time.
+/// Each number exceeds the previous one and is not below the store's time.
 fn numbered_like_terms(events: &[Event]) {
     for pair in events.windows(2) {
         let number = (pair[0].id.0 + 1).max(pair[1].at.micros());
@@ -17,8 +17,8 @@ fn numbered_like_terms(events: &[Event]) {
     }
 }
 
-/// R0.6: rising, with time and tenure.
-pub async fn events_tell_what_happened_in_order(make: Make<'_>) {
+/// Events are ordered by number and carry time and tenure.
+pub async fn events_record_changes_in_order(make: Make<'_>) {
     let world = World::new(make).await;
     let a = world.join("a", s(4)).await;
     let a2 = world.join("a", s(4)).await;
@@ -58,7 +58,7 @@ pub async fn events_tell_what_happened_in_order(make: Make<'_>) {
     );
 }
 
-/// Filtered pages still move on over what was not asked for, in both directions.
+/// A filtered page advances past events that do not match, in both directions.
 pub async fn events_are_filtered_and_paged(make: Make<'_>) {
     let world = World::new(make).await;
     for n in 0..10 {
@@ -86,7 +86,7 @@ pub async fn events_are_filtered_and_paged(make: Make<'_>) {
         }
         after = Some(page.last);
     }
-    assert_eq!((left, pages), (10, 8), "20 events in pages of 3, and one that is empty");
+    assert_eq!((left, pages), (10, 8), "20 events in pages of 3, then an empty page");
     let newest = world.store.status(&world.group).await.expect("a status").last_event;
     let (mut before, mut left, mut pages) = (EventId(newest.0 + 1), Vec::new(), 0);
     loop {
@@ -122,7 +122,8 @@ pub async fn events_are_filtered_and_paged(make: Make<'_>) {
     }
 }
 
-/// A gap in the log is announced, never silent, and only where there is one; also when the log is from another life.
+/// A page reports `missed` exactly when events between the cursor and the page are gone, also for a cursor that this log
+/// never assigned.
 pub async fn trimmed_events_are_announced(make: Make<'_>) {
     let world = World::with(
         make,
@@ -136,7 +137,7 @@ pub async fn trimmed_events_are_announced(make: Make<'_>) {
     for round in 0..10 {
         for _ in 0..40 {
             world.join("a", s(60)).await;
-            // Time passes, so that the numbers have holes.
+            // Time passes, so that the numbers have gaps.
             world.outage(ms(3)).await;
         }
         let page = page(&world, all.last().map(|event| event.id)).await;
@@ -155,7 +156,7 @@ pub async fn trimmed_events_are_announced(make: Make<'_>) {
     for (after, missed, first) in [
         (number(0), true, oldest),
         (number(oldest - 1) - 1, true, oldest),
-        // The newest one that is gone: a reader of all that was before has missed nothing.
+        // The newest dropped event: a reader that has it missed nothing.
         (number(oldest - 1), false, oldest),
         (number(oldest) - 1, false, oldest),
         (number(oldest), false, oldest + 1),
@@ -173,7 +174,7 @@ pub async fn trimmed_events_are_announced(make: Make<'_>) {
     }
 }
 
-/// What the events of the eviction of 2,000 keys of the greatest length tell.
+/// Evicts 2,000 keys of maximum length and returns the events that list them.
 async fn evict_long_keys(world: &World, pass: &str) -> Vec<Event> {
     let tenure = world.join("owner", s(60)).await;
     let keys: Vec<_> = (0..2_000).map(|n| key(&format!("{n:0>MAX_NAME$}"))).collect();
@@ -191,7 +192,7 @@ async fn evict_long_keys(world: &World, pass: &str) -> Vec<Event> {
         .collect()
 }
 
-/// R8.5: an event lists a bounded number of bytes; every key is listed once, and counted where it is listed.
+/// The bytes of keys in one event are bounded. Each key is listed once and counted in the event that lists it.
 pub async fn long_keys_are_listed_in_several_events(make: Make<'_>) {
     let world = World::new(make).await;
     let evicted = evict_long_keys(&world, "p").await;
@@ -208,10 +209,10 @@ pub async fn long_keys_are_listed_in_several_events(make: Make<'_>) {
     }
     told.sort();
     let all: Vec<_> = (0..2_000).map(|n| format!("devices/{n:0>MAX_NAME$}")).collect();
-    assert!(told == all, "{} of {} keys were told", told.len(), all.len());
+    assert!(told == all, "{} of {} keys were listed", told.len(), all.len());
 }
 
-/// R8.5: the log keeps about as many bytes as it may, and says that the oldest are gone.
+/// The log keeps about `events_bytes` and reports that the oldest events are gone.
 pub async fn the_log_is_bounded_in_bytes(make: Make<'_>) {
     const MOST: usize = 1 << 20;
     let options = StoreOptions {
@@ -244,8 +245,8 @@ async fn page(world: &World, after: Option<EventId>) -> EventPage {
     world.store.events(&world.group, &query).await.expect("a page")
 }
 
-/// Wake-ups may be early or coalesce; they come.
-pub async fn waiting_ends_with_news(make: Make<'_>) {
+/// A wake-up may be early or coalesced, but it arrives.
+pub async fn waiting_ends_with_a_new_event(make: Make<'_>) {
     let world = Arc::new(World::new(make).await);
     world.join("a", s(60)).await;
     let last = world.store.status(&world.group).await.expect("a status").last_event;
@@ -280,7 +281,7 @@ pub async fn waiting_ends_with_news(make: Make<'_>) {
         .join(&world.group, &join, Call::default())
         .await
         .expect("a join");
-    // A store that polls sleeps on the suite's clock.
+    // A polling store sleeps on the suite's clock.
     while !waiting.is_finished() {
         world.outage(ms(100)).await;
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Cases about groups that are not used any more.
+//! Cases about groups that are no longer used.
 
 use super::world::{Make, World, lease, s};
 use crate::event::EventId;
@@ -6,7 +6,7 @@ use crate::store::{Call, StoreOptions};
 use crate::sweep::GroupStatus;
 use crate::target::TargetSpec;
 
-/// For how long a group has to be empty here.
+/// How long a group must stay empty before it is forgotten.
 const AFTER: std::time::Duration = s(60);
 
 async fn world(make: Make<'_>) -> World {
@@ -32,7 +32,7 @@ impl World {
         self.sweeper().groups().await.expect("a list").contains(&self.group)
     }
 
-    /// Time passes, and a sweeper looks after the group.
+    /// Advances the clock, then runs a sweep of the group.
     async fn rests(&self, time: std::time::Duration) -> GroupStatus {
         self.pass(time).await;
         self.sweep("rest").await;
@@ -40,15 +40,16 @@ impl World {
     }
 }
 
-/// With its events and all that is kept of it, once it has been empty for long; and what comes after it is above it.
-pub async fn a_group_that_was_empty_for_long_is_forgotten(make: Make<'_>) {
+/// The group is removed with its events and metadata. A group created later under the same name continues above its
+/// numbers.
+pub async fn a_long_empty_group_is_forgotten(make: Make<'_>) {
     let world = world(make).await;
     let a = world.join("a", s(6)).await;
     let token = world.granted(&a, "poll").await;
     world.leave(&a).await;
     world.rests(s(5)).await;
     let since = world.rests(s(30)).await.empty_since.expect("it is empty");
-    assert!(!world.forgets().await, "it was not empty for long enough");
+    assert!(!world.forgets().await, "it has not been empty long enough");
     assert_eq!(world.rests(s(40)).await.empty_since, Some(since));
     assert!(world.forgets().await);
     assert!(!world.is_listed().await);
@@ -56,7 +57,7 @@ pub async fn a_group_that_was_empty_for_long_is_forgotten(make: Make<'_>) {
     assert_eq!(world.end_lapsed().await, []);
     assert_eq!(world.tick().await.last_event, EventId(0));
     assert!(!world.is_listed().await, "a sweep does not bring it back");
-    // It is made again, without a wait.
+    // The group is created again, without a wait.
     let b = world.join("b", s(6)).await;
     assert!(world.is_listed().await);
     assert!(b.term() > a.term());
@@ -64,8 +65,8 @@ pub async fn a_group_that_was_empty_for_long_is_forgotten(make: Make<'_>) {
     assert_eq!(world.tick().await.empty_since, None);
 }
 
-/// Whatever there is in it keeps it.
-pub async fn a_group_in_which_anything_is_left_is_kept(make: Make<'_>) {
+/// A member, a target or a recent change keeps the group.
+pub async fn a_group_with_contents_is_kept(make: Make<'_>) {
     let world = world(make).await;
     let (store, call, target) = (&world.store, Call::default(), lease("t"));
     let a = world.join("a", s(6)).await;
@@ -82,7 +83,7 @@ pub async fn a_group_in_which_anything_is_left_is_kept(make: Make<'_>) {
     world.rests(s(40)).await;
     assert!(!world.forgets().await, "what kept it restarts the wait");
     world.rests(s(40)).await;
-    // A member joins between the look and the step.
+    // A member joins between the status read and the step.
     world.join("b", s(6)).await;
     assert!(!world.forgets().await, "it has a member again");
     assert!(world.is_listed().await);

@@ -1,4 +1,4 @@
-//! Cases about the store's own outages.
+//! Cases about outages of the store.
 
 use super::world::{Make, World, keys, member, ms, s};
 use crate::event::EventKind;
@@ -8,8 +8,8 @@ use crate::settling::GapCause;
 use crate::store::{Call, StoreOptions};
 use crate::sweep::{Left, SettleReport, SweepRequest};
 
-/// Invariant 9: away for many ttls, nobody is dead, and everyone goes on within one beat.
-pub async fn an_outage_ends_nobody(make: Make<'_>) {
+/// Invariant 9: after an outage of many ttls every member is alive, and the next beat renews it.
+pub async fn an_outage_ends_no_tenure(make: Make<'_>) {
     let world = World::new(make).await;
     let mut all = Vec::new();
     for n in 0..30 {
@@ -32,8 +32,8 @@ pub async fn an_outage_ends_nobody(make: Make<'_>) {
     assert_eq!(world.listed(None, 100).await.len(), 90);
 }
 
-/// Invariant 6: one full ttl from the return, and not more.
-pub async fn everyone_gets_one_full_ttl_after_a_gap(make: Make<'_>) {
+/// Invariant 6: every member gets exactly one full ttl after the store returns.
+pub async fn a_gap_restarts_every_ttl(make: Make<'_>) {
     let world = World::new(make).await;
     let a = world.join("a", s(6)).await;
     world.pass(s(5)).await;
@@ -51,8 +51,8 @@ pub async fn everyone_gets_one_full_ttl_after_a_gap(make: Make<'_>) {
     world.ended(&a, EndReason::Lapsed).await;
 }
 
-/// Reads write nothing, and so do not hide a gap from the next step.
-pub async fn nobody_reads_as_dead_because_nobody_ticked(make: Make<'_>) {
+/// A read writes nothing, so it does not hide a gap from the next step.
+pub async fn members_read_alive_after_an_outage_without_ticks(make: Make<'_>) {
     let world = World::new(make).await;
     let a = world.join("a", s(4)).await;
     world.claim(&a, "dev-1").await;
@@ -80,8 +80,8 @@ pub async fn nobody_reads_as_dead_because_nobody_ticked(make: Make<'_>) {
     assert_eq!(world.events_of(EventKind::GroupUnsettled).await.len(), 1);
 }
 
-/// R0.6.
-pub async fn a_settled_group_says_so(make: Make<'_>) {
+/// The end of a grace is recorded as an event.
+pub async fn an_event_reports_that_the_group_settled(make: Make<'_>) {
     let world = World::new(make).await;
     let a = world.join("a", s(12)).await;
     world.outage(s(5)).await;
@@ -101,7 +101,7 @@ pub async fn a_settled_group_says_so(make: Make<'_>) {
     assert_eq!(world.events_of(EventKind::GroupSettled).await.len(), 1);
 }
 
-/// An operator overrides the brake, never a gap's grace.
+/// `force` overrides the brake, never the grace after a gap.
 pub async fn force_never_overrides_a_grace(make: Make<'_>) {
     let world = World::new(make).await;
     let a = world.join("a", s(4)).await;
@@ -133,7 +133,7 @@ pub async fn force_never_overrides_a_grace(make: Make<'_>) {
     assert_eq!(world.listed(Some("a"), 10).await.len(), 3);
 }
 
-/// The list of groups is only an index: every act on a group puts it back, and no member lives longer without it.
+/// The list of groups is an index. Each act on a group restores its entry, and members lapse on time without it.
 pub async fn a_lost_list_of_groups_changes_nothing(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(6)).await, world.join("b", s(6)).await);
@@ -158,7 +158,7 @@ pub async fn a_lost_list_of_groups_changes_nothing(make: Make<'_>) {
     world.granted(&b, "poll").await;
 }
 
-/// An operator's word ends a grace whose cause is named, and no other.
+/// `settle` ends a grace only if the caller names its cause.
 pub async fn an_operator_settles_a_group(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, settle) = (world.join("a", s(6)).await, async |group, cause| {
@@ -194,8 +194,8 @@ pub async fn an_operator_settles_a_group(make: Make<'_>) {
     assert_eq!(settle(None, Some(GapCause::Silent)).await.settled, 1);
 }
 
-/// A daemon that refuses beats restarts every ttl, and unsettles no group.
-pub async fn refused_beats_lengthen_lives(make: Make<'_>) {
+/// A daemon that refuses beats restarts every ttl and leaves the group settled.
+pub async fn refused_beats_extend_tenures(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(4)).await, world.join("b", s(4)).await);
     world.claim(&a, "dev-1").await;
@@ -215,7 +215,7 @@ pub async fn refused_beats_lengthen_lives(make: Make<'_>) {
     world.ended(&a, EndReason::Lapsed).await;
 }
 
-/// The dead stay dead, however the refusal is noted.
+/// A refusal extends no tenure that had ended before it began.
 pub async fn a_refusal_revives_no_tenure(make: Make<'_>) {
     let world = World::new(make).await;
     let a = world.join("a", s(4)).await;
@@ -224,8 +224,8 @@ pub async fn a_refusal_revives_no_tenure(make: Make<'_>) {
     world.ended(&a, EndReason::Lapsed).await;
 }
 
-/// No flood keeps a dead tenure alive for longer than a max ttl and its own.
-pub async fn a_lasting_refusal_counts_for_one_max_ttl(make: Make<'_>) {
+/// A continuous refusal extends a tenure by at most one max ttl plus its own ttl.
+pub async fn a_refusal_extends_by_at_most_one_max_ttl(make: Make<'_>) {
     let max_ttl = s(10);
     let options = StoreOptions {
         max_ttl,

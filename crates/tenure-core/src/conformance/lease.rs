@@ -9,7 +9,7 @@ use crate::membership::{Beat, BeatReply, EndReason, Revision};
 use crate::settling::GapCause;
 use crate::store::{Call, PageRequest};
 
-/// R4.1: one holder at a time, and asking again costs nothing.
+/// A lease has one holder, and a repeated acquire is idempotent.
 pub async fn a_lease_has_one_holder(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(30)).await, world.join("b", s(30)).await);
@@ -34,7 +34,7 @@ pub async fn a_lease_has_one_holder(make: Make<'_>) {
     }
 }
 
-/// Invariant 8: across releases, holders and terms of members.
+/// Invariant 8: tokens rise across releases, holders and terms.
 pub async fn tokens_rise_for_ever(make: Make<'_>) {
     let world = World::new(make).await;
     let mut last = 0;
@@ -51,8 +51,8 @@ pub async fn tokens_rise_for_ever(make: Make<'_>) {
     }
 }
 
-/// Takeover does not wait for a sweep, and comes neither before nor after the end.
-pub async fn a_dead_holder_is_taken_over_at_its_end_without_a_sweep(make: Make<'_>) {
+/// A takeover needs no sweep. It succeeds at the holder's end time, not before.
+pub async fn a_lapsed_holders_lease_is_granted_without_a_sweep(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(4)).await, world.join("b", s(30)).await);
     let old = world.granted(&a, "poll").await;
@@ -80,13 +80,13 @@ pub async fn a_dead_holder_is_taken_over_at_its_end_without_a_sweep(make: Make<'
         (&taken[0].tenure, &taken[0].from, taken[0].reason.as_deref()),
         (&Some(b.clone()), &Some(a), Some("lapsed"))
     );
-    // The janitor comes late, and finds nothing that is the dead one's.
+    // The janitor runs later and finds nothing of the lapsed holder.
     world.pass(s(1)).await;
     assert_eq!(world.sweep("late").await.leases_total(), 0);
     assert_eq!(world.holder("poll").await.map(|(tenure, ..)| tenure), Some(b));
 }
 
-/// Invariant 2.
+/// Invariant 2: an ended tenure neither acquires nor releases.
 pub async fn nothing_is_acquired_or_released_under_an_ended_tenure(make: Make<'_>) {
     let world = World::new(make).await;
     let a = world.join("a", s(4)).await;
@@ -114,7 +114,7 @@ pub async fn nothing_is_acquired_or_released_under_an_ended_tenure(make: Make<'_
     assert_eq!(world.holder("other").await, None);
 }
 
-/// Invariant 5, L1: compare-and-delete on tenure and token.
+/// Invariant 5: a release is compare-and-delete on tenure and token.
 pub async fn a_release_names_the_exact_tenure_and_token(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(30)).await, world.join("b", s(30)).await);
@@ -126,12 +126,12 @@ pub async fn a_release_names_the_exact_tenure_and_token(make: Make<'_>) {
     assert_eq!(world.release(&b, "poll", second, None).await, not_holder);
     assert_eq!(world.holder("poll").await, Some((a.clone(), second, true)));
     assert_eq!(world.release(&a, "poll", second, None).await, ReleaseOutcome::Released);
-    // Again, after a lost reply.
+    // Repeats the release, as after a lost reply.
     assert_eq!(world.release(&a, "poll", second, None).await, ReleaseOutcome::Released);
     assert_eq!(world.events_of(EventKind::LeaseReleased).await.len(), 2);
 }
 
-/// More than one atomic part, each lease answered by itself, and the limit of a call.
+/// A call larger than one atomic part succeeds, each lease gets its own outcome, and a call over the limit is refused.
 pub async fn many_leases_in_one_call(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(60)).await, world.join("b", s(60)).await);
@@ -149,7 +149,7 @@ pub async fn many_leases_in_one_call(make: Make<'_>) {
     let mut tokens: Vec<_> = held.iter().map(|(_, token)| *token).collect();
     assert!(tokens.is_sorted());
     tokens.dedup();
-    assert_eq!(tokens.len(), 449, "every grant has a token of its own");
+    assert_eq!(tokens.len(), 449, "each grant has its own token");
     let given = world
         .store
         .release_leases(&world.group, &a, &held, Some(&member("b")), Call::default())
@@ -165,7 +165,7 @@ pub async fn many_leases_in_one_call(make: Make<'_>) {
     );
 }
 
-/// All, of one holder, and of exactly one tenure.
+/// Lists all leases, those of one holder, and those of one tenure.
 pub async fn leases_are_listed_page_by_page(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(60)).await, world.join("b", s(60)).await);
@@ -206,8 +206,8 @@ pub async fn leases_are_listed_page_by_page(make: Make<'_>) {
     );
 }
 
-/// Invariant 8: a group that may have forgotten a holder gives out nothing, and says when to ask again.
-pub async fn an_unsettled_group_grants_nothing_new(make: Make<'_>) {
+/// Invariant 8: a group that may have lost a grant grants no lease and returns the time to retry.
+pub async fn an_unsettled_group_grants_no_new_lease(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(6)).await, world.join("b", s(6)).await);
     let kept = world.granted(&a, "of-a").await;
@@ -227,7 +227,7 @@ pub async fn an_unsettled_group_grants_nothing_new(make: Make<'_>) {
             free_in: s(6)
         }
     );
-    // Giving up is always possible.
+    // A release is always possible.
     assert_eq!(world.release(&a, "of-a", kept, None).await, ReleaseOutcome::Released);
     world.pass(s(3)).await;
     world.beats(&[a.clone(), b.clone()]).await;
@@ -242,8 +242,8 @@ pub async fn an_unsettled_group_grants_nothing_new(make: Make<'_>) {
     assert!(world.granted(&b, "of-a").await > kept);
 }
 
-/// A grant or a claim that a failover lost is noticed with the next beat.
-pub async fn a_revision_that_the_store_does_not_know_marks_a_gap(make: Make<'_>) {
+/// The next beat detects a grant or a claim that a failover lost.
+pub async fn an_unknown_revision_marks_a_gap(make: Make<'_>) {
     let world = World::new(make).await;
     let a = world.join("a", s(30)).await;
     let beat = |revision| {
@@ -264,7 +264,7 @@ pub async fn a_revision_that_the_store_does_not_know_marks_a_gap(make: Make<'_>)
     let token = world.granted(&a, "poll").await;
     let known = Revision(token.get());
     assert_eq!(send(known).await, reply(known));
-    // The client has not heard of it yet: that is no loss.
+    // The client has not received the reply yet, so nothing is lost.
     assert_eq!(send(Revision::NONE).await, reply(known));
     let keys = [super::world::key("dev-1")];
     let claimed = world.store.claim(
@@ -276,20 +276,20 @@ pub async fn a_revision_that_the_store_does_not_know_marks_a_gap(make: Make<'_>)
         Call::default(),
     );
     let claimed = claimed.await.expect("a claim");
-    assert_eq!(claimed.before, known, "an act tells what the store knew before it");
+    assert_eq!(claimed.before, known, "an act returns the revision before it");
     let claimed = claimed.revision;
     assert!(claimed > known);
     assert_eq!(send(claimed).await, reply(claimed));
     assert!(world.tick().await.unsettled.is_none());
     world.pass(ms(500)).await;
     let now = world.store.now().await.expect("a time");
-    // From the future: given out by nobody.
+    // A revision from the future was never assigned.
     assert_eq!(send(Revision(now.micros() + 5_000_000)).await, reply(claimed));
     assert!(world.tick().await.unsettled.is_none());
     let lost = Revision(now.micros() - 1_000);
     assert_eq!(send(lost).await, reply(claimed));
     let status = world.tick().await;
-    // The end of the data, or all that came after an older copy of it.
+    // The tail of the data is lost, or everything since an older copy.
     let cause = status.unsettled.map(|unsettled| unsettled.cause);
     assert!(
         matches!(cause, Some(GapCause::TailLoss | GapCause::DataLoss)),
@@ -299,13 +299,13 @@ pub async fn a_revision_that_the_store_does_not_know_marks_a_gap(make: Make<'_>)
         world.acquire(&a, "free").await,
         AcquireOutcome::Unsettled { .. }
     ));
-    // Noticed once: a client that goes on saying so does not keep the group unsettled for ever.
+    // The loss is detected once. A client that keeps sending the revision does not keep the group unsettled.
     world.pass(s(1)).await;
     assert_eq!(send(lost).await, reply(claimed));
     assert_eq!(world.tick().await.unsettled, status.unsettled);
 }
 
-/// K10.
+/// A late acquire changes nothing.
 pub async fn an_acquire_past_its_not_after_changes_nothing(make: Make<'_>) {
     let world = World::new(make).await;
     let a = world.join("a", s(30)).await;

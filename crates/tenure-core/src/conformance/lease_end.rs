@@ -1,4 +1,4 @@
-//! Cases about what becomes of a lease when its holder gives it up, or has ended.
+//! Cases about a lease after its holder released it or ended.
 
 use super::world::{Make, World, key, keys, leases, member, ms, refused, s};
 use crate::error::ErrorKind;
@@ -9,8 +9,9 @@ use crate::membership::{EndBy, EndReason};
 use crate::store::Call;
 use crate::sweep::ReleaseRequest;
 
-/// Invariant 7: the process of a superseded or expelled tenure may still run.
-pub async fn the_lease_of_one_that_may_still_run_waits_for_its_last_deadline(make: Make<'_>) {
+/// Invariant 7: the process of a superseded or expelled tenure may still run, so its lease is free only after its last
+/// deadline.
+pub async fn a_superseded_holders_lease_waits_for_its_deadline(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b, c) = (
         world.join("a", s(6)).await,
@@ -32,7 +33,7 @@ pub async fn the_lease_of_one_that_may_still_run_waits_for_its_last_deadline(mak
             assert_eq!(world.acquire(asking, name).await, held);
         }
     }
-    // Nor does the janitor free them before.
+    // The janitor does not free them earlier either.
     world.pass(ms(250)).await;
     assert_eq!(world.sweep("early").await.leases_total(), 0);
     assert_eq!(
@@ -48,8 +49,8 @@ pub async fn the_lease_of_one_that_may_still_run_waits_for_its_last_deadline(mak
     assert_eq!(world.holder("of-b").await, None);
 }
 
-/// Only the holder's own leave frees it at once.
-pub async fn leaving_frees_leases_at_once(make: Make<'_>) {
+/// Only the holder's own leave frees its leases immediately.
+pub async fn leaving_frees_leases_immediately(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(30)).await, world.join("b", s(30)).await);
     world.granted(&a, "poll").await;
@@ -61,8 +62,8 @@ pub async fn leaving_frees_leases_at_once(make: Make<'_>) {
     ));
 }
 
-/// A hand-off keeps the lease for its successor for a while, and grants it to nobody who does not ask.
-pub async fn a_handed_off_lease_waits_for_its_successor(make: Make<'_>) {
+/// A hand-off reserves the lease for its successor for a limited time, and grants it only when the successor acquires.
+pub async fn a_hand_off_reserves_the_lease_for_the_successor(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b, c) = (
         world.join("a", s(30)).await,
@@ -87,7 +88,7 @@ pub async fn a_handed_off_lease_waits_for_its_successor(make: Make<'_>) {
         (released[0].reason.as_deref(), &released[0].to),
         (Some("handed_off"), &Some(member("b")))
     );
-    // A successor that does not come loses its turn.
+    // A successor that does not acquire in time loses the reservation.
     world.release(&b, "poll", token, Some("a")).await;
     world.pass(RESERVATION - ms(1)).await;
     assert!(matches!(
@@ -96,7 +97,7 @@ pub async fn a_handed_off_lease_waits_for_its_successor(make: Make<'_>) {
     ));
     world.pass(ms(1)).await;
     let token = world.granted(&c, "poll").await;
-    // To nobody, to the dead and to oneself it is a plain release.
+    // A hand-off to nothing, to a dead member or to the holder itself is a plain release.
     for to in ["nobody", "c"] {
         assert_eq!(
             world.release(&c, "poll", token, Some(to)).await,
@@ -106,7 +107,7 @@ pub async fn a_handed_off_lease_waits_for_its_successor(make: Make<'_>) {
     world.granted(&a, "poll").await;
 }
 
-/// The janitor releases what nobody has taken over, once, and says so by lease.
+/// The janitor releases leases that were not taken over, once, with an event for each.
 pub async fn the_janitor_releases_leases_of_the_dead_once(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(4)).await, world.join("b", s(60)).await);
@@ -138,8 +139,8 @@ fn a_start(tenure: &TenureId) -> crate::time::StoreTime {
     crate::time::StoreTime::from_micros(tenure.term().get())
 }
 
-/// A successor that came and gave the lease up again has no more claim to it than anybody.
-pub async fn a_reservation_ends_when_its_successor_has_come(make: Make<'_>) {
+/// A successor that acquired and released has no further priority.
+pub async fn a_reservation_ends_when_the_successor_acquires(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(60)).await, world.join("b", s(60)).await);
     let token = world.granted(&a, "poll").await;
@@ -149,8 +150,8 @@ pub async fn a_reservation_ends_when_its_successor_has_come(make: Make<'_>) {
     world.granted(&a, "poll").await;
 }
 
-/// Whatever goes last, a claim or a lease, takes the ended tenure off the work list.
-pub async fn an_ended_one_that_has_nothing_left_needs_no_janitor(make: Make<'_>) {
+/// The release of the last holding, claim or lease, removes the ended tenure from the work list.
+pub async fn an_ended_tenure_without_holdings_leaves_the_work_list(make: Make<'_>) {
     let world = World::new(make).await;
     let b = world.join("b", s(60)).await;
     for lease_last in [true, false] {
@@ -171,7 +172,7 @@ pub async fn an_ended_one_that_has_nothing_left_needs_no_janitor(make: Make<'_>)
     }
 }
 
-/// How many claims and leases one step released, and whether there may be more.
+/// Returns the number of claims and of leases that one step released, and whether more may follow.
 async fn release_step(world: &World, limit: u32) -> (u64, u64, bool) {
     let request = ReleaseRequest {
         pass: "p".to_owned(),
@@ -187,8 +188,8 @@ async fn release_step(world: &World, limit: u32) -> (u64, u64, bool) {
     (claims, leases, batch.more)
 }
 
-/// Claims hurt when they stay, so they do not wait for the leases of the same tenure.
-pub async fn leases_that_have_to_wait_hold_no_claim_back(make: Make<'_>) {
+/// Claims are evicted without waiting for leases of the same tenure.
+pub async fn waiting_leases_do_not_delay_claims(make: Make<'_>) {
     let world = World::new(make).await;
     let a = world.join("a", s(10)).await;
     world.claim_all(&a, &keys("dev-", 5)).await;
@@ -206,8 +207,8 @@ pub async fn leases_that_have_to_wait_hold_no_claim_back(make: Make<'_>) {
     assert_eq!(release_step(&world, 3).await, (0, 2, false));
 }
 
-/// Claims and leases count alike against a turn and against the limit.
-pub async fn the_janitor_takes_turns_with_leases_too(make: Make<'_>) {
+/// Claims and leases count equally toward a turn and toward the limit.
+pub async fn leases_count_toward_a_turn_of_the_janitor(make: Make<'_>) {
     let world = World::new(make).await;
     for n in 0..6 {
         let tenure = world.join(&format!("m{n}"), s(10)).await;
@@ -218,14 +219,14 @@ pub async fn the_janitor_takes_turns_with_leases_too(make: Make<'_>) {
         world.leave(&tenure).await;
     }
     world.pass(s(1)).await;
-    // Four take two holdings each; then come the two that waited, and two of the others again.
+    // Four tenures release two holdings each, then the two that waited, then two of the others again.
     assert_eq!(release_step(&world, 8).await, (4, 4, true));
     assert_eq!(release_step(&world, 8).await, (2, 6, true));
     assert_eq!(release_step(&world, 8).await, (0, 8, false));
     assert_eq!(world.tick().await.releasing, 0);
 }
 
-/// A refused act ends its tenure for good, and that counts like any other end.
+/// A refused act ends its tenure, and that end counts toward the brake.
 pub async fn a_burst_of_refused_acquires_engages_the_brake(make: Make<'_>) {
     let world = World::new(make).await;
     let mut tenures = Vec::new();

@@ -1,7 +1,7 @@
-//! The contract that every ledger is held to: named cases on a virtual clock, steps that race, and a random comparison
-//! with the reference.
+//! The contract of every ledger: named cases on a virtual clock, concurrent steps, and a random comparison with the
+//! reference ledger.
 //!
-//! A ledger's crate implements [`LedgerHarness`] once, names it in
+//! A ledger's crate implements [`LedgerHarness`], passes it to
 //! [`ledger_conformance_tests!`](crate::ledger_conformance_tests), and gets one test per case.
 
 pub mod engagement;
@@ -25,57 +25,57 @@ use crate::ledger::{
 use crate::store::PageRequest;
 use crate::time::StoreTime;
 
-/// A fresh ledger under a clock that the suite turns.
+/// A new ledger on a clock that the suite controls.
 #[async_trait]
 pub trait LedgerHarness: Send + Sync {
     /// The ledger under test.
     fn ledger(&self) -> Arc<dyn Ledger>;
 
-    /// Moves the ledger's clock forward. Nothing else may move it.
+    /// Advances the ledger's clock. Nothing else may advance it.
     async fn advance(&self, by: Duration);
 }
 
-/// A future that gives a harness.
-pub type Making = Pin<Box<dyn Future<Output = Box<dyn LedgerHarness>> + Send>>;
-/// What a ledger's tests hand to the suite.
-pub type Make<'a> = &'a (dyn Fn() -> Making + Send + Sync);
+/// A future that creates a harness.
+pub type HarnessFuture = Pin<Box<dyn Future<Output = Box<dyn LedgerHarness>> + Send>>;
+/// Creates a harness: what a ledger's tests pass to the suite.
+pub type Make<'a> = &'a (dyn Fn() -> HarnessFuture + Send + Sync);
 
-/// Makes one test per case. The argument is an `async fn() -> Box<dyn LedgerHarness>` that gives a fresh ledger.
+/// Generates one test per case. The argument is an `async fn() -> Box<dyn LedgerHarness>` that creates a ledger.
 #[macro_export]
 macro_rules! ledger_conformance_tests {
     ($make:ident, one_per_call) => {
         $crate::ledger_conformance_tests! { @cases $make;
-            provider: a_provider_is_written_down_and_changed, a_provider_goes_online_and_offline,
-                a_deactivated_provider_is_offline_and_stays_so, only_an_idle_provider_is_removed,
+            provider: a_provider_is_created_and_changed, a_provider_goes_online_and_offline,
+                a_deactivated_provider_stays_offline, only_an_idle_provider_is_removed,
                 providers_are_listed_by_state_page_by_page, settings_are_changed_and_read,
                 a_new_default_capacity_reaches_providers_without_their_own, the_log_is_read_page_by_page;
-            liveness: an_ended_tenure_takes_exactly_its_provider_offline, heartbeats_only_grow,
-                heartbeats_are_wanted_for_a_time, a_heartbeat_pass_has_an_age, an_overview_covers_every_roster,
-                a_change_is_dirty_until_its_version_is_clean, a_version_drawn_is_above_all_before;
+            liveness: an_ended_tenure_takes_exactly_its_provider_offline, heartbeat_times_never_go_back,
+                a_request_for_heartbeats_expires, a_heartbeat_pass_has_an_age, an_overview_covers_every_roster,
+                a_change_is_dirty_until_its_version_is_clean, a_drawn_version_exceeds_all_earlier_ones;
             engagement: an_engagement_lives_through_its_statuses, an_engagement_is_re_routed_in_one_step,
-                engagements_expire_when_their_time_has_come;
-            reserve: the_least_occupied_is_available_first, the_last_place_is_given_once;
+                engagements_expire_at_their_time;
+            reserve: the_least_occupied_is_available_first, concurrent_reserves_take_the_last_place_once;
             random: the_ledger_agrees_with_the_model;
         }
     };
     ($make:ident) => {
         $crate::ledger_conformance_tests! { @cases $make;
-            provider: a_provider_is_written_down_and_changed, what_breaks_a_limit_changes_nothing,
-                a_provider_goes_online_and_offline, a_tenure_that_comes_late_is_stale,
-                a_placeholder_is_followed_by_a_tenure, a_deactivated_provider_is_offline_and_stays_so,
+            provider: a_provider_is_created_and_changed, a_call_over_a_limit_changes_nothing,
+                a_provider_goes_online_and_offline, an_older_tenure_is_stale,
+                a_placeholder_is_followed_by_a_tenure, a_deactivated_provider_stays_offline,
                 only_an_idle_provider_is_removed, providers_are_listed_by_state_page_by_page,
                 settings_are_changed_and_read, a_new_default_capacity_reaches_providers_without_their_own,
-                the_log_is_read_page_by_page, unknown_ones_are_not_found;
-            liveness: an_ended_tenure_takes_exactly_its_provider_offline, an_end_is_followed_once_however_many_try,
-                heartbeats_only_grow, heartbeats_are_wanted_for_a_time, a_heartbeat_pass_has_an_age,
-                an_overview_covers_every_roster, a_change_is_dirty_until_its_version_is_clean, a_version_drawn_is_above_all_before;
-            engagement: an_engagement_lives_through_its_statuses, the_same_engagement_again_gives_the_same_answer,
+                the_log_is_read_page_by_page, unknown_names_are_not_found;
+            liveness: an_ended_tenure_takes_exactly_its_provider_offline, concurrent_followers_apply_an_end_once,
+                heartbeat_times_never_go_back, a_request_for_heartbeats_expires, a_heartbeat_pass_has_an_age,
+                an_overview_covers_every_roster, a_change_is_dirty_until_its_version_is_clean, a_drawn_version_exceeds_all_earlier_ones;
+            engagement: an_engagement_lives_through_its_statuses, repeating_an_engagement_is_idempotent,
                 an_engagement_is_re_routed_in_one_step, an_impossible_move_is_a_conflict,
-                facts_are_taken_above_the_capacity, engagements_expire_when_their_time_has_come,
-                an_engagement_expires_once_however_many_try;
+                engagements_are_recorded_above_the_capacity, engagements_expire_at_their_time,
+                concurrent_sweeps_expire_an_engagement_once;
             reserve: the_first_candidate_with_room_is_taken, the_least_occupied_is_available_first,
-                only_the_fresh_are_available, a_reserve_again_gives_the_same_answer, the_last_place_is_given_once,
-                two_ways_round_do_not_block_each_other;
+                only_fresh_providers_are_available, repeating_a_reserve_is_idempotent, concurrent_reserves_take_the_last_place_once,
+                opposite_moves_do_not_deadlock;
             random: the_ledger_agrees_with_the_model;
         }
     };
@@ -89,7 +89,7 @@ macro_rules! ledger_conformance_tests {
     };
 }
 
-/// One case's world.
+/// The fixture of one case.
 pub(super) struct World {
     harness: Box<dyn LedgerHarness>,
     pub(super) ledger: Arc<dyn Ledger>,
@@ -135,7 +135,7 @@ impl World {
         put.expect("a provider")
     }
 
-    /// A provider that is online under this term.
+    /// Creates a provider that is online under this term.
     pub(super) async fn online(&self, name: &str, capacity: u32, term: u64) -> Provider {
         self.put(name, capacity).await;
         match self.go_online(name, Some(term)).await {
@@ -203,7 +203,7 @@ impl World {
         reserved.expect("an answer")
     }
 
-    /// The names of those who have room, in the order of the ledger, read two at a time.
+    /// The names of available providers in the order of the ledger, read two at a time.
     pub(super) async fn available(&self, fresh_since: Option<StoreTime>) -> Vec<String> {
         let (mut names, mut page) = (Vec::new(), PageRequest { after: None, limit: 2 });
         loop {
@@ -226,7 +226,7 @@ pub(super) fn done(outcome: EngagementOutcome) -> EngagementChange {
     }
 }
 
-/// The provider of a reserve that was granted.
+/// The provider of a granted reserve.
 #[track_caller]
 pub(super) fn reserved(outcome: ReserveOutcome) -> String {
     match outcome {

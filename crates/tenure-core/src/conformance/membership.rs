@@ -8,7 +8,7 @@ use crate::id::{TenureId, Term};
 use crate::membership::{Beat, BeatReply, EndBy, EndReason, Join, Labels};
 use crate::store::{Call, PageRequest, StoreOptions};
 
-/// R0.1.
+/// A join returns a tenure, and a beat extends it.
 pub async fn join_gives_a_tenure_that_a_beat_extends(make: Make<'_>) {
     let world = World::new(make).await;
     let joined = world.joined("a", s(30)).await;
@@ -37,7 +37,7 @@ pub async fn join_gives_a_tenure_that_a_beat_extends(make: Make<'_>) {
     );
 }
 
-/// Invariants 1 and 6: not before its end, and at its end at the latest.
+/// Invariants 1 and 6: a member lapses at its end time, not before.
 pub async fn a_member_lapses_exactly_at_its_end(make: Make<'_>) {
     let world = World::new(make).await;
     let tenure = world.join("a", s(30)).await;
@@ -77,7 +77,7 @@ pub async fn dead_is_final(make: Make<'_>) {
     world.pass(s(3)).await;
     world.ended(&tenure, EndReason::Lapsed).await;
     world.ended(&tenure, EndReason::Lapsed).await;
-    assert!(world.end_lapsed().await.is_empty(), "the beat ended it already");
+    assert!(world.end_lapsed().await.is_empty(), "the beat has ended it");
     let left = world
         .store
         .end(&world.group, &tenure, EndBy::Leave, Call::default())
@@ -86,8 +86,8 @@ pub async fn dead_is_final(make: Make<'_>) {
     assert_eq!(left, EndReason::Lapsed);
 }
 
-/// J2.
-pub async fn joining_again_supersedes_at_once(make: Make<'_>) {
+/// A second join of the same member ends its first tenure.
+pub async fn joining_again_supersedes(make: Make<'_>) {
     let world = World::new(make).await;
     let old = world.join("a", s(30)).await;
     let joined = world.joined("a", s(30)).await;
@@ -103,7 +103,7 @@ pub async fn joining_again_supersedes_at_once(make: Make<'_>) {
     world.ended(&joined.tenure, EndReason::Lapsed).await;
 }
 
-/// Terms rise, by the store's clock, also for many joins in one instant.
+/// Terms follow the store's clock and rise even for joins in the same microsecond.
 pub async fn terms_rise_for_ever(make: Make<'_>) {
     let world = World::new(make).await;
     let mut last = 0;
@@ -119,7 +119,7 @@ pub async fn terms_rise_for_ever(make: Make<'_>) {
     }
 }
 
-/// R0.1.
+/// A repeated leave returns the first reason.
 pub async fn leaving_is_idempotent_and_names_the_first_reason(make: Make<'_>) {
     let world = World::new(make).await;
     let tenure = world.join("a", s(30)).await;
@@ -141,7 +141,7 @@ pub async fn leaving_is_idempotent_and_names_the_first_reason(make: Make<'_>) {
     world.ended(&tenure, EndReason::Left).await;
 }
 
-/// Invariant 5.
+/// Invariant 5: a leave that arrives late leaves the successor alive.
 pub async fn a_late_leave_cannot_touch_a_successor(make: Make<'_>) {
     let world = World::new(make).await;
     let old = world.join("a", s(30)).await;
@@ -155,8 +155,8 @@ pub async fn a_late_leave_cannot_touch_a_successor(make: Make<'_>) {
     assert!(matches!(world.beat(&new).await, BeatReply::Renewed { .. }));
 }
 
-/// R0.1.
-pub async fn an_expelled_member_is_told_so(make: Make<'_>) {
+/// A beat after an expel returns `ended` with the reason.
+pub async fn a_beat_of_an_expelled_member_names_the_reason(make: Make<'_>) {
     let world = World::new(make).await;
     let tenure = world.join("a", s(30)).await;
     world
@@ -167,7 +167,7 @@ pub async fn an_expelled_member_is_told_so(make: Make<'_>) {
     world.ended(&tenure, EndReason::Expelled).await;
 }
 
-/// A shorter ttl takes effect from that beat on; the lazy index follows.
+/// A shorter ttl takes effect with the beat that sets it, and the lazy index follows.
 pub async fn a_beat_can_change_the_ttl(make: Make<'_>) {
     let world = World::new(make).await;
     let tenure = world.join("a", s(60)).await;
@@ -188,8 +188,8 @@ pub async fn a_beat_can_change_the_ttl(make: Make<'_>) {
     refused(world.store.beat(&world.group, &bad).await, ErrorKind::Invalid);
 }
 
-/// R0.2: in order, one bad beat fails no other, also across the atomic parts of a large batch.
-pub async fn a_batch_answers_each_beat_by_itself(make: Make<'_>) {
+/// Replies come in order, and a beat that fails affects no other, also across the atomic parts of a large batch.
+pub async fn a_bad_beat_fails_no_other_in_its_batch(make: Make<'_>) {
     let world = World::new(make).await;
     let alive = world.join("alive", s(60)).await;
     let left = world.join("left", s(60)).await;
@@ -216,7 +216,7 @@ pub async fn a_batch_answers_each_beat_by_itself(make: Make<'_>) {
     refused(world.store.beat(&world.group, &too_many).await, ErrorKind::Invalid);
 }
 
-/// R0.1. A new join replaces them.
+/// Labels are stored with the member. The next join replaces them.
 pub async fn labels_come_back(make: Make<'_>) {
     let world = World::new(make).await;
     let labels = BTreeMap::from([
@@ -251,7 +251,7 @@ pub async fn labels_come_back(make: Make<'_>) {
     assert!(seen.labels.is_empty());
 }
 
-/// R0.1.
+/// A ttl out of range is refused.
 pub async fn a_bad_ttl_changes_nothing(make: Make<'_>) {
     let world = World::new(make).await;
     for ttl in [ms(999), s(121), s(0)] {
@@ -276,7 +276,7 @@ pub async fn a_bad_ttl_changes_nothing(make: Make<'_>) {
     );
 }
 
-/// No page above its limit, nobody left out; for few members and for many.
+/// No page exceeds its limit and no member is missing, for few members and for many.
 pub async fn members_are_listed_page_by_page(make: Make<'_>) {
     let world = World::new(make).await;
     let mut joined = 0;
@@ -320,7 +320,7 @@ pub async fn members_are_listed_page_by_page(make: Make<'_>) {
     }
 }
 
-/// Invariant 13, K10.
+/// Invariant 13: a late call changes nothing.
 pub async fn a_call_past_its_not_after_changes_nothing(make: Make<'_>) {
     let world = World::new(make).await;
     let tenure = world.join("a", s(30)).await;

@@ -1,4 +1,4 @@
-//! Random operations on a store and on the reference model at once: every reply and every event must be equal.
+//! Random operations on a store and on the reference model: every reply and every event must be equal.
 
 mod reply;
 mod roster;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use self::reply::comparable;
 use super::cases::Cases;
 use super::world::{Make, World, key, lease, member, ms, s};
-use crate::call::{Ask, Request, Verb, make};
+use crate::call::{Request, StoreRequest, Verb, make};
 use crate::clock::{Clock, ManualClock};
 use crate::error::Result;
 use crate::event::EventQuery;
@@ -28,7 +28,7 @@ use crate::sweep::{EndLapsed, ListDoomed, Release, ReleaseRequest, Settle, Statu
 use crate::target::{PutTarget, RemoveTarget, TargetOf, TargetSpec};
 use crate::time::StoreTime;
 
-/// One operation. Numbers are turned into names, and indices into tenures seen so far.
+/// One operation. Numbers map to names, and indices to tenures seen so far.
 #[derive(Debug, Clone)]
 enum Op {
     Join(u8, u16),
@@ -53,7 +53,7 @@ enum Op {
     Settle(bool),
 }
 
-/// Which nouns a history is about, beside those that come first.
+/// The nouns of a history beside members, claims, leases and targets.
 #[derive(Debug, Clone, Copy)]
 enum About {
     Nothing,
@@ -61,7 +61,7 @@ enum About {
     Roster,
 }
 
-/// What a history is about makes more than a third of its operations.
+/// More than a third of the operations are about the chosen nouns.
 fn operation(about: About) -> BoxedStrategy<Op> {
     match about {
         About::Nothing => plain().boxed(),
@@ -82,9 +82,9 @@ fn plain() -> impl Strategy<Value = Op> {
         Just(7000),
         Just(25_000)
     ];
-    // All keys of a registry are more than one event of their eviction lists, when their names are long.
+    // With the longest names, all keys of a registry need more than one eviction event.
     let keys = prop_oneof![9 => prop::collection::vec(0..12u8, 0..5), 1 => Just((0..12).collect::<Vec<u8>>())];
-    // Mostly one of those that came last, and so is likely to be alive.
+    // Mostly a recent tenure, which is likely to be alive.
     let tenure = || prop_oneof![3 => 0..4u16, 2 => any::<u16>()];
     prop_oneof![
         4 => (0..14u8, ttl.clone()).prop_map(|(m, t)| Op::Join(m, t)),
@@ -110,7 +110,7 @@ fn plain() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The model beside the store.
+/// The store under test and the model.
 struct Pair {
     world: World,
     model: Arc<MemoryStore>,
@@ -127,23 +127,23 @@ struct Pair {
 /// Runs 96 random histories ([`Cases`]).
 ///
 /// # Panics
-/// With the shortest history that was found, the step and both answers, when they differ.
+/// Panics with the shortest history whose replies differ, the step and both replies.
 pub async fn the_store_agrees_with_the_model(make: Make<'_>) {
     run(make, About::Nothing).await;
 }
 
-/// The same with sessions among the operations.
+/// Like [`the_store_agrees_with_the_model`], with sessions among the operations.
 ///
 /// # Panics
-/// As the other.
+/// As there.
 pub async fn sessions_agree_with_the_model(make: Make<'_>) {
     run(make, About::Sessions).await;
 }
 
-/// The same with the mirror of a roster.
+/// Like [`the_store_agrees_with_the_model`], with the mirror of a roster.
 ///
 /// # Panics
-/// As the others.
+/// As there.
 pub async fn the_mirror_agrees_with_the_model(make: Make<'_>) {
     run(make, About::Roster).await;
 }
@@ -193,7 +193,7 @@ async fn compare(make_store: Make<'_>, history: &[Op]) -> Result<(), String> {
     pair.both(query).await.map(drop)
 }
 
-/// The whole of what there is: pages may come in any order, and at this size one page holds all.
+/// Reads everything. Items may come in any order, and at this size one page holds all.
 const ALL: PageRequest = PageRequest {
     after: None,
     limit: 1_000,
@@ -215,14 +215,14 @@ fn same<T: std::fmt::Debug>(what: &str, theirs: &Result<T>, ours: &Result<T>) ->
 }
 
 impl Pair {
-    /// Asks the model and the store the same, and compares. Answers what the model said.
+    /// Sends the request to the model and to the store, compares the replies, and returns the model's.
     async fn both<R: Request>(&self, request: R) -> Result<Result<R::Reply>, String> {
         self.both_until(request, Call::default()).await
     }
 
     async fn both_until<R: Request>(&self, request: R, call: Call) -> Result<Result<R::Reply>, String> {
         let (group, op) = (Some(self.world.group.clone()), request.op());
-        let (verb, ask) = (op.verb(), Ask { group, op, call });
+        let (verb, ask) = (op.verb(), StoreRequest { group, op, call });
         let store = match verb {
             // A daemon sweeps its store itself.
             Verb::Tick | Verb::EndLapsed | Verb::Release | Verb::Reap | Verb::Doomed => self.world.sweeper(),
@@ -236,14 +236,14 @@ impl Pair {
         Ok(ours.map(|reply| R::reply(reply).expect("the model answers what it was asked")))
     }
 
-    /// One of the tenures seen so far, or one that never was.
+    /// A tenure seen so far, or one that never existed.
     fn tenure(&self, index: u16) -> TenureId {
         match usize::from(index) % (self.seen.len() + 2) {
             n if n < self.seen.len() => self.seen[self.seen.len() - 1 - n].clone(),
             n if n == self.seen.len() || !self.world.fails_over() => {
                 TenureId::new(member("nobody"), Term::new(3).expect("a term"))
             }
-            // A term between what was given out and now looks like a lost tail.
+            // A term between the newest one and now looks like a lost tail.
             _ => TenureId::new(member("lost"), Term::new(self.clock.wall_micros()).expect("a term")),
         }
     }
@@ -304,7 +304,7 @@ impl Pair {
         }
     }
 
-    /// A request of a pass of its own.
+    /// A release request with its own pass.
     fn pass_of(&mut self, limit: u32, force: bool) -> ReleaseRequest {
         self.passes += 1;
         let pass = format!("p{}", self.passes);
@@ -332,7 +332,7 @@ impl Pair {
         self.both(Beats { beats }).await.map(drop)
     }
 
-    /// None, one that was told, or one that only a store which lost its tail has not heard of.
+    /// None, a known revision, or one that looks as if the store had lost its tail.
     fn revision(&self, choice: u8) -> Revision {
         if !self.world.fails_over() {
             return Revision::NONE;
@@ -363,7 +363,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Mostly what was granted, by whoever had it; sometimes what was not.
+    /// Mostly a granted lease, by any tenure that held it; sometimes one that was not granted.
     async fn give_up(&mut self, t: u16, l: u8, n: u8, to: Option<u8>) -> Result<(), String> {
         let to = to.map(|m| member(&format!("m{m}")));
         let one = Token::new(1).map_err(|error| error.to_string())?;
@@ -382,7 +382,7 @@ impl Pair {
     }
 
     async fn claim(&self, op: &Op) -> Result<(), String> {
-        // One registry has names as long as any can be.
+        // One registry has names of maximum length.
         let width = |r: &u8| if *r == 1 { MAX_NAME } else { 2 };
         let registry = |r: &u8| RegistryName::new(format!("{r:r>width$}", width = width(r))).expect("a name");
         let key_of = |r: &u8, k: &u8| key(&format!("{k:k>width$}", width = width(r)));

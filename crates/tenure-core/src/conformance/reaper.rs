@@ -29,7 +29,7 @@ impl World {
         reaped.expect("an answer")
     }
 
-    /// Attaches one connection to each of these and leaves them, with a grace of their own.
+    /// Attaches one connection to each session and detaches it, with this grace.
     async fn left(&self, names: &[&str], grace: Duration) {
         let front = self.join("leaver", s(100)).await;
         for name in names {
@@ -43,7 +43,7 @@ impl World {
     }
 }
 
-/// R3.3, and "nothing left behind".
+/// Reaping removes the session, its alias and its data.
 pub async fn an_orphan_is_reaped_with_all_it_had(make: Make<'_>) {
     let world = World::new(make).await;
     let front = world.join("front-1", s(100)).await;
@@ -88,7 +88,7 @@ pub async fn an_orphan_is_reaped_with_all_it_had(make: Make<'_>) {
     assert_eq!(world.reap("again", BATCH).await, ReapedBatch::default());
 }
 
-/// S1: a crashed instance. Exactly its connections go, and each grace starts once.
+/// A crashed instance loses exactly its own connections, and each grace starts once.
 pub async fn connections_of_the_dead_are_released_once(make: Make<'_>) {
     let world = World::new(make).await;
     let (dying, living) = (world.join("dying", s(3)).await, world.join("living", s(100)).await);
@@ -98,7 +98,7 @@ pub async fn connections_of_the_dead_are_released_once(make: Make<'_>) {
             world.attached(&living, &format!("s{n:02}"), "b").await;
         }
     }
-    // One that came back in time, through another instance.
+    // One client came back in time, through another instance.
     world.attached(&living, "s29", "a").await;
     world.pass(s(3)).await;
     world.end_lapsed().await;
@@ -126,8 +126,8 @@ pub async fn connections_of_the_dead_are_released_once(make: Make<'_>) {
     );
 }
 
-/// Claims, connections and leases of one tenure share its turn.
-pub async fn a_huge_front_end_blocks_nobody(make: Make<'_>) {
+/// Claims, connections and leases of a tenure share its turn.
+pub async fn a_huge_front_end_does_not_block_others(make: Make<'_>) {
     let world = World::new(make).await;
     let (huge, small) = (world.join("huge", s(3)).await, world.join("small", s(3)).await);
     world.join("other", s(100)).await;
@@ -148,13 +148,13 @@ pub async fn a_huge_front_end_blocks_nobody(make: Make<'_>) {
         .await
         .expect("a batch");
     let took: Vec<_> = batch.evicted.iter().map(|eviction| eviction.connections).collect();
-    assert_eq!(took, [9, 1], "half of the budget each, the claim first: {batch:?}");
+    assert_eq!(took, [9, 1], "half of the limit each, the claim first: {batch:?}");
     assert_eq!(world.holder("lease").await.map(|(holder, ..)| holder), Some(huge));
     let rest = world.sweep("rest").await;
     assert_eq!((rest.connections_total(), rest.leases_total()), (31, 1));
 }
 
-/// The states have one way only: an orphan is not resumed, whether or not the reaper came.
+/// An orphan cannot be resumed, whether or not the reaper has run.
 pub async fn an_orphan_is_not_resumed(make: Make<'_>) {
     let world = World::new(make).await;
     world.left(&["chat"], s(5)).await;
@@ -166,7 +166,7 @@ pub async fn an_orphan_is_not_resumed(make: Make<'_>) {
         ..plain("chat", "c2")
     };
     assert_eq!(world.attach(&front, &resume).await, AttachOutcome::Gone);
-    assert_eq!(world.session("chat").await, None, "it was reaped on the way");
+    assert_eq!(world.session("chat").await, None, "the attach reaped it");
     let (how, again) = world.attached(&front, "chat", "c2").await;
     assert_eq!((how, again.grace), (How::Created, None));
     assert!(again.epoch > before.epoch);
@@ -175,7 +175,7 @@ pub async fn an_orphan_is_not_resumed(make: Make<'_>) {
     assert_eq!(told[2..], expected, "{told:?}");
 }
 
-/// An orphan cannot keep a name from the living.
+/// An orphan's alias is free for a living session.
 pub async fn an_orphan_does_not_keep_its_alias(make: Make<'_>) {
     let world = World::new(make).await;
     let front = world.join("front-1", s(100)).await;
@@ -198,8 +198,8 @@ pub async fn an_orphan_does_not_keep_its_alias(make: Make<'_>) {
     assert_eq!(world.session("old").await, None);
 }
 
-/// S5, and the promise: our own outage is never mistaken for somebody's death.
-pub async fn after_a_gap_everyone_has_the_whole_grace_anew(make: Make<'_>) {
+/// An outage of the store shortens no grace.
+pub async fn a_gap_restarts_the_grace_of_every_session(make: Make<'_>) {
     let world = World::new(make).await;
     world.left(&["chat", "other"], s(20)).await;
     world.pass(s(2)).await;
@@ -207,7 +207,7 @@ pub async fn after_a_gap_everyone_has_the_whole_grace_anew(make: Make<'_>) {
     assert_eq!(
         world.state("chat").await,
         Some(SessionState::Disconnected),
-        "nobody has noticed the gap yet"
+        "no step has detected the gap yet"
     );
     assert_eq!(world.stats().await, (0, 2, 0));
     assert!(
@@ -234,8 +234,8 @@ pub async fn after_a_gap_everyone_has_the_whole_grace_anew(make: Make<'_>) {
     assert_eq!(world.state("other").await, Some(SessionState::Active));
 }
 
-/// R3.2: by index, oldest first.
-pub async fn orphans_are_listed_by_how_long_they_are_overdue(make: Make<'_>) {
+/// Listed by index, oldest first.
+pub async fn orphans_are_listed_most_overdue_first(make: Make<'_>) {
     let world = World::new(make).await;
     world.left(&["five"], s(5)).await;
     world.left(&["two"], s(2)).await;
@@ -268,7 +268,7 @@ pub async fn orphans_are_listed_by_how_long_they_are_overdue(make: Make<'_>) {
     assert_eq!(status.next_reap.map(|at| status.as_of.since(at)), Some(s(4)));
 }
 
-/// R3.3: in bounded steps, and any number of reapers.
+/// Any number of reapers, each in bounded steps.
 pub async fn reapers_share_the_work(make: Make<'_>) {
     let world = World::new(make).await;
     let names: Vec<_> = (0..25).map(|n| format!("s{n:02}")).collect();
@@ -300,7 +300,7 @@ pub async fn reapers_share_the_work(make: Make<'_>) {
     assert_eq!(told.len(), 25);
 }
 
-/// Invariant 10: the brake holds the reaper as well, and those it holds can come back.
+/// Invariant 10: the brake holds the reaper as well, and a session that it holds can be resumed.
 pub async fn the_brake_holds_the_reaper(make: Make<'_>) {
     let world = World::new(make).await;
     world.left(&["chat", "other"], s(5)).await;
@@ -319,7 +319,7 @@ pub async fn the_brake_holds_the_reaper(make: Make<'_>) {
     assert_eq!(status.next_reap, status.brake.map(|brake| brake.until));
     let front = world.join("front-1", s(100)).await;
     let (how, _) = world.attached(&front, "other", "c").await;
-    assert_eq!(how, How::Resumed, "it was only the brake that kept it, but it did");
+    assert_eq!(how, How::Resumed, "the brake kept the session");
     let forced = SweepRequest {
         force: true,
         ..SweepRequest::default()
@@ -329,8 +329,8 @@ pub async fn the_brake_holds_the_reaper(make: Make<'_>) {
     assert_eq!(world.state("other").await, Some(SessionState::Active));
 }
 
-/// R3.5: where nothing drifted, nothing is repaired.
-pub async fn reconcile_finds_nothing_where_nothing_drifted(make: Make<'_>) {
+/// Reconcile repairs nothing in a consistent group.
+pub async fn reconcile_repairs_nothing_without_drift(make: Make<'_>) {
     let world = World::new(make).await;
     world.left(&["away-1", "away-2"], s(50)).await;
     let (dying, living) = (world.join("dying", s(3)).await, world.join("living", s(100)).await);
@@ -344,7 +344,7 @@ pub async fn reconcile_finds_nothing_where_nothing_drifted(make: Make<'_>) {
     }
     world.pass(s(3)).await;
     world.end_lapsed().await;
-    // Also while the connections of the dead wait for the janitor.
+    // Also while the connections of a dead tenure wait for the janitor.
     let (mut after, mut parts) = (None, 0);
     loop {
         let sweeper = world.sweeper();
@@ -356,7 +356,7 @@ pub async fn reconcile_finds_nothing_where_nothing_drifted(make: Make<'_>) {
             .expect("a part");
         assert!(part.repaired.is_empty(), "{part:?}");
         (after, parts) = (part.next, parts + 1);
-        assert!(parts < 200, "it comes to an end");
+        assert!(parts < 200, "reconcile terminates");
         if after.is_none() {
             break;
         }
@@ -373,7 +373,7 @@ pub async fn reconcile_finds_nothing_where_nothing_drifted(make: Make<'_>) {
     assert!(world.events_of(EventKind::SessionsRepaired).await.is_empty());
     let sweeper = world.sweeper();
     let bad = ReconcileRequest {
-        after: Some("no such place!".to_owned()),
+        after: Some("not a cursor!".to_owned()),
         limit: 3,
     };
     let steps = sweeper.steps().expect("the sweeping store has steps");
@@ -383,7 +383,7 @@ pub async fn reconcile_finds_nothing_where_nothing_drifted(make: Make<'_>) {
     );
 }
 
-/// R3.1: the last resort.
+/// Reconcile drops a connection above the maximum age.
 pub async fn a_connection_that_is_too_old_is_dropped_by_reconcile(make: Make<'_>) {
     let options = StoreOptions {
         sessions: SessionSettings {

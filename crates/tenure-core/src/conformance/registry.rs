@@ -6,7 +6,7 @@ use crate::membership::{EndBy, EndReason};
 use crate::registry::{ClaimMode, ClaimOutcome};
 use crate::store::{Call, PageRequest};
 
-/// R1.1.
+/// A first claim is new, a repeated one is kept, another member's moves the key.
 pub async fn a_claim_is_new_then_kept_then_moved(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(30)).await, world.join("b", s(30)).await);
@@ -26,8 +26,8 @@ pub async fn a_claim_is_new_then_kept_then_moved(make: Make<'_>) {
     }
 }
 
-/// R0.3: re-asserting takes what is free or dead-owned, and nothing else.
-pub async fn if_absent_yields_to_the_living_only(make: Make<'_>) {
+/// `if_absent` takes a key that is free or whose owner is dead, and no other.
+pub async fn if_absent_yields_only_to_living_owners(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(30)).await, world.join("b", s(4)).await);
     world.claim(&a, "of-a").await;
@@ -44,7 +44,7 @@ pub async fn if_absent_yields_to_the_living_only(make: Make<'_>) {
         ]
     );
     world.pass(s(4)).await;
-    // Nobody has swept: b is past its end, and that is enough.
+    // No sweep has run: b is past its end, and that suffices.
     let outcomes = world.try_claim(&c, &asked, ClaimMode::IfAbsent).await.expect("claims");
     assert_eq!(
         outcomes,
@@ -58,7 +58,7 @@ pub async fn if_absent_yields_to_the_living_only(make: Make<'_>) {
     assert_eq!(world.owner("of-a").await, Some((a, true)));
 }
 
-/// Invariant 3: from the very instant of the end, and without any sweep.
+/// Invariant 3: from the instant of the end, without a sweep.
 pub async fn reads_never_show_a_ghost(make: Make<'_>) {
     let world = World::new(make).await;
     let a = world.join("a", s(6)).await;
@@ -73,14 +73,14 @@ pub async fn reads_never_show_a_ghost(make: Make<'_>) {
         .await
         .expect("a page");
     assert!(page.items.iter().all(|claim| !claim.alive));
-    // Superseded: the old tenure's entry is dead although the member lives.
+    // Superseded: the entry of the old tenure is dead although the member lives.
     let a2 = world.join("a", s(6)).await;
     assert_eq!(world.owner("dev-1").await, Some((a, false)));
     world.claim(&a2, "dev-1").await;
     assert_eq!(world.owner("dev-1").await, Some((a2, true)));
 }
 
-/// Invariant 2.
+/// Invariant 2: an ended tenure cannot claim.
 pub async fn nothing_is_claimed_under_an_ended_tenure(make: Make<'_>) {
     let world = World::new(make).await;
     let lapsed = world.join("a", s(4)).await;
@@ -116,7 +116,7 @@ pub async fn nothing_is_claimed_under_an_ended_tenure(make: Make<'_>) {
     world.ended(&lapsed, EndReason::Lapsed).await;
 }
 
-/// Invariant 5.
+/// Invariant 5: a release is compare-and-delete on the tenure.
 pub async fn a_release_names_the_exact_tenure(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(30)).await, world.join("b", s(30)).await);
@@ -131,15 +131,16 @@ pub async fn a_release_names_the_exact_tenure(make: Make<'_>) {
                 .await
         }
     };
-    refused(release(&b).await, ErrorKind::NotOwner);
+    let error = release(&b).await.expect_err("it is owned by another tenure");
+    assert_eq!((error.kind(), error.holder()), (ErrorKind::NotOwner, Some(&a)));
     assert_eq!(world.owner("dev-1").await, Some((a.clone(), true)));
     release(&a).await.expect("its own");
     assert_eq!(world.owner("dev-1").await, None);
-    release(&a).await.expect("releasing what nobody owns is fine");
+    release(&a).await.expect("releasing a free key succeeds");
     assert_eq!(world.listed(Some("a"), 100).await, Vec::<String>::new());
 }
 
-/// R1.1: more than one atomic part, answered in order; the same key twice is kept.
+/// A call larger than one atomic part is answered in order. A repeated key is kept.
 pub async fn many_keys_in_one_call(make: Make<'_>) {
     let world = World::new(make).await;
     let a = world.join("a", s(30)).await;
@@ -152,7 +153,7 @@ pub async fn many_keys_in_one_call(make: Make<'_>) {
         world
             .try_claim(&a, &[], ClaimMode::Take)
             .await
-            .expect("nothing to do")
+            .expect("an empty call succeeds")
             .is_empty()
     );
     refused(
@@ -162,7 +163,7 @@ pub async fn many_keys_in_one_call(make: Make<'_>) {
     assert_eq!(world.listed(Some("a"), 1000).await.len(), 999);
 }
 
-/// R1.1: by owner and all, for few and for many.
+/// Lists claims by owner and all, for few and for many.
 pub async fn claims_are_listed_page_by_page(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(60)).await, world.join("b", s(60)).await);
@@ -194,7 +195,7 @@ fn deduped(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// A restarted member takes its keys over from its own earlier tenure, even when it only re-asserts.
+/// A restarted member takes over the keys of its earlier tenure, also with `if_absent`.
 pub async fn a_member_takes_over_from_its_own_earlier_tenure(make: Make<'_>) {
     let world = World::new(make).await;
     let old = world.join("a", s(30)).await;
@@ -209,14 +210,14 @@ pub async fn a_member_takes_over_from_its_own_earlier_tenure(make: Make<'_>) {
             .iter()
             .all(|outcome| *outcome == ClaimOutcome::Moved { from: old.clone() })
     );
-    // Both tenures' claims are listed as the member's until the janitor has been.
+    // Claims of both tenures are listed under the member until the janitor has run.
     assert_eq!(world.listed(Some("a"), 2).await.len(), 3);
     world.pass(s(1)).await;
     assert_eq!(world.sweep("p").await.evicted_total(), 1);
     assert_eq!(world.listed(Some("a"), 2).await, ["dev-00000", "dev-00001"]);
 }
 
-/// Cursors are input like any other.
+/// A malformed cursor is rejected like any bad input.
 pub async fn a_bad_cursor_is_refused(make: Make<'_>) {
     let world = World::new(make).await;
     let a = world.join("a", s(30)).await;

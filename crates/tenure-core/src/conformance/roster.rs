@@ -1,4 +1,5 @@
-//! Cases about the mirror of a roster: what arrives, who is available, whom the ledger has to follow.
+//! Cases about the mirror of a roster: which rows apply, which providers are available, which ends the ledger must
+//! apply.
 
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use crate::event::EventKind;
 use crate::id::{ProviderId, TenureId};
 use crate::ledger::{Provider, RosterSettings, Version};
 use crate::roster::{
-    Entry, Heartbeat, HeartbeatReply, NEVER_STALE, Over, Pending, Put, PutOutcome, RosterMirror, Seen, Standing,
-    TOMBSTONES_KEPT, Task, Turn, TurnRequest,
+    Heartbeat, HeartbeatReply, MirrorEntry, MirroredProvider, NEVER_STALE, Overwrite, Pending, Put, PutOutcome,
+    RosterMirror, Standing, TOMBSTONES_KEPT, Task, Turn, TurnRequest,
 };
 use crate::store::{Call, PageRequest, StoreOptions};
 use crate::sweep::ReconcileRequest;
@@ -18,7 +19,7 @@ use crate::time::StoreTime;
 /// The ttl of providers in these cases.
 pub(super) const STALE: Duration = Duration::from_secs(6);
 
-/// Makes one test per case, for a store that mirrors rosters. The argument is that of
+/// Generates one test per case, for a store that mirrors rosters. The argument is that of
 /// [`conformance_tests!`](crate::conformance_tests).
 #[macro_export]
 macro_rules! roster_conformance_tests {
@@ -26,9 +27,9 @@ macro_rules! roster_conformance_tests {
         mod rosters {
             use super::$make;
             $crate::conformance_tests! { @cases $make;
-                roster: a_provider_is_seated_and_available, counts_are_those_of_the_rows_and_the_living,
-                    rows_are_listed_page_by_page, a_turn_is_taken_by_one, what_was_there_is_told_for_comparing,
-                    the_highest_version_is_told, activation_by_an_operator_is_an_event;
+                roster: a_provider_is_seated_and_available, counts_combine_rows_with_living_tenures,
+                    rows_are_listed_page_by_page, a_turn_has_one_holder, a_verify_pages_every_row_of_the_mirror,
+                    the_highest_version_is_reported, activation_by_an_operator_is_an_event;
                 roster_end: the_end_of_a_named_tenure_is_pending_until_it_is_done, heartbeats_extend_by_name,
                     settings_move_the_deadlines;
                 random: the_mirror_agrees_with_the_model;
@@ -39,19 +40,19 @@ macro_rules! roster_conformance_tests {
         mod rosters {
             use super::$make;
             $crate::conformance_tests! { @cases $make;
-                roster: a_provider_is_seated_and_available, only_the_newest_version_stands, a_removal_is_remembered,
-                    an_entry_may_be_forced_over_an_exact_version, the_least_occupied_come_first_page_by_page,
+                roster: a_provider_is_seated_and_available, only_the_newest_version_applies, a_removal_leaves_a_tombstone,
+                    an_entry_can_replace_an_exact_version, the_least_occupied_come_first_page_by_page,
                     the_dead_are_never_available, the_snapshot_is_kept_while_nothing_changes,
-                    counts_are_those_of_the_rows_and_the_living, rows_are_listed_page_by_page,
-                    a_turn_is_taken_by_one, what_was_there_is_told_for_comparing, the_highest_version_is_told,
-                    what_breaks_a_limit_changes_nothing_here, a_call_past_its_not_after_changes_nothing_here,
+                    counts_combine_rows_with_living_tenures, rows_are_listed_page_by_page,
+                    a_turn_has_one_holder, a_verify_pages_every_row_of_the_mirror, the_highest_version_is_reported,
+                    a_mirror_call_over_a_limit_changes_nothing, a_mirror_call_past_its_not_after_changes_nothing,
                     activation_by_an_operator_is_an_event, many_in_one_call;
-                roster_end: a_row_of_an_ended_tenure_is_pending_at_once, an_unknown_tenure_is_told,
-                    the_end_of_a_named_tenure_is_pending_until_it_is_done, an_end_that_no_row_names_concerns_nobody,
-                    a_newer_row_ends_the_waiting, heartbeats_extend_by_name, a_heartbeat_brings_nobody_back,
-                    a_seat_keeps_the_living, a_mass_death_is_braked, the_ledger_follows_when_the_brake_ends,
-                    an_outage_takes_nobody_offline,
-                    settings_move_the_deadlines, a_group_with_a_roster_is_never_empty, one_who_is_never_stale_gets_the_whole_ttl_when_that_changes;
+                roster_end: a_row_that_names_an_ended_tenure_is_pending, an_unknown_tenure_is_reported,
+                    the_end_of_a_named_tenure_is_pending_until_it_is_done, an_end_that_no_row_names_is_not_pending,
+                    a_newer_row_clears_the_pending_end, heartbeats_extend_by_name, a_heartbeat_revives_no_provider,
+                    seating_keeps_a_living_tenure, a_mass_death_is_braked, the_ledger_follows_when_the_brake_ends,
+                    an_outage_takes_no_provider_offline,
+                    settings_move_the_deadlines, a_group_with_a_roster_is_never_empty, requiring_heartbeats_gives_providers_a_full_ttl;
                 random: the_mirror_agrees_with_the_model;
             }
         }
@@ -62,7 +63,7 @@ pub(super) fn provider(name: &str) -> ProviderId {
     ProviderId::new(name).expect("a case names its providers well")
 }
 
-/// A row with room for two, in a version.
+/// A row with capacity two and this version.
 pub(super) fn row(name: &str, version: u64, online: Option<&TenureId>) -> Provider {
     Provider {
         provider: provider(name),
@@ -80,7 +81,7 @@ pub(super) fn row(name: &str, version: u64, online: Option<&TenureId>) -> Provid
 }
 
 fn gone(name: &str, version: u64) -> Put {
-    Put::newer(Entry::Gone {
+    Put::newer(MirrorEntry::Gone {
         provider: provider(name),
         version: Version(version),
     })
@@ -105,19 +106,19 @@ impl World {
     }
 
     pub(super) async fn put(&self, row: Provider) -> PutOutcome {
-        self.puts(&[Put::newer(Entry::Row(row))]).await[0]
+        self.puts(&[Put::newer(MirrorEntry::Row(row))]).await[0]
     }
 
     pub(super) async fn seat(&self, name: &str) -> TenureId {
         let names = [provider(name)];
         let seated = self
             .mirror()
-            .seat(&self.group, &names, STALE, true, Call::default())
+            .ensure_tenures(&self.group, &names, STALE, true, Call::default())
             .await;
         seated.expect("a seat").remove(0).tenure
     }
 
-    /// Online, with a row that says so.
+    /// Creates an online provider with a row that names its tenure.
     pub(super) async fn online(&self, name: &str, version: u64) -> TenureId {
         let tenure = self.seat(name).await;
         let put = self.put(row(name, version, Some(&tenure))).await;
@@ -131,16 +132,16 @@ impl World {
         heard.expect("an answer").replies[0]
     }
 
-    pub(super) async fn seen(&self, name: &str) -> Option<Seen> {
+    pub(super) async fn seen(&self, name: &str) -> Option<MirroredProvider> {
         let looked = self.mirror().look(&self.group, &[provider(name)]).await;
-        looked.expect("a look-up").seen.remove(0)
+        looked.expect("a look-up").providers.remove(0)
     }
 
     pub(super) async fn standing(&self, name: &str) -> Option<Standing> {
         self.seen(name).await.map(|seen| seen.standing)
     }
 
-    /// All of the available, page by page, and their count without a snapshot.
+    /// All available providers, page by page, checked against their count without a snapshot.
     pub(super) async fn available(&self, limit: u32) -> Vec<String> {
         let (mut names, mut page) = (Vec::new(), PageRequest { after: None, limit });
         loop {
@@ -177,7 +178,7 @@ impl World {
     }
 }
 
-/// R0.6: once, by the row that says so; a row that fills the mirror tells nothing.
+/// The row that activates the provider emits one event. A row that fills the mirror emits none.
 pub async fn activation_by_an_operator_is_an_event(make: Make<'_>) {
     let world = World::new(make).await;
     let told = async |kind| {
@@ -207,11 +208,11 @@ pub async fn activation_by_an_operator_is_an_event(make: Make<'_>) {
     assert_eq!(
         told(EventKind::ProviderDeactivated).await.len(),
         1,
-        "it is another provider"
+        "the other provider emits none"
     );
 }
 
-/// R2.4, R2.11.
+/// A provider is available once its row names its tenure.
 pub async fn a_provider_is_seated_and_available(make: Make<'_>) {
     let world = World::new(make).await;
     assert_eq!(
@@ -220,7 +221,7 @@ pub async fn a_provider_is_seated_and_available(make: Make<'_>) {
     );
     assert_eq!(world.available(10).await, Vec::<String>::new());
     let tenure = world.seat("ann").await;
-    // The row does not name it yet: the ledger decides first.
+    // The row does not name the tenure yet: the ledger decides first.
     assert_eq!(world.available(10).await, Vec::<String>::new());
     assert_eq!(
         world.put(row("ann", 2, Some(&tenure))).await,
@@ -242,8 +243,8 @@ pub async fn a_provider_is_seated_and_available(make: Make<'_>) {
     assert_eq!(world.seen("nobody").await, None);
 }
 
-/// M1: writes that come in the wrong order.
-pub async fn only_the_newest_version_stands(make: Make<'_>) {
+/// Rows may arrive in the wrong order.
+pub async fn only_the_newest_version_applies(make: Make<'_>) {
     let world = World::new(make).await;
     let tenure = world.online("ann", 5).await;
     for stale in [5, 4, 1] {
@@ -252,10 +253,10 @@ pub async fn only_the_newest_version_stands(make: Make<'_>) {
         assert_eq!(world.put(late).await, outcome(false, 5, Standing::Alive));
     }
     assert_eq!(world.seen("ann").await.expect("a row").row.capacity, 2);
-    // In one call as well.
+    // Also within one call.
     let both = [
-        Put::newer(Entry::Row(row("ann", 9, None))),
-        Put::newer(Entry::Row(row("ann", 8, Some(&tenure)))),
+        Put::newer(MirrorEntry::Row(row("ann", 9, None))),
+        Put::newer(MirrorEntry::Row(row("ann", 8, Some(&tenure)))),
     ];
     let answers = world.puts(&both).await;
     assert_eq!(
@@ -266,7 +267,7 @@ pub async fn only_the_newest_version_stands(make: Make<'_>) {
         ]
     );
     assert_eq!(world.available(10).await, Vec::<String>::new());
-    // M3: versions are exact up to the last.
+    // Versions are exact up to the maximum.
     let last = (1 << 53) - 1;
     for version in [last - 1, last] {
         let put = world.put(row("ann", version, Some(&tenure))).await;
@@ -275,8 +276,8 @@ pub async fn only_the_newest_version_stands(make: Make<'_>) {
     assert!(!world.put(row("ann", last - 1, None)).await.applied);
 }
 
-/// M2: a removed provider is not brought back by a slow writer.
-pub async fn a_removal_is_remembered(make: Make<'_>) {
+/// A late row does not restore a removed provider.
+pub async fn a_removal_leaves_a_tombstone(make: Make<'_>) {
     let world = World::new(make).await;
     let tenure = world.online("ann", 5).await;
     assert_eq!(
@@ -299,13 +300,13 @@ pub async fn a_removal_is_remembered(make: Make<'_>) {
     assert_eq!(world.available(10).await, ["ann"]);
 }
 
-/// R2.10: when one of the two lost data, the ledger wins, but never over what came in between.
-pub async fn an_entry_may_be_forced_over_an_exact_version(make: Make<'_>) {
+/// After one side lost data the ledger wins, but never over a row written in between.
+pub async fn an_entry_can_replace_an_exact_version(make: Make<'_>) {
     let world = World::new(make).await;
     world.put(row("ann", 50, None)).await;
     let force = |version, over| Put {
-        entry: Entry::Row(row("ann", version, None)),
-        over: Over::Exactly(Version(over)),
+        entry: MirrorEntry::Row(row("ann", version, None)),
+        over: Overwrite::Exactly(Version(over)),
     };
     assert_eq!(
         world.puts(&[force(7, 49)]).await,
@@ -314,8 +315,8 @@ pub async fn an_entry_may_be_forced_over_an_exact_version(make: Make<'_>) {
     assert_eq!(world.puts(&[force(7, 50)]).await, [outcome(true, 7, Standing::Offline)]);
     assert_eq!(world.puts(&[force(7, 7)]).await, [outcome(true, 7, Standing::Offline)]);
     let new = Put {
-        entry: Entry::Row(row("bob", 3, None)),
-        over: Over::Exactly(Version::NONE),
+        entry: MirrorEntry::Row(row("bob", 3, None)),
+        over: Overwrite::Exactly(Version::NONE),
     };
     assert_eq!(
         world.puts(&[new.clone(), new]).await,
@@ -325,13 +326,13 @@ pub async fn an_entry_may_be_forced_over_an_exact_version(make: Make<'_>) {
         ]
     );
     let drop = Put {
-        over: Over::Exactly(Version(3)),
+        over: Overwrite::Exactly(Version(3)),
         ..gone("bob", 2)
     };
     assert_eq!(world.puts(&[drop]).await, [outcome(true, 2, Standing::Offline)]);
 }
 
-/// R2.4.
+/// Least occupied first.
 pub async fn the_least_occupied_come_first_page_by_page(make: Make<'_>) {
     let world = World::new(make).await;
     let mut expected = Vec::new();
@@ -358,13 +359,13 @@ pub async fn the_least_occupied_come_first_page_by_page(make: Make<'_>) {
     let first = first.expect("a page");
     assert_eq!((first.candidates[1].occupancy, first.candidates[1].capacity), (0, 12));
     let bad = PageRequest {
-        after: Some("no such place".to_owned()),
+        after: Some("not a cursor".to_owned()),
         limit: 2,
     };
     refused(world.mirror().available(&world.group, &bad).await, ErrorKind::Invalid);
 }
 
-/// Invariant 3: nobody waits for a sweep.
+/// Invariant 3: a lapsed provider is unavailable before any sweep.
 pub async fn the_dead_are_never_available(make: Make<'_>) {
     let world = World::new(make).await;
     for n in 0..40 {
@@ -387,7 +388,7 @@ pub async fn the_dead_are_never_available(make: Make<'_>) {
     assert_eq!(world.available(10).await, ["p39"]);
 }
 
-/// R2.4: at most once a second, and never older than said.
+/// A snapshot is taken at most once a second and is never older than requested.
 pub async fn the_snapshot_is_kept_while_nothing_changes(make: Make<'_>) {
     let world = World::new(make).await;
     world.online("ann", 1).await;
@@ -399,19 +400,19 @@ pub async fn the_snapshot_is_kept_while_nothing_changes(make: Make<'_>) {
     assert_eq!((count, second), (1, began + s(4)));
     world.pass(ms(300)).await;
     world.put(row("ann", 2, None)).await;
-    // It changed, but no second has passed.
+    // The data changed, but less than a second has passed.
     assert_eq!(world.snapshot(s(5)).await, (1, second));
     world.pass(ms(700)).await;
     let third = second + s(1);
     assert_eq!(world.snapshot(s(5)).await, (0, third));
     assert_eq!(world.snapshot(Duration::ZERO).await, (0, third));
-    // Neither a snapshot nor its keeping says that anybody was not looked at.
+    // Neither taking nor keeping a snapshot marks the mirror as seeded.
     let status = world.mirror().availability(&world.group, s(5)).await.expect("a count");
-    assert_eq!((status.stamp.as_of, status.stamp.seeded), (third, false));
+    assert_eq!((status.mirror.as_of, status.mirror.seeded), (third, false));
 }
 
-/// R2.12.
-pub async fn counts_are_those_of_the_rows_and_the_living(make: Make<'_>) {
+/// Counts by state come from rows and living tenures.
+pub async fn counts_combine_rows_with_living_tenures(make: Make<'_>) {
     let world = World::new(make).await;
     world.online("free", 1).await;
     let busy = world.seat("busy").await;
@@ -430,7 +431,7 @@ pub async fn counts_are_those_of_the_rows_and_the_living(make: Make<'_>) {
     assert_eq!((stats.online, stats.available, stats.busy), (2, 1, 1));
     assert_eq!((stats.offline, stats.deactivated, stats.dirty), (2, 1, 0));
     assert_eq!((counts.pending, counts.complete), (1, true));
-    // The busy one gets room, the free one loses it.
+    // The occupied one becomes free, the free one occupied.
     world.put(row("busy", 7, Some(&busy))).await;
     let ann = world.seen("free").await.expect("a row").row;
     let full = Provider {
@@ -444,7 +445,7 @@ pub async fn counts_are_those_of_the_rows_and_the_living(make: Make<'_>) {
     assert_eq!((stats.online, stats.available, stats.busy), (2, 1, 1));
 }
 
-/// R2.4.
+/// Rows are paged in order.
 pub async fn rows_are_listed_page_by_page(make: Make<'_>) {
     let world = World::new(make).await;
     let mut names = Vec::new();
@@ -467,8 +468,8 @@ pub async fn rows_are_listed_page_by_page(make: Make<'_>) {
     assert_eq!(listed, names);
 }
 
-/// R2.10: single-flight across instances.
-pub async fn a_turn_is_taken_by_one(make: Make<'_>) {
+/// A task runs on one instance at a time.
+pub async fn a_turn_has_one_holder(make: Make<'_>) {
     let world = World::new(make).await;
     let ask = |holder: &str, every| TurnRequest {
         task: Task::Reconcile,
@@ -512,15 +513,15 @@ pub async fn a_turn_is_taken_by_one(make: Make<'_>) {
     assert_eq!(take("b", s(1)).await, Turn::DoneUntil(began + s(5)));
     world.pass(s(1)).await;
     assert_eq!(take("b", s(1)).await, Turn::Mine(began + s(15)));
-    // One that gives up is not done; one that vanished is over in time.
+    // A holder that gives up leaves the task undone. One that vanished loses the turn when it expires.
     end("b", false).await;
     assert_eq!(take("c", s(1)).await, Turn::Mine(began + s(15)));
     world.pass(s(10)).await;
     assert_eq!(take("d", s(1)).await, Turn::Mine(began + s(25)));
 }
 
-/// R2.10.
-pub async fn what_was_there_is_told_for_comparing(make: Make<'_>) {
+/// Reconcile reads every row and tombstone in pages.
+pub async fn a_verify_pages_every_row_of_the_mirror(make: Make<'_>) {
     let world = World::new(make).await;
     let mut expected = Vec::new();
     for n in 0..70u64 {
@@ -531,7 +532,7 @@ pub async fn what_was_there_is_told_for_comparing(make: Make<'_>) {
         one.revoked_before = (n % 2 == 0).then(|| StoreTime::from_micros(n + 9));
         one.display_name = (n % 4 != 0).then(|| format!("n|{n}\u{e4}"));
         world.put(one.clone()).await;
-        expected.push(Entry::Row(one));
+        expected.push(MirrorEntry::Row(one));
     }
     world.puts(&[gone("gone", 99)]).await;
     expected.push(gone("gone", 99).entry);
@@ -565,10 +566,10 @@ pub async fn what_was_there_is_told_for_comparing(make: Make<'_>) {
     assert_eq!(verify(1_000).await.len(), 70);
 }
 
-/// What tells that a store lost its tail, and that it is whole.
-pub async fn the_highest_version_is_told(make: Make<'_>) {
+/// The highest version shows whether the store is whole or lost its tail.
+pub async fn the_highest_version_is_reported(make: Make<'_>) {
     let world = World::new(make).await;
-    let stamp = || async { world.mirror().stamp(&world.group).await.expect("a stamp") };
+    let stamp = || async { world.mirror().mirror_status(&world.group).await.expect("a stamp") };
     let none = stamp().await;
     assert_eq!(
         (none.seeded, none.high, none.settings),
@@ -592,18 +593,18 @@ pub async fn the_highest_version_is_told(make: Make<'_>) {
     assert_eq!(told.as_of, world.time().await);
     let heard = world.mirror().heartbeat(&world.group, &[]).await.expect("an answer");
     assert_eq!(
-        (heard.replies.len(), heard.stamp.seeded, heard.stamp.high),
+        (heard.replies.len(), heard.mirror.seeded, heard.mirror.high),
         (0, true, Version(11))
     );
 }
 
-/// Nothing is sent.
-pub async fn what_breaks_a_limit_changes_nothing_here(make: Make<'_>) {
+/// The call is refused before anything is sent.
+pub async fn a_mirror_call_over_a_limit_changes_nothing(make: Make<'_>) {
     let world = World::new(make).await;
     let (mirror, group) = (world.mirror(), &world.group);
     for stale in [ms(999), NEVER_STALE + s(1)] {
         let seat = mirror
-            .seat(group, &[provider("ann")], stale, true, Call::default())
+            .ensure_tenures(group, &[provider("ann")], stale, true, Call::default())
             .await;
         refused(seat, ErrorKind::Invalid);
     }
@@ -629,7 +630,7 @@ pub async fn what_breaks_a_limit_changes_nothing_here(make: Make<'_>) {
     }
     let many = vec![provider("ann"); 10_001];
     refused(
-        mirror.seat(group, &many, STALE, true, Call::default()).await,
+        mirror.ensure_tenures(group, &many, STALE, true, Call::default()).await,
         ErrorKind::Invalid,
     );
     refused(mirror.look(group, &many).await, ErrorKind::Invalid);
@@ -645,16 +646,18 @@ pub async fn what_breaks_a_limit_changes_nothing_here(make: Make<'_>) {
     assert_eq!(found.expect("a look-up"), None);
 }
 
-/// Invariant 13.
-pub async fn a_call_past_its_not_after_changes_nothing_here(make: Make<'_>) {
+/// Invariant 13: a late call changes nothing.
+pub async fn a_mirror_call_past_its_not_after_changes_nothing(make: Make<'_>) {
     let world = World::new(make).await;
     let tenure = world.online("ann", 1).await;
     let (mirror, group) = (world.mirror(), &world.group);
     let late = Call::not_after(StoreTime::from_micros(tenure.term().get() - 1));
-    let put = [Put::newer(Entry::Row(row("ann", 2, None)))];
+    let put = [Put::newer(MirrorEntry::Row(row("ann", 2, None)))];
     refused(mirror.put_providers(group, &put, late).await, ErrorKind::TooLate);
     refused(
-        mirror.seat(group, &[provider("bob")], STALE, true, late).await,
+        mirror
+            .ensure_tenures(group, &[provider("bob")], STALE, true, late)
+            .await,
         ErrorKind::TooLate,
     );
     refused(mirror.pending_offline(group, 1, true, late).await, ErrorKind::TooLate);
@@ -664,7 +667,9 @@ pub async fn a_call_past_its_not_after_changes_nothing_here(make: Make<'_>) {
         ..RosterSettings::default()
     };
     refused(
-        mirror.put_roster_settings(group, &settings, Over::Older, late).await,
+        mirror
+            .put_roster_settings(group, &settings, Overwrite::Older, late)
+            .await,
         ErrorKind::TooLate,
     );
     refused(mirror.retime(group, 1, late).await, ErrorKind::TooLate);
@@ -676,7 +681,7 @@ pub async fn a_call_past_its_not_after_changes_nothing_here(make: Make<'_>) {
     );
     let part = ReconcileRequest { after: None, limit: 5 };
     refused(mirror.verify_roster(group, &part, late).await, ErrorKind::TooLate);
-    let stamp = mirror.stamp(group).await.expect("a stamp");
+    let stamp = mirror.mirror_status(group).await.expect("a stamp");
     assert_eq!(
         (stamp.high, stamp.seeded, stamp.settings),
         (Version(1), false, Version::NONE)
@@ -684,20 +689,20 @@ pub async fn a_call_past_its_not_after_changes_nothing_here(make: Make<'_>) {
     assert_eq!(world.available(10).await, ["ann"]);
 }
 
-/// Atomic parts, one answer.
+/// A call larger than one atomic part returns one reply.
 pub async fn many_in_one_call(make: Make<'_>) {
     let world = World::with(make, StoreOptions::default()).await;
     let names: Vec<ProviderId> = (0..450).map(|n| provider(&format!("p{n:03}"))).collect();
     let seated = world
         .mirror()
-        .seat(&world.group, &names, STALE, true, Call::default())
+        .ensure_tenures(&world.group, &names, STALE, true, Call::default())
         .await;
     let seated = seated.expect("seats");
     let puts: Vec<Put> = names
         .iter()
         .zip(&seated)
         .enumerate()
-        .map(|(n, (name, seat))| Put::newer(Entry::Row(row(name.as_str(), n as u64 + 1, Some(&seat.tenure)))))
+        .map(|(n, (name, seat))| Put::newer(MirrorEntry::Row(row(name.as_str(), n as u64 + 1, Some(&seat.tenure)))))
         .collect();
     let put = world.puts(&puts).await;
     assert!(
@@ -709,6 +714,6 @@ pub async fn many_in_one_call(make: Make<'_>) {
     let heard = world.mirror().heartbeat(&world.group, &beats).await.expect("answers");
     assert_eq!(heard.replies, vec![HeartbeatReply::Recorded; 450]);
     let looked = world.mirror().look(&world.group, &names).await.expect("answers");
-    assert!(looked.seen.iter().flatten().all(Seen::is_available) && looked.seen.len() == 450);
+    assert!(looked.providers.iter().flatten().all(MirroredProvider::is_available) && looked.providers.len() == 450);
     assert_eq!(world.available(1_000).await.len(), 450);
 }

@@ -1,4 +1,4 @@
-//! Cases about who stays in a roster and who does not: heartbeats, ends, the brake, outages, and times that change.
+//! Cases about providers that stay or go: heartbeats, ends, the brake, outages, and changed ttls.
 
 use super::roster::{STALE, outcome, provider, row};
 use super::world::{Make, World, ms, s};
@@ -6,13 +6,13 @@ use crate::brake::BrakeSettings;
 use crate::id::{TenureId, Term};
 use crate::ledger::{RosterSettings, Version};
 use crate::membership::{EndBy, EndReason};
-use crate::roster::{Heartbeat, HeartbeatReply, NEVER_STALE, Offlined, Over, Pending, Standing};
+use crate::roster::{Heartbeat, HeartbeatReply, NEVER_STALE, Offlined, Overwrite, Pending, Standing};
 use crate::store::{Call, StoreOptions};
 use crate::sweep::BURST;
 use crate::time::StoreTime;
 
-/// The ledger's row arrives after the end that it does not know of.
-pub async fn a_row_of_an_ended_tenure_is_pending_at_once(make: Make<'_>) {
+/// The ledger's row arrives after the end of the tenure that it names.
+pub async fn a_row_that_names_an_ended_tenure_is_pending(make: Make<'_>) {
     let world = World::new(make).await;
     let tenure = world.seat("ann").await;
     world.pass(STALE + ms(1)).await;
@@ -32,8 +32,8 @@ pub async fn a_row_of_an_ended_tenure_is_pending_at_once(make: Make<'_>) {
     assert_eq!(world.standing("ann").await, Some(Standing::Ended));
 }
 
-/// A placeholder, or a store that lost its data.
-pub async fn an_unknown_tenure_is_told(make: Make<'_>) {
+/// A row may name a placeholder, or a tenure that the store lost.
+pub async fn an_unknown_tenure_is_reported(make: Make<'_>) {
     let world = World::new(make).await;
     let placeholder = TenureId::new(provider("ann").member(), Term::new(1_234).expect("a term"));
     let put = world.put(row("ann", 3, Some(&placeholder))).await;
@@ -52,7 +52,7 @@ pub async fn an_unknown_tenure_is_told(make: Make<'_>) {
     assert_eq!(world.hear("ann").await, HeartbeatReply::Recorded);
 }
 
-/// R2.8: the durable work list.
+/// Ended tenures stay on a durable work list until the ledger has applied them.
 pub async fn the_end_of_a_named_tenure_is_pending_until_it_is_done(make: Make<'_>) {
     let world = World::new(make).await;
     let began = world.time().await;
@@ -105,7 +105,7 @@ pub async fn the_end_of_a_named_tenure_is_pending_until_it_is_done(make: Make<'_
     assert_eq!(done.expect("an answer"), 2);
     assert_eq!(world.pending().await, Pending::default());
     assert_eq!(world.tick().await.pending_offline, 0);
-    // What was expelled, too.
+    // An expelled one as well.
     let expelled = world.store.end(&world.group, &eve, EndBy::Expel, Call::default()).await;
     assert_eq!(expelled.expect("an end"), EndReason::Expelled);
     world.pass(BURST).await;
@@ -113,8 +113,8 @@ pub async fn the_end_of_a_named_tenure_is_pending_until_it_is_done(make: Make<'_
     assert_eq!((last[0].reason, last[0].heard_at), (EndReason::Expelled, heard_at));
 }
 
-/// A tenure whose row had moved on, or never came.
-pub async fn an_end_that_no_row_names_concerns_nobody(make: Make<'_>) {
+/// The row already names another tenure, or never arrived.
+pub async fn an_end_that_no_row_names_is_not_pending(make: Make<'_>) {
     let world = World::new(make).await;
     let ann = world.seat("ann").await;
     let bob = world.online("bob", 1).await;
@@ -125,8 +125,8 @@ pub async fn an_end_that_no_row_names_concerns_nobody(make: Make<'_>) {
     assert_eq!(world.pending().await, Pending::default());
 }
 
-/// The provider came back, or the ledger has followed by itself.
-pub async fn a_newer_row_ends_the_waiting(make: Make<'_>) {
+/// The provider came back, or the ledger applied the end in another way.
+pub async fn a_newer_row_clears_the_pending_end(make: Make<'_>) {
     let world = World::new(make).await;
     let first = world.online("ann", 1).await;
     world.leave(&first).await;
@@ -141,7 +141,7 @@ pub async fn a_newer_row_ends_the_waiting(make: Make<'_>) {
     );
 }
 
-/// R2.6.
+/// A heartbeat by name extends the tenure.
 pub async fn heartbeats_extend_by_name(make: Make<'_>) {
     let world = World::new(make).await;
     let tenure = world.online("ann", 1).await;
@@ -156,7 +156,7 @@ pub async fn heartbeats_extend_by_name(make: Make<'_>) {
         .expect("a look-up");
     let member = member.expect("a member");
     assert_eq!((member.tenure, member.expires_in, member.ttl), (tenure, STALE, STALE));
-    // A beat and a heartbeat are the same.
+    // A beat and a heartbeat are equivalent.
     let heard_at = world.seen("ann").await.expect("a row").row.last_heartbeat_at;
     assert_eq!(heard_at, Some(member.last_beat_at));
     let mut revoked = row("ann", 2, Some(&member_tenure(&world).await));
@@ -185,8 +185,8 @@ async fn member_tenure(world: &World) -> TenureId {
         .expect("ann is online")
 }
 
-/// R2.6, M9: neither the dead, nor the offline, nor the deactivated.
-pub async fn a_heartbeat_brings_nobody_back(make: Make<'_>) {
+/// A heartbeat neither revives the dead nor activates the offline or the deactivated.
+pub async fn a_heartbeat_revives_no_provider(make: Make<'_>) {
     let world = World::new(make).await;
     let tenure = world.online("ann", 1).await;
     world.put(row("bob", 2, None)).await;
@@ -211,13 +211,17 @@ pub async fn a_heartbeat_brings_nobody_back(make: Make<'_>) {
     );
 }
 
-/// Reseeding refreshes nobody's heartbeat.
-pub async fn a_seat_keeps_the_living(make: Make<'_>) {
+/// Seeding the mirror renews no heartbeat.
+pub async fn seating_keeps_a_living_tenure(make: Make<'_>) {
     let world = World::new(make).await;
     let tenure = world.seat("ann").await;
     world.pass(s(2)).await;
     let names = [provider("ann"), provider("bob"), provider("bob")];
-    let seat = |beat| world.mirror().seat(&world.group, &names, STALE, beat, Call::default());
+    let seat = |beat| {
+        world
+            .mirror()
+            .ensure_tenures(&world.group, &names, STALE, beat, Call::default())
+    };
     let seated = seat(false).await.expect("seats");
     assert_eq!((&seated[0].tenure, seated[0].new), (&tenure, false));
     assert_eq!((seated[1].new, seated[2].new), (true, false));
@@ -234,7 +238,7 @@ pub async fn a_seat_keeps_the_living(make: Make<'_>) {
     world.ended(&tenure, EndReason::Lapsed).await;
 }
 
-/// Invariant 10: their ends stand, but the ledger waits.
+/// Invariant 10: the tenures end, but the ledger waits.
 pub async fn a_mass_death_is_braked(make: Make<'_>) {
     let world = World::new(make).await;
     for n in 0..20 {
@@ -266,7 +270,7 @@ pub async fn a_mass_death_is_braked(make: Make<'_>) {
     assert!(forced.braked.is_none() && forced.items.len() >= 12, "{forced:?}");
 }
 
-/// Invariant 10: nor does it wait for ever, though nobody does anything about it.
+/// Invariant 10: the brake ends without an operator.
 pub async fn the_ledger_follows_when_the_brake_ends(make: Make<'_>) {
     let brake = BrakeSettings {
         hold: s(10),
@@ -300,8 +304,8 @@ pub async fn the_ledger_follows_when_the_brake_ends(make: Make<'_>) {
     assert_eq!((freed.items.len(), freed.braked), (12, None));
 }
 
-/// R2.8: our outage is nobody's death.
-pub async fn an_outage_takes_nobody_offline(make: Make<'_>) {
+/// An outage of the store takes no provider offline.
+pub async fn an_outage_takes_no_provider_offline(make: Make<'_>) {
     let world = World::new(make).await;
     world.online("ann", 1).await;
     world.outage(STALE * 5).await;
@@ -315,7 +319,7 @@ pub async fn an_outage_takes_nobody_offline(make: Make<'_>) {
     assert_eq!(world.pending().await, Pending::default());
 }
 
-/// R2.12: run-time settings.
+/// Settings change at run time.
 pub async fn settings_move_the_deadlines(make: Make<'_>) {
     let world = World::new(make).await;
     let settings = |version, seconds| RosterSettings {
@@ -323,7 +327,7 @@ pub async fn settings_move_the_deadlines(make: Make<'_>) {
         version: Version(version),
         ..RosterSettings::default()
     };
-    let put = |settings: RosterSettings, over: Over| {
+    let put = |settings: RosterSettings, over: Overwrite| {
         let (mirror, group) = (world.mirror(), &world.group);
         async move {
             mirror
@@ -338,14 +342,24 @@ pub async fn settings_move_the_deadlines(make: Make<'_>) {
     );
     let tenure = world.online("ann", 1).await;
     world.pass(s(2)).await;
-    assert!(put(settings(9, 44), Over::Older).await);
-    assert!(!put(settings(4, 30), Over::Older).await && !put(settings(4, 30), Over::Exactly(Version(8))).await);
-    assert!(put(settings(4, 30), Over::Exactly(Version(9))).await, "the ledger wins");
-    assert!(!put(settings(4, 77), Over::Older).await && !put(settings(3, 77), Over::Older).await);
+    assert!(put(settings(9, 44), Overwrite::Older).await);
+    assert!(
+        !put(settings(4, 30), Overwrite::Older).await && !put(settings(4, 30), Overwrite::Exactly(Version(8))).await
+    );
+    assert!(
+        put(settings(4, 30), Overwrite::Exactly(Version(9))).await,
+        "the ledger replaces the row"
+    );
+    assert!(!put(settings(4, 77), Overwrite::Older).await && !put(settings(3, 77), Overwrite::Older).await);
     let kept = world.mirror().roster_settings(&world.group).await.expect("an answer");
     assert_eq!(kept, Some(settings(4, 30)));
     assert_eq!(
-        world.mirror().stamp(&world.group).await.expect("a stamp").settings,
+        world
+            .mirror()
+            .mirror_status(&world.group)
+            .await
+            .expect("a stamp")
+            .settings,
         Version(4)
     );
     while world
@@ -365,8 +379,8 @@ pub async fn settings_move_the_deadlines(make: Make<'_>) {
     world.pass(s(8)).await;
     assert_eq!(world.hear("ann").await, HeartbeatReply::Recorded);
     world.pass(s(5)).await;
-    // Shorter: it was heard of five seconds ago.
-    assert!(put(settings(5, 8), Over::Older).await);
+    // A shorter ttl: the last heartbeat is five seconds old.
+    assert!(put(settings(5, 8), Overwrite::Older).await);
     while world
         .mirror()
         .retime(&world.group, 2, Call::default())
@@ -376,7 +390,7 @@ pub async fn settings_move_the_deadlines(make: Make<'_>) {
     assert_eq!(left(&world).await, Some((s(8), s(3))));
     world.pass(s(3)).await;
     assert_eq!(world.end_lapsed().await, std::slice::from_ref(&tenure));
-    // Who comes now has the ttl of the settings, whatever the caller says.
+    // A new provider gets the ttl of the settings, whatever the caller sends.
     let next = world.seat("bob").await;
     let bob = world
         .store
@@ -386,7 +400,7 @@ pub async fn settings_move_the_deadlines(make: Make<'_>) {
     assert_eq!(bob.map(|member| member.ttl), Some(s(8)));
 }
 
-/// A sweeper visits an empty group so rarely that each visit is a gap, after which no mirror is believed.
+/// A sweeper visits an empty group so rarely that each visit is a gap, after which no mirror is trusted.
 pub async fn a_group_with_a_roster_is_never_empty(make: Make<'_>) {
     let world = World::new(make).await;
     let settings = RosterSettings {
@@ -395,7 +409,7 @@ pub async fn a_group_with_a_roster_is_never_empty(make: Make<'_>) {
     };
     let put = world
         .mirror()
-        .put_roster_settings(&world.group, &settings, Over::Older, Call::default());
+        .put_roster_settings(&world.group, &settings, Overwrite::Older, Call::default());
     assert!(put.await.expect("an answer"));
     for _ in 0..2 {
         world.pass(s(1)).await;
@@ -403,8 +417,8 @@ pub async fn a_group_with_a_roster_is_never_empty(make: Make<'_>) {
     }
 }
 
-/// Otherwise all would be stale at once.
-pub async fn one_who_is_never_stale_gets_the_whole_ttl_when_that_changes(make: Make<'_>) {
+/// Without it every provider would be stale immediately.
+pub async fn requiring_heartbeats_gives_providers_a_full_ttl(make: Make<'_>) {
     let world = World::new(make).await;
     let settings = |version, require_heartbeat| RosterSettings {
         stale_after: s(9),
@@ -415,7 +429,7 @@ pub async fn one_who_is_never_stale_gets_the_whole_ttl_when_that_changes(make: M
     let mirror = world.mirror();
     for (version, required, ttl) in [(1, false, NEVER_STALE), (2, true, s(9))] {
         let settings = settings(version, required);
-        let put = mirror.put_roster_settings(&world.group, &settings, Over::Older, Call::default());
+        let put = mirror.put_roster_settings(&world.group, &settings, Overwrite::Older, Call::default());
         assert!(put.await.expect("an answer"));
         if version == 1 {
             world.online("ann", 1).await;
@@ -428,7 +442,7 @@ pub async fn one_who_is_never_stale_gets_the_whole_ttl_when_that_changes(make: M
         assert_eq!((ann.ttl, ann.expires_in), (ttl, expected));
     }
     assert_eq!(world.available(10).await, ["ann"]);
-    // The grace after a gap is that of those who can be stale.
+    // The grace after a gap lasts the ttl of providers that can become stale.
     world.outage(s(100)).await;
     let status = world.tick().await;
     assert!(

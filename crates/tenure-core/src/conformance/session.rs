@@ -36,7 +36,7 @@ pub(super) fn data<const N: usize>(fields: [(&str, Value); N]) -> Data {
     fields.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// A plain request to attach.
+/// A plain attach request.
 pub(super) fn plain(of: &str, name: &str) -> Attach {
     Attach::new(session(of), connection(name))
 }
@@ -49,7 +49,7 @@ impl World {
         attached.expect("an answer").outcomes.remove(0)
     }
 
-    /// Attaches where nothing stands in the way.
+    /// Attaches, and fails the case if the attach is refused.
     pub(super) async fn attached(&self, tenure: &TenureId, of: &str, name: &str) -> (How, Session) {
         match self.attach(tenure, &plain(of, name)).await {
             AttachOutcome::Attached { how, session } => (how, *session),
@@ -68,13 +68,13 @@ impl World {
         detached.expect("an answer").remove(0)
     }
 
-    /// Looks a session up.
+    /// Reads a session.
     pub(super) async fn session(&self, name: &str) -> Option<Session> {
         let seen = self.store.session(&self.group, &session(name)).await;
         seen.expect("a look-up")
     }
 
-    /// How a session is.
+    /// Reads the state of a session.
     pub(super) async fn state(&self, name: &str) -> Option<SessionState> {
         self.session(name).await.map(|session| session.state)
     }
@@ -90,7 +90,7 @@ impl World {
         (active, disconnected, orphans)
     }
 
-    /// All sessions of a state, or of all, read in pages of `limit`; sorted.
+    /// Sorted ids of all sessions in a state, or of all, read in pages of `limit`.
     pub(super) async fn all_sessions(&self, state: Option<SessionState>, limit: u32) -> Vec<String> {
         let (mut after, mut all) = (None, Vec::new());
         loop {
@@ -115,8 +115,8 @@ impl World {
     }
 }
 
-/// R3.1: the whole life.
-pub async fn a_session_is_made_left_resumed_and_left_again(make: Make<'_>) {
+/// A session is created, left, resumed and left again.
+pub async fn a_session_is_created_left_and_resumed(make: Make<'_>) {
     let world = World::new(make).await;
     let front = world.join("front-1", s(30)).await;
     let (how, made) = world.attached(&front, "chat", "c1").await;
@@ -155,7 +155,7 @@ pub async fn a_session_is_made_left_resumed_and_left_again(make: Make<'_>) {
     );
 }
 
-/// The must-show line: a session with a second connection survives the loss of the first.
+/// A session with a second connection survives the loss of the first.
 pub async fn a_second_connection_keeps_the_session(make: Make<'_>) {
     let world = World::new(make).await;
     let (one, two) = (world.join("front-1", s(30)).await, world.join("front-2", s(30)).await);
@@ -171,8 +171,8 @@ pub async fn a_second_connection_keeps_the_session(make: Make<'_>) {
     assert_eq!(held.expect("a member").holdings.connections, 1);
 }
 
-/// S2: nothing goes below zero, and nothing is made by taking.
-pub async fn detaching_what_is_not_attached_changes_nothing(make: Make<'_>) {
+/// A detach of an unattached connection creates nothing and counts nothing down.
+pub async fn detaching_an_unattached_connection_changes_nothing(make: Make<'_>) {
     let world = World::new(make).await;
     let front = world.join("front-1", s(30)).await;
     assert_eq!(
@@ -196,12 +196,12 @@ pub async fn detaching_what_is_not_attached_changes_nothing(make: Make<'_>) {
     assert_eq!(
         (seen.connections, seen.reap_in),
         (0, Some(s(55))),
-        "a second detach gives no second grace"
+        "a second detach starts no second grace"
     );
     assert_eq!(world.stats().await, (0, 1, 0));
 }
 
-/// S3: a detach that was overtaken by the next attach of the same connection.
+/// A detach that was overtaken by the next attach of the same connection is ignored.
 pub async fn a_late_detach_is_ignored_by_its_epoch(make: Make<'_>) {
     let world = World::new(make).await;
     let (one, two) = (world.join("front-1", s(30)).await, world.join("front-2", s(30)).await);
@@ -210,7 +210,7 @@ pub async fn a_late_detach_is_ignored_by_its_epoch(make: Make<'_>) {
     assert!(second.epoch > first.epoch && second.connections == 1);
     let late = world.detach(&one, "chat", "c1", Some(first.epoch)).await;
     assert_eq!(late, DetachOutcome::Stale { epoch: second.epoch });
-    // The connection moved to another instance, and the old one hears of its end only now.
+    // The connection moved to another instance, and the old one learns of its end late.
     world.attached(&two, "chat", "c1").await;
     let late = world.detach(&one, "chat", "c1", None).await;
     assert_eq!(late, DetachOutcome::NotHolder { by: two.clone() });
@@ -218,7 +218,7 @@ pub async fn a_late_detach_is_ignored_by_its_epoch(make: Make<'_>) {
     assert_eq!(world.told_of("chat").await, [EventKind::SessionCreated]);
 }
 
-/// Invariant 2.
+/// Invariant 2: an ended tenure neither attaches nor detaches.
 pub async fn nothing_is_attached_or_detached_under_an_ended_tenure(make: Make<'_>) {
     let world = World::new(make).await;
     let old = world.join("front-1", s(3)).await;
@@ -245,7 +245,7 @@ pub async fn nothing_is_attached_or_detached_under_an_ended_tenure(make: Make<'_
     assert_eq!(world.session("chat").await.expect("a session").data, Data::new());
 }
 
-/// Invariant 3: connections of the dead are none, before any sweep.
+/// Invariant 3: connections of a dead instance do not count, before any sweep.
 pub async fn a_session_of_a_dead_instance_does_not_read_as_active(make: Make<'_>) {
     let world = World::new(make).await;
     let front = world.join("front-1", s(3)).await;
@@ -263,7 +263,7 @@ pub async fn a_session_of_a_dead_instance_does_not_read_as_active(make: Make<'_>
     assert!(world.all_sessions(Some(SessionState::Active), 10).await.is_empty());
 }
 
-/// R3.1: aliases.
+/// An alias resolves to at most one session.
 pub async fn an_alias_leads_to_one_session(make: Make<'_>) {
     let world = World::new(make).await;
     let front = world.join("front-1", s(30)).await;
@@ -281,12 +281,12 @@ pub async fn an_alias_leads_to_one_session(make: Make<'_>) {
     ));
     let taken = world.attach(&front, &with("two", "ann")).await;
     assert_eq!(taken, AttachOutcome::AliasTaken { by: session("one") });
-    assert_eq!(world.session("two").await, None, "nothing was made");
+    assert_eq!(world.session("two").await, None, "no session was created");
     assert!(matches!(
         world.attach(&front, &with("one", "ann")).await,
         AttachOutcome::Attached { .. }
     ));
-    // Another one takes the place of the first, which is free from then on.
+    // Another alias replaces the first, which is free from then on.
     assert!(matches!(
         world.attach(&front, &with("one", "bob")).await,
         AttachOutcome::Attached { .. }
@@ -299,7 +299,7 @@ pub async fn an_alias_leads_to_one_session(make: Make<'_>) {
         world.attach(&front, &with("two", "ann")).await,
         AttachOutcome::Attached { .. }
     ));
-    // A plain attach leaves it alone; the end of the session frees it.
+    // A plain attach keeps the alias. The end of the session frees it.
     world.attached(&front, "two", "c2").await;
     assert_eq!(by_alias("ann").await, Some("two".to_owned()));
     for name in ["c1", "c2"] {
@@ -311,7 +311,7 @@ pub async fn an_alias_leads_to_one_session(make: Make<'_>) {
     assert_eq!(by_alias("ann").await, None);
 }
 
-/// R3.1: data.
+/// A patch merges by field. Null removes a field.
 pub async fn data_is_merged_field_by_field(make: Make<'_>) {
     let world = World::new(make).await;
     let front = world.join("front-1", s(30)).await;
@@ -351,7 +351,7 @@ pub async fn data_is_merged_field_by_field(make: Make<'_>) {
     expected.insert("user".to_owned(), json!(false));
     expected.insert("new".to_owned(), json!(1.5));
     let PatchOutcome::Patched(seen) = patched.expect("an answer") else {
-        panic!("the session is there");
+        panic!("the session exists");
     };
     assert_eq!(seen.data, expected);
     assert!(seen.updated_at > made.updated_at && seen.epoch == same.epoch);
@@ -362,11 +362,11 @@ pub async fn data_is_merged_field_by_field(make: Make<'_>) {
         .patch_session(&world.group, &nobody, None, &change, call)
         .await;
     assert_eq!(patched.expect("an answer"), PatchOutcome::NotFound);
-    assert_eq!(world.session("nobody").await, None, "a patch makes no session");
+    assert_eq!(world.session("nobody").await, None, "a patch creates no session");
 }
 
-/// Limits are refused, and nothing is half done.
-pub async fn what_breaks_a_limit_changes_nothing(make: Make<'_>) {
+/// A call over a limit is refused as a whole.
+pub async fn a_call_over_a_limit_changes_nothing(make: Make<'_>) {
     let world = World::new(make).await;
     let front = world.join("front-1", s(30)).await;
     let many =
@@ -405,7 +405,7 @@ pub async fn what_breaks_a_limit_changes_nothing(make: Make<'_>) {
         ErrorKind::TooLate,
     );
     assert_eq!(world.stats().await, (0, 0, 0));
-    // What only the store can tell.
+    // Limits that only the store can check.
     assert!(matches!(
         world.attach(&front, &with(many("a", 60))).await,
         AttachOutcome::Attached { .. }
@@ -428,11 +428,11 @@ pub async fn what_breaks_a_limit_changes_nothing(make: Make<'_>) {
     assert_eq!(
         (how, seen.connections),
         (How::Attached, MAX_CONNECTIONS as u64),
-        "one that it has is no more"
+        "an attached connection is not counted again"
     );
 }
 
-/// The acts of many are answered in order, over the bounds of an atomic step.
+/// A call larger than one atomic part is answered in order.
 pub async fn many_sessions_in_one_call(make: Make<'_>) {
     let world = World::new(make).await;
     let front = world.join("front-1", s(30)).await;
@@ -468,11 +468,11 @@ pub async fn many_sessions_in_one_call(make: Make<'_>) {
     assert_eq!(
         none.expect("an answer").revision,
         attached.revision,
-        "a detach gives no new revision"
+        "a detach draws no revision"
     );
 }
 
-/// Listings.
+/// Sessions are listed by state, in pages.
 pub async fn sessions_are_listed_by_state_page_by_page(make: Make<'_>) {
     let world = World::new(make).await;
     let front = world.join("front-1", s(100)).await;
@@ -501,7 +501,7 @@ pub async fn sessions_are_listed_by_state_page_by_page(make: Make<'_>) {
     assert_eq!(world.stats().await, (8, 8, 7));
     for state in [None, Some(SessionState::Active), Some(SessionState::Orphan)] {
         let bad = PageRequest {
-            after: Some("no such place!".to_owned()),
+            after: Some("not a cursor!".to_owned()),
             limit: 3,
         };
         refused(
@@ -511,7 +511,7 @@ pub async fn sessions_are_listed_by_state_page_by_page(make: Make<'_>) {
     }
 }
 
-/// R3.3: a session with connections is never deleted.
+/// A session with connections is never deleted.
 pub async fn only_a_session_without_connections_is_deleted(make: Make<'_>) {
     let world = World::new(make).await;
     let front = world.join("front-1", s(3)).await;
@@ -530,7 +530,7 @@ pub async fn only_a_session_without_connections_is_deleted(make: Make<'_>) {
     assert_eq!(
         delete().await,
         DeleteOutcome::Active { connections: 1 },
-        "the janitor has not come yet"
+        "the janitor has not run yet"
     );
     world.sweep("p").await;
     world.pass(ms(300)).await;
@@ -541,12 +541,12 @@ pub async fn only_a_session_without_connections_is_deleted(make: Make<'_>) {
     let (how, again) = world.attached(&next, "chat", "c1").await;
     assert!(
         how == How::Created && again.epoch > made.epoch,
-        "an old number never comes back"
+        "an epoch is never reused"
     );
     assert_eq!(world.told_of("chat").await.get(2), Some(&EventKind::SessionDeleted));
 }
 
-/// The number of what a tenure holds, as claims and leases give it.
+/// An attach draws a revision, like a claim or a lease.
 pub async fn an_attach_gives_a_new_revision(make: Make<'_>) {
     let world = World::new(make).await;
     let front = world.join("front-1", s(30)).await;
@@ -565,8 +565,8 @@ pub async fn an_attach_gives_a_new_revision(make: Make<'_>) {
     assert!(again.before == first.revision && again.revision > first.revision);
 }
 
-/// A grace of its own; the default for others.
-pub async fn a_grace_is_fixed_when_the_last_connection_goes(make: Make<'_>) {
+/// The grace is the session's own, or the default.
+pub async fn the_last_detach_fixes_the_grace(make: Make<'_>) {
     let world = World::new(make).await;
     let front = world.join("front-1", s(100)).await;
     let grace = |of: Duration| Attach {

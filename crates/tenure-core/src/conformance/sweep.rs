@@ -11,8 +11,8 @@ use crate::registry::ClaimOutcome;
 use crate::store::{Call, StoreOptions};
 use crate::sweep::{ReleaseRequest, SweepRequest};
 
-/// Invariant 4, R1.5: each entry once, in the report and in the events.
-pub async fn what_the_dead_held_is_evicted_once(make: Make<'_>) {
+/// Invariant 4: each entry appears once, in the report and in the events.
+pub async fn holdings_of_the_dead_are_evicted_once(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(4)).await, world.join("b", s(60)).await);
     world.claim_all(&a, &keys("a-", 500)).await;
@@ -54,8 +54,8 @@ pub async fn what_the_dead_held_is_evicted_once(make: Make<'_>) {
     );
 }
 
-/// J1, R1.4: before the end, between end and release, and to the restarted instance of the same name.
-pub async fn a_key_that_moved_survives_the_janitor(make: Make<'_>) {
+/// The key moved before the end, between end and release, or to the restarted instance of the same name.
+pub async fn a_moved_key_survives_the_janitor(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(4)).await, world.join("b", s(60)).await);
     world.claim_all(&a, &keys("dev-", 4)).await;
@@ -79,7 +79,7 @@ pub async fn a_key_that_moved_survives_the_janitor(make: Make<'_>) {
     assert_eq!(world.owner("dev-00003").await, None);
 }
 
-/// R1.5: interleaved batches of two sweepers add up to exactly what was there.
+/// Interleaved batches of two sweepers add up to exactly what was there.
 pub async fn two_sweepers_share_the_work(make: Make<'_>) {
     let world = World::new(make).await;
     let a = world.join("a", s(60)).await;
@@ -122,8 +122,8 @@ async fn release(world: &World, pass: &str, limit: u32) -> crate::sweep::Release
         .expect("a batch")
 }
 
-/// J9: turns.
-pub async fn a_huge_tenure_blocks_nobody(make: Make<'_>) {
+/// Tenures take turns.
+pub async fn a_huge_tenure_does_not_block_others(make: Make<'_>) {
     let world = World::new(make).await;
     let (huge, small) = (world.join("huge", s(60)).await, world.join("small", s(60)).await);
     world.claim_all(&huge, &keys("h-", 400)).await;
@@ -145,10 +145,10 @@ pub async fn a_huge_tenure_blocks_nobody(make: Make<'_>) {
     assert_eq!(counts, BTreeMap::from([(huge, 20), (small, 5)]));
     assert!(batch.more);
     let batch = release(&world, "q", 40).await;
-    assert_eq!(batch.evicted[0].claims["devices"], 40, "alone, it gets all there is");
+    assert_eq!(batch.evicted[0].claims["devices"], 40, "alone, it gets the whole limit");
 }
 
-/// The dry run tells what the real one does.
+/// A dry run reports what a real run would do.
 pub async fn a_dry_run_changes_nothing(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b, c) = (
@@ -196,8 +196,8 @@ pub async fn a_dry_run_changes_nothing(make: Make<'_>) {
     );
 }
 
-/// So that the brake sees a burst whole.
-pub async fn nothing_is_released_before_the_burst_is_seen(make: Make<'_>) {
+/// The delay lets the brake see a burst as a whole.
+pub async fn holdings_are_released_only_after_the_burst(make: Make<'_>) {
     let world = World::new(make).await;
     let a = world.join("a", s(60)).await;
     world.claim_all(&a, &keys("a", 3)).await;
@@ -222,7 +222,7 @@ async fn crowd(world: &World, count: usize, ttl: std::time::Duration) -> Vec<Ten
     tenures
 }
 
-/// Keeps the last members alive and lets the first ones go.
+/// Keeps the last members alive and lets the first `dead` lapse.
 async fn silence(world: &World, crowd: &[TenureId], dead: usize) {
     for _ in 0..4 {
         let alive = world.beats(&crowd[dead..]).await;
@@ -232,7 +232,7 @@ async fn silence(world: &World, crowd: &[TenureId], dead: usize) {
     world.beats(&crowd[dead..]).await;
 }
 
-/// Invariant 10, J3, J4: 60 of 100 silenced at once; expiry goes on, removal waits for a bounded time.
+/// Invariant 10: 60 of 100 members fall silent together. They lapse on time, and removal waits for a bounded time.
 pub async fn a_mass_death_is_braked_and_released_in_time(make: Make<'_>) {
     let brake = BrakeSettings {
         hold: s(20),
@@ -258,7 +258,7 @@ pub async fn a_mass_death_is_braked_and_released_in_time(make: Make<'_>) {
     assert_eq!(
         world.owner("k000-00000").await,
         Some((crowd[0].clone(), false)),
-        "expiry is never held"
+        "the brake holds no expiry"
     );
     let braked = world.events_of(EventKind::SweepBraked).await;
     assert_eq!(braked.len(), 1);
@@ -279,7 +279,7 @@ pub async fn a_mass_death_is_braked_and_released_in_time(make: Make<'_>) {
     assert_eq!(world.listed(None, 1000).await.len(), 80);
 }
 
-/// J3.
+/// The brake disengages when members return.
 pub async fn the_brake_lifts_when_members_are_back(make: Make<'_>) {
     let world = World::new(make).await;
     let crowd = crowd(&world, 20, s(4)).await;
@@ -298,7 +298,7 @@ pub async fn the_brake_lifts_when_members_are_back(make: Make<'_>) {
     assert_eq!(lifted[0].reason.as_deref(), Some("recovered"));
 }
 
-/// R0.5.
+/// An operator can disengage the brake.
 pub async fn an_operator_lifts_the_brake(make: Make<'_>) {
     let world = World::new(make).await;
     let crowd = crowd(&world, 12, s(4)).await;
@@ -324,7 +324,7 @@ pub async fn an_operator_lifts_the_brake(make: Make<'_>) {
     assert_eq!(lifted[0].reason.as_deref(), Some("operator"));
 }
 
-/// Leaves and supersedes do not count, and are released while the brake is on.
+/// Leaves and supersedes do not count, and are released while the brake is engaged.
 pub async fn leaving_is_never_braked(make: Make<'_>) {
     let world = World::new(make).await;
     let crowd = crowd(&world, 20, s(4)).await;
@@ -343,8 +343,8 @@ pub async fn leaving_is_never_braked(make: Make<'_>) {
     assert_eq!(world.sweep("p").await.evicted_total(), 40);
 }
 
-/// Deadline-driven: the status says when to wake.
-pub async fn a_pass_tells_when_to_come_back(make: Make<'_>) {
+/// The status contains the next time at which a sweep has work.
+pub async fn status_reports_the_next_wake_up(make: Make<'_>) {
     let world = World::new(make).await;
     assert_eq!(
         (world.tick().await.next_due, world.tick().await.next_release),

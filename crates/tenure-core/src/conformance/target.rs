@@ -6,7 +6,7 @@ use crate::event::EventKind;
 use crate::store::{Call, PageRequest};
 use crate::target::{Target, TargetSpec};
 
-/// R4.4.
+/// Targets are added, changed and removed.
 pub async fn targets_are_added_changed_and_removed(make: Make<'_>) {
     let world = World::new(make).await;
     let (store, group, name) = (&world.store, &world.group, lease("endpoint-1"));
@@ -39,7 +39,7 @@ pub async fn targets_are_added_changed_and_removed(make: Make<'_>) {
     assert!(told.iter().all(|event| event.lease.as_ref() == Some(&name)));
 }
 
-/// Limits, and calls that come too late.
+/// A target over a limit, or a late call, is refused.
 pub async fn a_bad_target_changes_nothing(make: Make<'_>) {
     let world = World::new(make).await;
     let (store, group, name) = (&world.store, &world.group, lease("endpoint-1"));
@@ -56,7 +56,7 @@ pub async fn a_bad_target_changes_nothing(make: Make<'_>) {
     assert!(world.events_of(EventKind::TargetChanged).await.is_empty());
 }
 
-/// Paging.
+/// Targets are listed in pages.
 pub async fn targets_are_listed_page_by_page(make: Make<'_>) {
     let world = World::new(make).await;
     let names = leases("t-", 23);

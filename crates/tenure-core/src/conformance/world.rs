@@ -1,4 +1,4 @@
-//! What a case runs in: a fresh store, a clock to turn, and short words for common steps.
+//! The fixture of a case: a new store, a clock to advance, and helpers for common steps.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,48 +16,48 @@ use crate::registry::{ClaimMode, ClaimOutcome};
 use crate::store::{Call, PageRequest, Store, StoreOptions};
 use crate::sweep::{BATCH, SweepReport, SweepRequest, run_pass};
 
-/// A fresh store under a clock that the suite turns.
+/// A new store on a clock that the suite controls.
 #[async_trait]
 pub trait Harness: Send + Sync {
     /// The store under test.
     fn store(&self) -> Arc<dyn Store>;
 
-    /// The store that sweeps: the same one, or the one behind it when the store under test is a client of a daemon.
+    /// The store that sweeps: the same one, or the one behind it if the store under test is a client of a daemon.
     fn sweeper(&self) -> Arc<dyn Store> {
         self.store()
     }
 
-    /// Moves the store's clock forward. Nothing else may move it.
+    /// Advances the store's clock. Nothing else may advance it.
     async fn advance(&self, by: Duration);
 
-    /// Removes the list of groups under the live store. Nothing where the groups themselves are the list.
+    /// Deletes the list of groups of the live store. Does nothing where the groups themselves are the list.
     async fn lose_list(&self) {}
 
-    /// Whether the store can lose its newest writes while it serves, as in a failover, so that it believes a beat that
-    /// names a number which it never gave out. One that cannot believes it soon after a start alone.
+    /// Whether the store can lose its newest writes while it serves, as in a failover, and so accepts a beat with a
+    /// number above all it has. False for a store that accepts one only soon after a start.
     fn fails_over(&self) -> bool {
         true
     }
 
-    /// The unit in which its replies tell durations: what lasts is rounded down to it, a wait up.
+    /// The resolution of durations in its replies: how long something lasts is rounded down to it, a wait up.
     fn resolution(&self) -> Duration {
         Duration::from_micros(1)
     }
 }
 
-/// A future that gives a harness.
-pub type Making = Pin<Box<dyn Future<Output = Box<dyn Harness>> + Send>>;
-/// What a store's tests hand to the suite.
-pub type Make<'a> = &'a (dyn Fn(StoreOptions) -> Making + Send + Sync);
+/// A future that creates a harness.
+pub type HarnessFuture = Pin<Box<dyn Future<Output = Box<dyn Harness>> + Send>>;
+/// Creates a harness: what a store's tests pass to the suite.
+pub type Make<'a> = &'a (dyn Fn(StoreOptions) -> HarnessFuture + Send + Sync);
 
-/// One case's world.
+/// The fixture of one case.
 pub struct World {
     harness: Box<dyn Harness>,
     /// The store under test.
     pub store: Arc<dyn Store>,
-    /// A group to act in.
+    /// The group under test.
     pub group: Group,
-    /// A registry to act in.
+    /// The registry under test.
     pub devices: RegistryName,
 }
 
@@ -103,7 +103,7 @@ pub(super) fn member(name: &str) -> MemberId {
     MemberId::new(name).expect("a case names its members well")
 }
 
-/// The reply to a beat of one that holds nothing.
+/// The reply to a beat of a tenure that holds nothing.
 #[must_use]
 pub(super) fn renewed(expires_in: Duration) -> BeatReply {
     BeatReply::Renewed {
@@ -122,12 +122,12 @@ pub(super) fn refused<T: std::fmt::Debug>(result: Result<T>, kind: ErrorKind) {
 }
 
 impl World {
-    /// With default options.
+    /// Creates a fixture with default options.
     pub async fn new(make: Make<'_>) -> Self {
         Self::with(make, StoreOptions::default()).await
     }
 
-    /// With these options.
+    /// Creates a fixture with these options.
     pub async fn with(make: Make<'_>, options: StoreOptions) -> Self {
         let harness = make(options).await;
         let group = Group::new("ingest").expect("a good name");
@@ -145,12 +145,12 @@ impl World {
         self.harness.fails_over()
     }
 
-    /// The unit in which the store's replies tell durations.
+    /// The resolution of durations in the store's replies.
     pub(super) fn resolution(&self) -> Duration {
         self.harness.resolution()
     }
 
-    /// Lets time pass while the store serves: ticks as a sweeper does.
+    /// Advances the clock while the store serves: ticks as a sweeper does.
     pub async fn pass(&self, time: Duration) {
         let mut left = time;
         while !left.is_zero() {
@@ -162,12 +162,12 @@ impl World {
         self.tick().await;
     }
 
-    /// Lets time pass while the store does not serve.
+    /// Advances the clock while the store does not serve.
     pub async fn outage(&self, time: Duration) {
         self.harness.advance(time).await;
     }
 
-    /// The list of groups is gone.
+    /// Deletes the list of groups.
     pub async fn lose_list(&self) {
         self.harness.lose_list().await;
     }
@@ -178,7 +178,7 @@ impl World {
         self.harness.sweeper()
     }
 
-    /// One tick.
+    /// Ticks once.
     pub async fn tick(&self) -> crate::sweep::GroupStatus {
         let sweeper = self.harness.sweeper();
         sweeper
@@ -189,7 +189,7 @@ impl World {
             .expect("a tick")
     }
 
-    /// Step 1 of a sweep until drained.
+    /// Repeats step 1 of a sweep until it is drained.
     pub async fn end_lapsed(&self) -> Vec<TenureId> {
         let sweeper = self.harness.sweeper();
         let mut ended = Vec::new();
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// Notes that a daemon refuses beats; who was past their end first.
+    /// Records that a daemon refuses beats. Returns the tenures that were past their end before.
     pub async fn spare(&self) -> Vec<TenureId> {
         let sweeper = self.harness.sweeper();
         let steps = sweeper.steps().expect("the sweeping store has steps");
@@ -214,11 +214,11 @@ impl World {
             .spare(&self.group, BATCH, Call::default())
             .await
             .expect("to spare");
-        assert!(!batch.more, "few members are looked at at once");
+        assert!(!batch.more, "one step covers few members");
         batch.ended
     }
 
-    /// A whole pass by the sweeping store.
+    /// Runs a whole pass on the sweeping store.
     pub async fn sweep(&self, pass: &str) -> SweepReport {
         let sweeper = self.harness.sweeper();
         let steps = sweeper.steps().expect("the sweeping store has steps");
@@ -227,7 +227,7 @@ impl World {
             .expect("a pass")
     }
 
-    /// A whole pass asked of the store under test.
+    /// Requests a whole pass from the store under test.
     pub async fn ask_sweep(&self, request: SweepRequest, pass: &str) -> SweepReport {
         self.store
             .sweep(&self.group, &request, pass, Call::default())
@@ -240,7 +240,7 @@ impl World {
         self.joined(name, ttl).await.tenure
     }
 
-    /// Joins, with the whole answer.
+    /// Joins and returns the whole reply.
     pub async fn joined(&self, name: &str, ttl: Duration) -> Joined {
         let join = Join {
             member: member(name),
@@ -258,7 +258,7 @@ impl World {
         self.beats(std::slice::from_ref(tenure)).await[0]
     }
 
-    /// Beats for several.
+    /// Beats for several tenures.
     pub async fn beats(&self, tenures: &[TenureId]) -> Vec<BeatReply> {
         let beats: Vec<_> = tenures.iter().cloned().map(Beat::of).collect();
         self.store.beat(&self.group, &beats).await.expect("beats").replies
@@ -282,7 +282,7 @@ impl World {
         self.try_claim(tenure, keys, ClaimMode::Take).await.expect("claims");
     }
 
-    /// Claims keys, or not.
+    /// Tries to claim keys.
     pub async fn try_claim(&self, tenure: &TenureId, keys: &[Key], mode: ClaimMode) -> Result<Vec<ClaimOutcome>> {
         let claimed = self
             .store
@@ -310,14 +310,14 @@ impl World {
         assert_eq!(left.expect("left"), EndReason::Left);
     }
 
-    /// Asks for a lease.
+    /// Acquires a lease.
     pub async fn acquire(&self, tenure: &TenureId, name: &str) -> AcquireOutcome {
         let asked = [lease(name)];
         let acquired = self.store.acquire(&self.group, tenure, &asked, Call::default()).await;
         acquired.expect("an answer").outcomes.remove(0)
     }
 
-    /// Asks for a lease that is to be had.
+    /// Acquires a lease and fails the case if it is not granted.
     pub async fn granted(&self, tenure: &TenureId, name: &str) -> Token {
         match self.acquire(tenure, name).await {
             AcquireOutcome::Granted { token, .. } => token,
@@ -325,7 +325,7 @@ impl World {
         }
     }
 
-    /// Gives a lease up, for somebody or nobody.
+    /// Releases a lease, optionally to a successor.
     pub async fn release(&self, tenure: &TenureId, name: &str, token: Token, to: Option<&str>) -> ReleaseOutcome {
         let (given, to) = ([(lease(name), token)], to.map(member));
         let done = self
@@ -344,7 +344,7 @@ impl World {
         })
     }
 
-    /// All leases of a holder, or of all, read in pages of `limit`; sorted.
+    /// Sorted names of all leases of a holder, or of all, read in pages of `limit`.
     pub async fn all_leases(&self, holder: Option<&str>, limit: u32) -> Vec<String> {
         let holder = holder.map(member);
         let (mut after, mut all) = (None, Vec::new());
@@ -363,7 +363,7 @@ impl World {
         all
     }
 
-    /// All keys of an owner, or of all, read in pages of `limit`; sorted. Fails on a page above the limit.
+    /// Sorted keys of an owner, or all, read in pages of `limit`. Fails on a page above the limit.
     pub async fn listed(&self, owner: Option<&str>, limit: u32) -> Vec<String> {
         let owner = owner.map(member);
         let (mut after, mut all) = (None, Vec::new());

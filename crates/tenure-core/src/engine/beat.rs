@@ -9,16 +9,16 @@ use super::step::{Attempt, finish};
 use super::trace::{self, Noted};
 use crate::error::Result;
 use crate::id::Group;
-use crate::membership::{Beat, BeatReply, Beaten, Beats};
+use crate::membership::{Beat, BeatReplies, BeatReply, Beats};
 use crate::memory::{Decide, GroupModel};
-use crate::roster::{BeatProviders, Heartbeat, HeartbeatReply, Heartbeats, Stamp};
+use crate::roster::{BeatProviders, Heartbeat, HeartbeatReply, Heartbeats, MirrorStatus};
 use crate::store::Call;
 use crate::sweep::BATCH;
 use crate::time::StoreTime;
 
 impl Shared {
     /// Answers beats of any number.
-    pub(super) async fn beat(self: &Arc<Self>, group: &Group, beats: &[Beat]) -> Result<Beaten> {
+    pub(super) async fn beat(self: &Arc<Self>, group: &Group, beats: &[Beat]) -> Result<BeatReplies> {
         self.service.check()?;
         let (mut as_of, mut replies) = match self.beat_at_once(group, beats) {
             Some((now, replies)) => (Some(now), replies),
@@ -39,7 +39,7 @@ impl Shared {
             }
         }
         let replies = replies.into_iter().map(|reply| reply.unwrap_or(BeatReply::Unknown));
-        Ok(Beaten {
+        Ok(BeatReplies {
             replies: replies.collect(),
             as_of: as_of.unwrap_or_else(|| self.clock.now()),
         })
@@ -76,7 +76,7 @@ impl Shared {
         Some((now, replies))
     }
 
-    fn beat_in_step(&self, model: &mut GroupModel, ask: &Beats, now: StoreTime) -> Result<Beaten> {
+    fn beat_in_step(&self, model: &mut GroupModel, ask: &Beats, now: StoreTime) -> Result<BeatReplies> {
         if let Some(number) = model.number_never_given(&ask.beats, now)
             && self.doubts.believe(now)
         {
@@ -105,7 +105,7 @@ impl Shared {
             let ask = BeatProviders { heartbeats: slow };
             let step = |model: &mut GroupModel, now| model.step(&ask, Call::default(), now);
             let heard = self.step(group, Call::default(), step).await?;
-            stamp = Some(heard.stamp);
+            stamp = Some(heard.mirror);
             for (n, reply) in part.into_iter().zip(heard.replies) {
                 replies[n] = Some(reply);
             }
@@ -116,9 +116,9 @@ impl Shared {
         let replies = replies.collect();
         let stamp = match stamp {
             Some(stamp) => stamp,
-            None => self.absent().stamp(self.clock.now()),
+            None => self.absent().mirror_status(self.clock.now()),
         };
-        Ok(Heartbeats { replies, stamp })
+        Ok(Heartbeats { replies, mirror: stamp })
     }
 
     /// Records heartbeats that change only a deadline. The stamp may depend on undurable changes.
@@ -126,7 +126,7 @@ impl Shared {
         &self,
         group: &Group,
         heartbeats: &[Heartbeat],
-    ) -> Option<Attempt<(Stamp, Vec<Option<HeartbeatReply>>)>> {
+    ) -> Option<Attempt<(MirrorStatus, Vec<Option<HeartbeatReply>>)>> {
         let cell = self.groups.find(group)?;
         let mut state = cell.lock();
         if state.detour().is_some() {
@@ -141,7 +141,7 @@ impl Shared {
         #[cfg(test)]
         trace::note(Noted::at_once(now, &replies));
         Some(Attempt::Done {
-            reply: (state.model.stamp(now), replies),
+            reply: (state.model.mirror_status(now), replies),
             changed: false,
             gate: state.gate_of_look(),
         })

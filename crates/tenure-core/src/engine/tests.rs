@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use self::disk::{Luck, Platter, TinyDisk, TinyPages};
-use crate::call::{Ask, Op, Reply};
+use crate::call::{Op, Reply, StoreRequest};
 use crate::clock::ManualClock;
 use crate::engine::{Engine, StoreClock};
 use crate::error::{Error, ErrorKind, Outcome, Result};
@@ -35,7 +35,7 @@ struct World {
 
 #[async_trait]
 impl Backend for World {
-    async fn call(&self, ask: Ask) -> Result<Reply> {
+    async fn call(&self, ask: StoreRequest) -> Result<Reply> {
         self.engine.call(ask).await
     }
     fn max_ttl(&self) -> Duration {
@@ -317,7 +317,7 @@ async fn late_call_changes_nothing() {
 #[test]
 fn future_of_a_call_is_small() {
     let world = World::new();
-    let ask = Ask {
+    let ask = StoreRequest {
         group: Some(world.group.clone()),
         op: Op::Tick(Tick),
         call: Call::default(),

@@ -1,14 +1,14 @@
-//! The planning itself.
+//! The planner.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{GiveUp, Plan, Seen, Settings, View};
+use super::{GiveUp, LeaseView, Plan, Settings, View};
 use crate::clock::Mono;
 use crate::id::{LeaseName, MemberId};
 use crate::placement::{Load, Placement, level};
 
-/// Decides what this node should do now. Deterministic: the same view gives the same plan. See the module for the rules.
+/// Plans the next actions of this node. Deterministic: the same view gives the same plan. The module has the rules.
 #[must_use]
 pub fn plan(view: &View<'_>, settings: &Settings) -> Plan {
     let placement = placement_of(view);
@@ -33,7 +33,7 @@ pub fn plan(view: &View<'_>, settings: &Settings) -> Plan {
     planner.plan
 }
 
-/// The nodes that may be given something: alive, not draining, and this one.
+/// The nodes that can receive targets: alive and not draining; this node counts as alive.
 fn placement_of(view: &View<'_>) -> Placement {
     let others = view
         .nodes
@@ -44,7 +44,7 @@ fn placement_of(view: &View<'_>) -> Placement {
     Placement::new(others.chain(me))
 }
 
-/// Where each target that is to be worked on belongs, as far as this node sees.
+/// The node of each target to work on, in the view of this node.
 fn homes<'a>(view: &View<'a>, settings: &Settings, placement: &Placement) -> BTreeMap<&'a LeaseName, MemberId> {
     let active: Vec<_> = view.targets.iter().filter(|(_, spec)| !spec.paused).collect();
     if !settings.bounded_load {
@@ -69,27 +69,27 @@ fn homes<'a>(view: &View<'a>, settings: &Settings, placement: &Placement) -> BTr
         .collect()
 }
 
-/// Who works on a target now, or is about to.
+/// The node that holds a target's lease, or has it reserved.
 fn at_work<'a>(view: &View<'a>, lease: &LeaseName) -> Option<&'a MemberId> {
     if view.held.contains_key(lease) {
         return Some(&view.me.name);
     }
     match view.leases.get(lease)? {
-        Seen::Held { by, open_at: None } => Some(by),
-        Seen::Reserved { to, until } if *until > view.now => Some(to),
+        LeaseView::Held { by, open_at: None } => Some(by),
+        LeaseView::Reserved { to, until } if *until > view.now => Some(to),
         _ => None,
     }
 }
 
-/// The nodes that are known to come for leases, since they have some, or that something is on its way to.
+/// The nodes that are known to acquire leases, because they hold some, and those with a pending reservation.
 fn tried<'a>(view: &View<'a>) -> BTreeMap<&'a MemberId, Trial> {
     let mut tried = BTreeMap::new();
     for seen in view.leases.values() {
         match seen {
-            Seen::Held { by, open_at: None } => {
+            LeaseView::Held { by, open_at: None } => {
                 tried.insert(by, Trial::Passed);
             }
-            Seen::Reserved { to, until } if *until > view.now => {
+            LeaseView::Reserved { to, until } if *until > view.now => {
                 tried.entry(to).or_insert(Trial::Running);
             }
             _ => {}
@@ -98,7 +98,7 @@ fn tried<'a>(view: &View<'a>) -> BTreeMap<&'a MemberId, Trial> {
     tried
 }
 
-/// Whether a node comes for what is handed to it.
+/// Whether a node is known to take the leases handed to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trial {
     Running,
@@ -129,7 +129,7 @@ impl Planner<'_> {
             Some(home) if *home == self.view.me.name => {}
             Some(home) if self.view.draining => self.plan.hand_off.push((lease.clone(), home.clone())),
             Some(home) => self.consider_handing_off(lease, since, home.clone()),
-            // Without a home there is no node, not even this one: it drains, and nobody else is there.
+            // No home means no node at all: this node drains and no other is alive.
             None => self.plan.release.push((lease.clone(), GiveUp::Draining)),
         }
     }
@@ -146,8 +146,8 @@ impl Planner<'_> {
         }
     }
 
-    /// A node that has nothing yet gets one lease at first: it may be a member that does not run the fleet, and what is
-    /// handed to it lies idle until the reservation ends. What becomes of that one will be seen.
+    /// A node without leases first gets only one. It may be a member that does not run the fleet, and a lease handed to
+    /// it would stay idle until the reservation ends. The outcome of the first one shows.
     fn may_have(&self, to: &MemberId) -> bool {
         match self.tried.get(to) {
             Some(Trial::Passed) => true,
@@ -161,16 +161,16 @@ impl Planner<'_> {
             return;
         };
         let open_at = match seen {
-            Seen::Reserved { to, .. } if *to == self.view.me.name => {
+            LeaseView::Reserved { to, .. } if *to == self.view.me.name => {
                 self.plan.acquire.push(lease.clone());
                 return;
             }
-            Seen::Free { since } => *since,
-            Seen::Reserved { until, .. } => *until,
-            Seen::Held { open_at: Some(at), .. } => *at,
-            Seen::Held { open_at: None, .. } => return,
+            LeaseView::Free { since } => *since,
+            LeaseView::Reserved { until, .. } => *until,
+            LeaseView::Held { open_at: Some(at), .. } => *at,
+            LeaseView::Held { open_at: None, .. } => return,
         };
-        // The rank costs the most to find, and is of no use before the lease can be had.
+        // The rank is the most expensive part and is not needed before the lease is available.
         if open_at > self.view.now {
             self.look_at(open_at);
             return;
@@ -183,8 +183,8 @@ impl Planner<'_> {
         }
     }
 
-    /// How long this node leaves a target to those before it in the target's order. A target's home comes first in it,
-    /// also when bounded load has put it there.
+    /// How long this node waits for the nodes that precede it in the target's order. A target's home is first in that
+    /// order, also if bounded load has chosen it.
     fn delay(&self, lease: &LeaseName) -> Duration {
         let (target, me) = (lease.as_str(), &self.view.me.name);
         let own = self.placement.position(target, me).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! One decision at a time, and whole fleets of planners over a world that grants leases.
+//! Single decisions of the planner, and whole fleets of planners with simulated leases.
 
 mod world;
 
@@ -20,18 +20,18 @@ fn node(name: &str) -> FleetNode {
     }
 }
 
-/// What a node may know, owned.
-struct Desk {
+/// The owned content of a view.
+struct Scenario {
     me: Node,
     draining: bool,
     nodes: Vec<FleetNode>,
     targets: BTreeMap<LeaseName, TargetSpec>,
-    leases: BTreeMap<LeaseName, Seen>,
+    leases: BTreeMap<LeaseName, LeaseView>,
     held: BTreeMap<LeaseName, Mono>,
 }
 
-impl Desk {
-    /// `a`, `b` and `c` are there; this is the one in place `rank` of the order of the target `t`.
+impl Scenario {
+    /// Nodes `a`, `b` and `c`; this node has `rank` in the order of the target `t`.
     fn of_rank(rank: usize) -> Self {
         let nodes = ["a", "b", "c"].map(node).to_vec();
         let placement = Placement::new(nodes.iter().map(|node| node.node.clone()));
@@ -45,7 +45,7 @@ impl Desk {
         }
     }
 
-    fn seeing(mut self, seen: Seen) -> Self {
+    fn seeing(mut self, seen: LeaseView) -> Self {
         self.leases.insert(lease("t"), seen);
         self
     }
@@ -55,7 +55,7 @@ impl Desk {
         self
     }
 
-    /// The node in place `rank`, to be changed.
+    /// The node at `rank`, for changes.
     fn node(&mut self, rank: usize) -> &mut FleetNode {
         let name = self.name(rank);
         self.nodes.iter_mut().find(|node| node.node.name == name).unwrap()
@@ -66,7 +66,7 @@ impl Desk {
         placement.rank("t")[rank].clone()
     }
 
-    /// The plan at `now`, of a membership that has been the same since 100 s.
+    /// The plan at `now`, with a membership that is unchanged since 100 s.
     fn plan(&self, now: Mono) -> Plan {
         let view = View {
             now,
@@ -97,9 +97,9 @@ fn looks_again(ms: u64) -> Plan {
 }
 
 #[test]
-fn the_preferred_node_asks_at_once_and_the_others_in_their_order() {
-    let free = Seen::Free { since: at(500_000) };
-    let plan = |rank, now| Desk::of_rank(rank).seeing(free.clone()).plan(at(now));
+fn preferred_node_acquires_first_and_others_by_rank() {
+    let free = LeaseView::Free { since: at(500_000) };
+    let plan = |rank, now| Scenario::of_rank(rank).seeing(free.clone()).plan(at(now));
     assert_eq!(plan(0, 500_000), acquires());
     assert_eq!(plan(1, 500_000), looks_again(500_200));
     assert_eq!(plan(1, 500_200), acquires());
@@ -108,19 +108,19 @@ fn the_preferred_node_asks_at_once_and_the_others_in_their_order() {
 }
 
 #[test]
-fn no_delay_is_longer_than_the_longest() {
-    let mut desk = Desk::of_rank(2).seeing(Seen::Free { since: at(500_000) });
-    desk.nodes.extend((0..200).map(|n| node(&format!("n-{n}"))));
-    assert_eq!(desk.plan(at(502_000)), acquires());
+fn rank_delay_is_capped() {
+    let mut scenario = Scenario::of_rank(2).seeing(LeaseView::Free { since: at(500_000) });
+    scenario.nodes.extend((0..200).map(|n| node(&format!("n-{n}"))));
+    assert_eq!(scenario.plan(at(502_000)), acquires());
 }
 
 #[test]
-fn a_living_holder_is_left_alone_and_a_dead_one_taken_over_in_order() {
-    let held = |open_at| Seen::Held {
+fn only_a_dead_holder_is_taken_over_by_rank() {
+    let held = |open_at| LeaseView::Held {
         by: member("x"),
         open_at,
     };
-    let plan = |rank, open_at, now| Desk::of_rank(rank).seeing(held(open_at)).plan(at(now));
+    let plan = |rank, open_at, now| Scenario::of_rank(rank).seeing(held(open_at)).plan(at(now));
     assert_eq!(plan(0, None, 900_000), Plan::default());
     assert_eq!(plan(0, Some(at(500_000)), 499_999), looks_again(500_000));
     assert_eq!(plan(0, Some(at(500_000)), 500_000), acquires());
@@ -128,160 +128,160 @@ fn a_living_holder_is_left_alone_and_a_dead_one_taken_over_in_order() {
 }
 
 #[test]
-fn the_dead_and_the_draining_take_no_place_in_the_order() {
-    let mut desk = Desk::of_rank(2).seeing(Seen::Free { since: at(500_000) });
-    desk.node(0).alive = false;
-    desk.node(1).draining = true;
-    assert_eq!(desk.plan(at(500_000)), acquires());
+fn dead_and_draining_nodes_have_no_rank() {
+    let mut scenario = Scenario::of_rank(2).seeing(LeaseView::Free { since: at(500_000) });
+    scenario.node(0).alive = false;
+    scenario.node(1).draining = true;
+    assert_eq!(scenario.plan(at(500_000)), acquires());
 }
 
 #[test]
-fn a_reservation_is_for_its_successor_until_it_ends() {
-    let mut desk = Desk::of_rank(2);
-    let reserved = |to: MemberId| Seen::Reserved { to, until: at(505_000) };
-    let mine = reserved(desk.me.name.clone());
-    assert_eq!(Desk::of_rank(2).seeing(mine).plan(at(500_000)), acquires());
-    desk = desk.seeing(reserved(member("x")));
-    assert_eq!(desk.plan(at(500_000)), looks_again(505_000));
-    assert_eq!(desk.plan(at(505_000)), looks_again(505_400));
+fn reservation_is_for_its_successor_until_it_expires() {
+    let mut scenario = Scenario::of_rank(2);
+    let reserved = |to: MemberId| LeaseView::Reserved { to, until: at(505_000) };
+    let mine = reserved(scenario.me.name.clone());
+    assert_eq!(Scenario::of_rank(2).seeing(mine).plan(at(500_000)), acquires());
+    scenario = scenario.seeing(reserved(member("x")));
+    assert_eq!(scenario.plan(at(500_000)), looks_again(505_000));
+    assert_eq!(scenario.plan(at(505_000)), looks_again(505_400));
 }
 
 #[test]
-fn what_was_not_looked_at_is_not_asked_for() {
-    assert_eq!(Desk::of_rank(0).plan(at(500_000)), Plan::default());
+fn target_without_a_known_lease_is_ignored() {
+    assert_eq!(Scenario::of_rank(0).plan(at(500_000)), Plan::default());
 }
 
 #[test]
-fn a_lease_goes_to_the_preferred_node_once_all_is_stable_and_it_was_held_for_a_while() {
-    let hands_off = |desk: &Desk| Plan {
-        hand_off: vec![(lease("t"), desk.name(0))],
+fn hand_off_waits_for_stability_and_min_hold() {
+    let hands_off = |scenario: &Scenario| Plan {
+        hand_off: vec![(lease("t"), scenario.name(0))],
         ..Plan::default()
     };
     // The membership is stable from 110 s on.
-    let desk = Desk::of_rank(1).holding_since(at(60_000));
-    assert_eq!(desk.plan(at(100_000)), looks_again(110_000));
-    assert_eq!(desk.plan(at(110_000)), hands_off(&desk));
-    let desk = Desk::of_rank(1).holding_since(at(100_000));
-    assert_eq!(desk.plan(at(110_000)), looks_again(130_000));
-    assert_eq!(desk.plan(at(130_000)), hands_off(&desk));
-    let preferred = Desk::of_rank(0).holding_since(at(60_000));
+    let scenario = Scenario::of_rank(1).holding_since(at(60_000));
+    assert_eq!(scenario.plan(at(100_000)), looks_again(110_000));
+    assert_eq!(scenario.plan(at(110_000)), hands_off(&scenario));
+    let scenario = Scenario::of_rank(1).holding_since(at(100_000));
+    assert_eq!(scenario.plan(at(110_000)), looks_again(130_000));
+    assert_eq!(scenario.plan(at(130_000)), hands_off(&scenario));
+    let preferred = Scenario::of_rank(0).holding_since(at(60_000));
     assert_eq!(preferred.plan(at(900_000)), Plan::default());
 }
 
 #[test]
-fn nothing_is_handed_to_the_dead_or_the_draining() {
-    let mut desk = Desk::of_rank(2).holding_since(at(60_000));
-    desk.node(0).alive = false;
-    assert_eq!(desk.plan(at(900_000)).hand_off, [(lease("t"), desk.name(1))]);
-    desk.node(1).draining = true;
-    assert_eq!(desk.plan(at(900_000)), Plan::default());
+fn nothing_is_handed_to_dead_or_draining_nodes() {
+    let mut scenario = Scenario::of_rank(2).holding_since(at(60_000));
+    scenario.node(0).alive = false;
+    assert_eq!(scenario.plan(at(900_000)).hand_off, [(lease("t"), scenario.name(1))]);
+    scenario.node(1).draining = true;
+    assert_eq!(scenario.plan(at(900_000)), Plan::default());
 }
 
 #[test]
-fn a_draining_node_hands_over_at_once_and_asks_for_nothing() {
-    let mut desk = Desk::of_rank(0).holding_since(at(100_000));
-    desk.draining = true;
-    assert_eq!(desk.plan(at(100_001)).hand_off, [(lease("t"), desk.name(1))]);
-    desk.node(1).draining = true;
-    assert_eq!(desk.plan(at(100_001)).hand_off, [(lease("t"), desk.name(2))]);
-    desk.node(2).alive = false;
-    assert_eq!(desk.plan(at(100_001)).release, [(lease("t"), GiveUp::Draining)]);
-    let mut free = Desk::of_rank(0).seeing(Seen::Free { since: at(0) });
+fn draining_node_hands_over_immediately() {
+    let mut scenario = Scenario::of_rank(0).holding_since(at(100_000));
+    scenario.draining = true;
+    assert_eq!(scenario.plan(at(100_001)).hand_off, [(lease("t"), scenario.name(1))]);
+    scenario.node(1).draining = true;
+    assert_eq!(scenario.plan(at(100_001)).hand_off, [(lease("t"), scenario.name(2))]);
+    scenario.node(2).alive = false;
+    assert_eq!(scenario.plan(at(100_001)).release, [(lease("t"), GiveUp::Draining)]);
+    let mut free = Scenario::of_rank(0).seeing(LeaseView::Free { since: at(0) });
     free.draining = true;
     assert_eq!(free.plan(at(100_001)), Plan::default());
 }
 
 #[test]
-fn a_paused_or_removed_target_is_given_up_and_not_asked_for() {
+fn paused_or_removed_target_is_released() {
     for draining in [false, true] {
-        let mut desk = Desk::of_rank(1).holding_since(at(100_000));
-        desk.draining = draining;
-        desk.targets.get_mut(&lease("t")).unwrap().paused = true;
-        assert_eq!(desk.plan(at(100_000)).release, [(lease("t"), GiveUp::Paused)]);
-        desk.targets.clear();
-        assert_eq!(desk.plan(at(100_000)).release, [(lease("t"), GiveUp::Removed)]);
+        let mut scenario = Scenario::of_rank(1).holding_since(at(100_000));
+        scenario.draining = draining;
+        scenario.targets.get_mut(&lease("t")).unwrap().paused = true;
+        assert_eq!(scenario.plan(at(100_000)).release, [(lease("t"), GiveUp::Paused)]);
+        scenario.targets.clear();
+        assert_eq!(scenario.plan(at(100_000)).release, [(lease("t"), GiveUp::Removed)]);
     }
-    let mut desk = Desk::of_rank(0).seeing(Seen::Free { since: at(0) });
-    desk.targets.get_mut(&lease("t")).unwrap().paused = true;
-    assert_eq!(desk.plan(at(100_000)), Plan::default());
+    let mut scenario = Scenario::of_rank(0).seeing(LeaseView::Free { since: at(0) });
+    scenario.targets.get_mut(&lease("t")).unwrap().paused = true;
+    assert_eq!(scenario.plan(at(100_000)), Plan::default());
 }
 
 #[test]
-fn this_node_counts_even_when_the_list_leaves_it_out() {
-    let mut desk = Desk::of_rank(0).seeing(Seen::Free { since: at(0) });
-    let me = desk.me.name.clone();
-    desk.nodes.retain(|node| node.node.name != me);
-    assert_eq!(desk.plan(at(100_000)), acquires());
-    desk.nodes.clear();
-    assert_eq!(desk.plan(at(100_000)), acquires());
+fn this_node_counts_even_if_not_listed() {
+    let mut scenario = Scenario::of_rank(0).seeing(LeaseView::Free { since: at(0) });
+    let me = scenario.me.name.clone();
+    scenario.nodes.retain(|node| node.node.name != me);
+    assert_eq!(scenario.plan(at(100_000)), acquires());
+    scenario.nodes.clear();
+    assert_eq!(scenario.plan(at(100_000)), acquires());
 }
 
-/// This node holds a thousand, and each of the others something else.
-fn full_desk() -> Desk {
-    let mut desk = Desk::of_rank(0);
-    desk.targets = (0..1_000)
+/// This node holds a thousand targets, and each other node holds one.
+fn full_scenario() -> Scenario {
+    let mut scenario = Scenario::of_rank(0);
+    scenario.targets = (0..1_000)
         .map(|n| (lease(&format!("t-{n}")), TargetSpec::default()))
         .collect();
-    desk.held = desk.targets.keys().map(|lease| (lease.clone(), at(0))).collect();
+    scenario.held = scenario.targets.keys().map(|lease| (lease.clone(), at(0))).collect();
     for name in ["a", "b", "c"] {
-        let held = Seen::Held {
+        let held = LeaseView::Held {
             by: member(name),
             open_at: None,
         };
-        desk.leases.insert(lease(&format!("held-by-{name}")), held);
+        scenario.leases.insert(lease(&format!("held-by-{name}")), held);
     }
-    desk
+    scenario
 }
 
 #[test]
-fn only_so_many_are_handed_off_at_a_time() {
-    let mut desk = full_desk();
-    let plan = desk.plan(at(900_000));
+fn concurrent_hand_offs_are_limited() {
+    let mut scenario = full_scenario();
+    let plan = scenario.plan(at(900_000));
     assert_eq!((plan.hand_off.len(), plan.look_again), (200, Some(at(900_000))));
-    desk.draining = true;
-    assert_eq!(desk.plan(at(900_000)).hand_off.len(), 1_000);
+    scenario.draining = true;
+    assert_eq!(scenario.plan(at(900_000)).hand_off.len(), 1_000);
 }
 
 #[test]
-fn a_node_that_has_nothing_yet_gets_one_lease_at_first() {
-    let mut desk = full_desk();
-    let new = desk.name(1);
-    desk.leases.remove(&lease(&format!("held-by-{new}")));
-    let to_new = |desk: &Desk| {
-        let plan = desk.plan(at(900_000));
+fn node_without_leases_first_gets_one() {
+    let mut scenario = full_scenario();
+    let new = scenario.name(1);
+    scenario.leases.remove(&lease(&format!("held-by-{new}")));
+    let to_new = |scenario: &Scenario| {
+        let plan = scenario.plan(at(900_000));
         plan.hand_off.iter().filter(|(_, to)| *to == new).count()
     };
-    assert_eq!(to_new(&desk), 1);
-    let reserved = |until| Seen::Reserved {
+    assert_eq!(to_new(&scenario), 1);
+    let reserved = |until| LeaseView::Reserved {
         to: new.clone(),
         until: at(until),
     };
-    desk.leases.insert(lease("on-its-way"), reserved(900_001));
-    assert_eq!(to_new(&desk), 0);
-    desk.leases.insert(lease("on-its-way"), reserved(900_000));
+    scenario.leases.insert(lease("on-its-way"), reserved(900_001));
+    assert_eq!(to_new(&scenario), 0);
+    scenario.leases.insert(lease("on-its-way"), reserved(900_000));
     assert_eq!(
-        to_new(&desk),
+        to_new(&scenario),
         1,
-        "it did not come; the caller should not see it as alive for a while"
+        "the successor did not take it; the caller should treat it as dead for a while"
     );
 }
 
 #[test]
-fn it_looks_again_at_the_earliest_of_all_reasons() {
-    let mut desk = Desk::of_rank(0);
+fn next_plan_is_at_the_earliest_reason() {
+    let mut scenario = Scenario::of_rank(0);
     for (name, open_at) in [("u", 700_000), ("t", 600_000), ("v", 800_000)] {
-        desk.targets.insert(lease(name), TargetSpec::default());
-        let held = Seen::Held {
+        scenario.targets.insert(lease(name), TargetSpec::default());
+        let held = LeaseView::Held {
             by: member("x"),
             open_at: Some(at(open_at)),
         };
-        desk.leases.insert(lease(name), held);
+        scenario.leases.insert(lease(name), held);
     }
-    assert_eq!(desk.plan(at(500_000)), looks_again(600_000));
+    assert_eq!(scenario.plan(at(500_000)), looks_again(600_000));
 }
 
 #[test]
-fn three_nodes_share_eight_targets_three_three_two_when_load_is_bounded() {
+fn bounded_load_places_eight_targets_on_three_nodes_as_3_3_2() {
     let settings = Settings {
         bounded_load: true,
         ..Settings::default()
@@ -303,17 +303,17 @@ fn three_nodes_share_eight_targets_three_three_two_when_load_is_bounded() {
 }
 
 #[test]
-fn what_is_on_its_way_to_a_node_counts_as_its_load() {
+fn reserved_targets_count_as_load() {
     for name in ["r", "s", "t", "u", "v", "w", "x", "y"] {
-        let mut desk = Desk::of_rank(0);
-        let (b, c) = (desk.name(1), desk.name(2));
-        desk.targets = [name, "one", "two"]
+        let mut scenario = Scenario::of_rank(0);
+        let (b, c) = (scenario.name(1), scenario.name(2));
+        scenario.targets = [name, "one", "two"]
             .map(|name| (lease(name), TargetSpec::default()))
             .into();
-        desk.held = ["one", "two"].map(|name| (lease(name), at(0))).into();
-        desk.leases = [(
+        scenario.held = ["one", "two"].map(|name| (lease(name), at(0))).into();
+        scenario.leases = [(
             lease(name),
-            Seen::Reserved {
+            LeaseView::Reserved {
                 to: c,
                 until: at(901_000),
             },
@@ -321,13 +321,13 @@ fn what_is_on_its_way_to_a_node_counts_as_its_load() {
         .into();
         let view = View {
             now: at(900_000),
-            me: &desk.me,
+            me: &scenario.me,
             draining: false,
-            nodes: &desk.nodes,
+            nodes: &scenario.nodes,
             stable_since: at(0),
-            targets: &desk.targets,
-            leases: &desk.leases,
-            held: &desk.held,
+            targets: &scenario.targets,
+            leases: &scenario.leases,
+            held: &scenario.held,
         };
         let settings = Settings {
             bounded_load: true,
@@ -339,7 +339,7 @@ fn what_is_on_its_way_to_a_node_counts_as_its_load() {
 }
 
 #[test]
-fn a_node_that_bounces_twenty_times_in_a_minute_moves_a_target_twice_at_most() {
+fn flapping_node_moves_a_target_at_most_twice() {
     for leaves in [true, false] {
         let mut world = World::new(Settings::default(), 100);
         for name in ["node-1", "node-2", "node-3"] {
@@ -357,7 +357,7 @@ fn a_node_that_bounces_twenty_times_in_a_minute_moves_a_target_twice_at_most() {
             world.join("node-2", 1);
             world.run(ms(1_500));
         }
-        // It stays: its targets come back, and then nothing moves any more.
+        // It stays: its targets return, and then nothing moves.
         world.run(secs(60));
         assert!(world.moves.values().all(|moves| *moves <= 2), "{:?}", world.moves);
         let moves: usize = world.moves.values().sum();
@@ -369,13 +369,13 @@ fn a_node_that_bounces_twenty_times_in_a_minute_moves_a_target_twice_at_most() {
 }
 
 #[test]
-fn nodes_that_see_different_members_hold_every_target_and_pass_none_in_a_circle() {
+fn different_views_hold_every_target_without_cycles() {
     let mut world = World::new(Settings::default(), 200);
     let names = ["node-1", "node-2", "node-3", "node-4", "node-5"];
     for name in names {
         world.join(name, 1);
     }
-    // Each sees only itself and the next, and somebody who is not there.
+    // Each node sees only itself, the next one, and a member that does not exist.
     for (n, name) in names.iter().enumerate() {
         world.blind(name, &[name, names[(n + 1) % names.len()], "ghost"]);
     }
@@ -389,7 +389,7 @@ fn nodes_that_see_different_members_hold_every_target_and_pass_none_in_a_circle(
     );
     world.moves.clear();
     world.run(secs(600));
-    // What is meant for the ghost stays reserved for it, and comes back.
+    // Leases for the ghost stay reserved for it until they expire.
     let to_ghost = world.handed_to("ghost");
     assert!(world.moves.len() <= to_ghost, "{} {to_ghost}", world.moves.len());
 }
@@ -406,7 +406,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn from_any_state_a_stable_fleet_comes_to_rest(
+    fn stable_fleet_comes_to_rest_from_any_state(
         settings in any_settings(),
         targets in 0usize..60,
         weights in proptest::collection::vec(1u32..4, 1..7),
@@ -418,7 +418,7 @@ proptest! {
         for (name, weight) in names.iter().zip(&weights) {
             world.join(name, *weight);
         }
-        // Any lease anywhere: with one of the nodes, reserved for one, with somebody dead, or free.
+        // Each lease starts with a node, reserved for one, with a dead holder, or free.
         for (n, (whose, reserved)) in start.iter().take(targets).enumerate() {
             world.put(n, names.get(*whose).map_or("dead", String::as_str), *reserved && *whose < names.len(), *whose == 8);
         }
@@ -435,11 +435,11 @@ proptest! {
         let asked = world.asked;
         world.run(secs(300));
         prop_assert!(world.moves.is_empty(), "{:?}", world.moves);
-        prop_assert_eq!(world.asked, asked, "nobody asks for anything any more");
+        prop_assert_eq!(world.asked, asked, "no node acquires anything any more");
     }
 
     #[test]
-    fn with_different_members_on_every_node_every_target_is_held_within_the_longest_delay(
+    fn different_views_hold_every_target_within_the_max_delay(
         settings in any_settings(),
         sees in proptest::collection::vec(proptest::collection::vec(any::<bool>(), 6), 1..7),
     ) {

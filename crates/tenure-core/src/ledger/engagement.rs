@@ -1,4 +1,4 @@
-//! Engagements: what a provider is busy with, and which moves they allow.
+//! Engagements: the work items of providers, and their status changes.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use crate::id::{EngagementId, ProviderId};
 use crate::millis;
 use crate::time::StoreTime;
 
-/// The most candidates of one reserve.
+/// The maximum number of candidates of a reserve.
 pub const MAX_CANDIDATES: usize = 200;
-/// The longest an engagement can be told to last: ten years.
+/// The maximum duration until an engagement expires: ten years.
 pub const MAX_EXPIRES_IN: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Where an engagement stands.
+/// The status of an engagement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Status {
-    /// Agreed, not begun (or being extended).
+    /// Agreed but not begun, or being extended.
     #[default]
     Pending,
-    /// Going on.
+    /// In progress.
     Active,
     /// Done.
     Ended,
-    /// It lasted too long.
+    /// It exceeded its duration.
     Expired,
-    /// Called off.
+    /// Cancelled.
     Cancelled,
 }
 
@@ -48,20 +48,20 @@ impl Status {
         }
     }
 
-    /// From the name.
+    /// Parses the name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == name)
     }
 
-    /// Whether it takes a place of its provider's capacity.
+    /// Whether it occupies its provider.
     #[must_use]
     pub fn is_open(self) -> bool {
         matches!(self, Self::Pending | Self::Active)
     }
 
-    /// Whether this can become that. What is over stays as it ended; what is open may become anything, there and back
-    /// again.
+    /// Whether this status can change to `next`. A closed status is final; an open one can change to any status and
+    /// back.
     #[must_use]
     pub fn may_become(self, next: Self) -> bool {
         self.is_open() || self == next
@@ -79,7 +79,7 @@ impl<'de> Deserialize<'de> for Status {
         let name = Cow::<str>::deserialize(deserializer)?;
         Self::parse(&name).ok_or_else(|| {
             let (start, names) = (name.chars().take(64).collect::<String>(), Self::ALL.map(Self::as_str));
-            de::Error::custom(format!("{start:?} is no status; there are {}", names.join(", ")))
+            de::Error::custom(format!("invalid status {start:?}; use one of {}", names.join(", ")))
         })
     }
 }
@@ -91,20 +91,20 @@ pub struct Engagement {
     /// Its name.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub engagement: EngagementId,
-    /// Whose; `null` while nobody was found.
+    /// Its provider; `null` until one is assigned.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub provider: Option<ProviderId>,
     /// `pending`, `active`, `ended`, `expired` or `cancelled`.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub status: Status,
-    /// When it was written down.
+    /// When it was created.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub created_at: StoreTime,
-    /// When it changed last.
+    /// When it last changed.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub changed_at: StoreTime,
-    /// When it expires, if it is open then.
+    /// When it expires, if still open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub expires_at: Option<StoreTime>,
@@ -113,25 +113,25 @@ pub struct Engagement {
     pub version: Version,
 }
 
-/// An engagement to write down, or to find a provider for. As a body, its name may be left out.
+/// An engagement to create, or to assign by a reserve. In a body, the name may be omitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = EngagementRequest, bound = ""))]
 pub struct NewEngagement<Name = EngagementId> {
-    /// Its name, by which asking again is known; made up when not given.
+    /// Its name, which makes a retry idempotent; generated if omitted.
     #[serde(rename = "id", default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub engagement: Name,
-    /// Whose. A fact: taken also above the capacity, offline or deactivated. Without one it waits for a `reserve`.
+    /// Its provider, accepted even above the capacity, offline or deactivated. Without one, it waits for a `reserve`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub provider: Option<ProviderId>,
-    /// `pending` (when not given) or `active`.
+    /// `pending` (the default) or `active`.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub status: Status,
-    /// After which time it expires; never by itself when not given.
+    /// The time until it expires; never if omitted.
     #[serde(
         rename = "expires_in_ms",
         default,
@@ -143,10 +143,10 @@ pub struct NewEngagement<Name = EngagementId> {
 }
 
 impl NewEngagement<Option<EngagementId>> {
-    /// The same under its name, or under this one when it has none.
+    /// The same engagement with its name, or with a generated one.
     ///
     /// # Errors
-    /// Those of making a name up.
+    /// Those of the generator.
     pub fn named(self, made_up: impl FnOnce() -> Result<EngagementId>) -> Result<NewEngagement> {
         Ok(NewEngagement {
             engagement: self.engagement.map_or_else(made_up, Ok)?,
@@ -158,7 +158,7 @@ impl NewEngagement<Option<EngagementId>> {
 }
 
 impl NewEngagement {
-    /// A pending one without a provider, which never expires by itself.
+    /// A pending engagement without a provider or an expiry.
     #[must_use]
     pub fn new(engagement: EngagementId) -> Self {
         Self {
@@ -169,7 +169,7 @@ impl NewEngagement {
         }
     }
 
-    /// Refuses what no provider can be found for: a reserve chooses it.
+    /// Rejects a provider, which a reserve chooses itself.
     ///
     /// # Errors
     /// `Invalid`.
@@ -182,7 +182,7 @@ impl NewEngagement {
         self.check()
     }
 
-    /// Refuses what cannot be.
+    /// Rejects an invalid engagement.
     ///
     /// # Errors
     /// `Invalid`.
@@ -197,15 +197,15 @@ impl NewEngagement {
     }
 }
 
-/// What becomes of the time at which an engagement expires.
+/// A change of an engagement's expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Expiry {
-    /// It stays.
+    /// Keep it.
     #[default]
     Keep,
-    /// It never does by itself.
+    /// Remove it.
     Never,
-    /// After this time from now.
+    /// Expire after this time from now.
     In(Duration),
 }
 
@@ -222,7 +222,7 @@ impl Expiry {
     }
 }
 
-/// `null` for never; absent to keep it.
+/// `null` removes it; absent keeps it.
 impl Serialize for Expiry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         millis::down::serialize(&self.after(), serializer)
@@ -236,28 +236,28 @@ impl<'de> Deserialize<'de> for Expiry {
     }
 }
 
-/// A change of an engagement. What is not named stays.
+/// A change of an engagement. Omitted fields stay.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = MoveRequest))]
 pub struct Move {
-    /// Where it is to stand: `pending`, `active`, `ended`, `expired` or `cancelled`. What is over stays as it ended.
+    /// The new status: `pending`, `active`, `ended`, `expired` or `cancelled`. A closed engagement cannot change.
     #[serde(default, deserialize_with = "not_null", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub status: Option<Status>,
-    /// Whose it is to be. A fact, also above the capacity.
+    /// The new provider, accepted even above its capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub provider: Option<ProviderId>,
-    /// After which time from now it is to expire; `null` for never by itself.
+    /// The new time until it expires; `null` for never.
     #[serde(rename = "expires_in_ms", default, skip_serializing_if = "Expiry::is_keep")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub expiry: Expiry,
 }
 
 impl Move {
-    /// Refuses what cannot be.
+    /// Rejects an invalid change.
     ///
     /// # Errors
     /// `Invalid`.
@@ -266,7 +266,7 @@ impl Move {
     }
 }
 
-/// A field that may be absent, and is not `null`.
+/// Deserializes a field that may be absent but not `null`.
 fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
@@ -274,46 +274,46 @@ fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> 
 fn check_expiry(expires_in: Option<Duration>) -> Result<()> {
     match expires_in {
         Some(after) if after.is_zero() || after > MAX_EXPIRES_IN => Err(Error::invalid(
-            "an engagement expires after more than nothing and at most ten years",
+            "an engagement must expire after more than 0 and at most ten years",
         )),
         _ => Ok(()),
     }
 }
 
-/// What a write did to an engagement and to those it is or was about.
+/// The effect of a write on an engagement and its providers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngagementChange {
     /// The row now.
     pub engagement: Engagement,
-    /// The rows of the providers that it is or was of, in order of their names.
+    /// The rows of its current and previous provider, by name.
     pub providers: Vec<Provider>,
     /// Whether this call changed it.
     pub changed: bool,
 }
 
-/// What writing an engagement came to.
+/// The result of writing an engagement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngagementOutcome {
-    /// It is as asked for, since now or since an earlier call.
+    /// It is as requested, by this call or an earlier one.
     Done(EngagementChange),
-    /// It is over, or is another than the one meant. Nothing changed.
+    /// It is closed, or has another provider than requested. Nothing changed.
     Conflict(Engagement),
 }
 
-/// Whom a reserve may take.
+/// The candidates of a reserve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Candidates {
-    /// These, the first that has room: the mirror ranked them. At most [`MAX_CANDIDATES`].
+    /// These, in the order of preference; the mirror ranked them. At most [`MAX_CANDIDATES`].
     Ranked(Vec<ProviderId>),
-    /// Anyone, the least occupied first, who came online or was heard of since.
+    /// Any provider, the least occupied first, that came online or sent a heartbeat at or after `fresh_since`.
     Any {
-        /// Since when; `None` for however long ago.
+        /// The oldest accepted time; `None` for any.
         fresh_since: Option<StoreTime>,
     },
 }
 
 impl Candidates {
-    /// Refuses too many.
+    /// Rejects too many.
     ///
     /// # Errors
     /// `Invalid`, with the number.
@@ -328,25 +328,25 @@ impl Candidates {
     }
 }
 
-/// What a reserve came to.
+/// The result of a reserve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReserveOutcome {
-    /// The engagement has its provider, since now or since an earlier call.
+    /// The engagement has its provider, by this call or an earlier one.
     Reserved(EngagementChange),
-    /// Nobody has room. Nothing changed.
+    /// No candidate has room. Nothing changed.
     NoneAvailable,
-    /// The engagement is over. Nothing changed.
+    /// The engagement is closed. Nothing changed.
     Conflict(Engagement),
 }
 
-/// Engagements that expired.
+/// The result of expiring engagements.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExpiredBatch {
-    /// Their rows, in order of their names.
+    /// The expired engagements, by name.
     pub expired: Vec<Engagement>,
-    /// The rows of their providers, in order of their names.
+    /// The rows of their providers, by name.
     pub providers: Vec<Provider>,
-    /// When the next one expires; not in the future when there is more to do now.
+    /// When the next one expires; not in the future if more are due now.
     pub next: Option<StoreTime>,
 }
 
@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_over_stays_as_it_ended() {
+    fn closed_status_is_final() {
         for from in Status::ALL {
             assert_eq!(Status::parse(from.as_str()), Some(from));
             for to in Status::ALL {
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(Status::parse("done"), None);
     }
     #[test]
-    fn a_move_tells_never_from_not_said() {
+    fn null_expiry_differs_from_an_absent_one() {
         for (sent, expiry) in [
             (json!({}), Expiry::Keep),
             (json!({"expires_in_ms": null}), Expiry::Never),
@@ -384,14 +384,14 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_one_of_those_there_are() {
+    fn invalid_status_is_rejected() {
         for body in [json!({"status": "done"}), json!({"status": null})] {
             assert!(serde_json::from_value::<Move>(body).is_err());
         }
         let error = serde_json::from_value::<Status>(json!("done")).unwrap_err().to_string();
         assert_eq!(
             error,
-            "\"done\" is no status; there are pending, active, ended, expired, cancelled"
+            "invalid status \"done\"; use one of pending, active, ended, expired, cancelled"
         );
         let over = NewEngagement {
             status: Status::Ended,

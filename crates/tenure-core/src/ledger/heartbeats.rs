@@ -1,8 +1,8 @@
-//! Heartbeats that a process waits for because it cannot reach the hot store.
+//! Heartbeats for processes that cannot reach the hot store.
 //!
-//! Such a process sees only the ledger, which learns of heartbeats about once a minute. So it marks its rosters as
-//! wanted, and every process that reaches the hot store writes the heartbeats of these down every few seconds. Each time
-//! it notes a [`HeartbeatPass`]: the proof that the ledger knew them all.
+//! Such a process sees only the ledger, which gets heartbeats about once a minute. So it marks its rosters as wanted,
+//! and every process that reaches the hot store records their heartbeats every few seconds. Each time it adds a
+//! [`HeartbeatPass`]: the proof that the ledger had all of them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use std::time::Duration;
 use crate::id::RosterName;
 use crate::time::StoreTime;
 
-/// The last time that all heartbeats of a roster were written down.
+/// The last complete recording of a roster's heartbeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeartbeatPass {
-    /// Every provider that was alive in the hot store had been heard at this time or later.
+    /// Every provider alive in the hot store had sent a heartbeat at this time or later.
     pub fresh_since: StoreTime,
-    /// How long ago it was complete, on the ledger's clock.
+    /// The time since the recording, on the ledger's clock.
     pub age: Duration,
 }
 
-/// The marks and the passes of a ledger that only one process has: they are worth nothing without that process, so they
-/// stay in memory.
+/// The marks and passes of a ledger with a single process. They are useless without that process, so they stay in
+/// memory.
 #[derive(Debug, Default)]
 pub struct HeartbeatMarks {
     wanted_until: BTreeMap<RosterName, StoreTime>,
-    /// Since when everyone alive had been heard, and when that was noted.
+    /// The `fresh_since` of the last pass, and when it was recorded.
     passes: BTreeMap<RosterName, (StoreTime, StoreTime)>,
 }
 
 impl HeartbeatMarks {
-    /// Marks rosters as wanted until then, or for longer where they are already.
+    /// Marks rosters as wanted until then, or until the end of an earlier mark.
     pub fn want(&mut self, rosters: &[RosterName], until: StoreTime) {
         for roster in rosters {
             let known = self.wanted_until.entry(roster.clone()).or_insert(until);
@@ -37,13 +37,13 @@ impl HeartbeatMarks {
         }
     }
 
-    /// The rosters that are wanted now, by name.
+    /// The wanted rosters, by name.
     pub fn wanted(&mut self, now: StoreTime) -> Vec<RosterName> {
         self.wanted_until.retain(|_, until| *until > now);
         self.wanted_until.keys().cloned().collect()
     }
 
-    /// Notes a pass.
+    /// Records a pass.
     pub fn passed(&mut self, roster: &RosterName, fresh_since: StoreTime, now: StoreTime) {
         self.passes.insert(roster.clone(), (fresh_since.min(now), now));
     }

@@ -1,4 +1,4 @@
-//! The log of a roster: every change of a provider's state, once, written in the step that made it.
+//! The log of a roster: every state change of a provider, written once, in the step that made it.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,13 +7,13 @@ use crate::id::ProviderId;
 use crate::membership::EndReason;
 use crate::time::StoreTime;
 
-/// What changed.
+/// A state change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// It may take work again.
+    /// The provider may take work again.
     Activated,
-    /// It may not.
+    /// The provider may not take work.
     Deactivated,
     /// It came online.
     Online,
@@ -33,7 +33,7 @@ impl Change {
         }
     }
 
-    /// From the name.
+    /// Parses the name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Activated, Self::Deactivated, Self::Online, Self::Offline]
@@ -42,19 +42,19 @@ impl Change {
     }
 }
 
-/// Why.
+/// The reason of a state change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The provider, or a program in its name, asked.
+    /// A request of the provider, or of a program on its behalf.
     Asked,
-    /// An operator did.
+    /// A request of an operator.
     Operator,
-    /// It went offline because an operator deactivated it.
+    /// An operator deactivated the provider, which took it offline.
     Deactivated,
-    /// The row was changed by another program's statement.
+    /// A statement of another program changed the row.
     Edited,
-    /// The tenure it was online under ended.
+    /// The tenure ended.
     #[serde(untagged)]
     Ended(EndReason),
 }
@@ -72,7 +72,7 @@ impl Reason {
         }
     }
 
-    /// From the name.
+    /// Parses the name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Asked, Self::Operator, Self::Deactivated, Self::Edited]
@@ -82,27 +82,27 @@ impl Reason {
     }
 }
 
-/// One change of a provider's state.
+/// An entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = RosterLogEntry))]
 pub struct LogEntry {
-    /// Rises along the log, with holes.
+    /// Rises along the log, with gaps.
     pub id: u64,
-    /// Whose state.
+    /// The provider.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub provider: ProviderId,
-    /// What changed: `activated`, `deactivated`, `online` or `offline`.
+    /// The change: `activated`, `deactivated`, `online` or `offline`.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub change: Change,
-    /// Why: `asked`, `operator`, `deactivated`, `edited` (by a statement of somebody's own), or how its tenure ended
-    /// (`lapsed`, `left`, `superseded`, `expelled`, `unknown`).
+    /// The reason: `asked`, `operator`, `deactivated`, `edited` (by a statement of another program), or how its tenure
+    /// ended (`lapsed`, `left`, `superseded`, `expelled`, `unknown`).
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub reason: Reason,
-    /// When, on the ledger's clock.
+    /// The time, on the ledger's clock.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: StoreTime,
-    /// The version that the provider's row got by it.
+    /// The resulting version of the provider's row.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub version: Version,
 }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_has_one_name_everywhere() {
+    fn reasons_round_trip_by_name() {
         let ended = EndReason::Lapsed;
         for reason in [
             Reason::Asked,

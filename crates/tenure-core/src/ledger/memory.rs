@@ -1,8 +1,7 @@
-//! The reference ledger: everything in memory, every step in plain sight.
+//! The reference ledger, in memory.
 //!
-//! `RosterModel` is pure: each step takes the moment and the source of versions, and answers at
-//! once. [`MemoryLedger`] puts a lock and a clock around it. It keeps nothing across restarts, so it is for tests,
-//! simulation and trying things out.
+//! `RosterModel` is pure: each step takes the time and the source of versions and returns its result. [`MemoryLedger`]
+//! adds a lock and a clock. It is lost with the process, so it is for tests, the simulation and first steps.
 
 mod engagements;
 mod ledger;

@@ -1,4 +1,4 @@
-//! The outbox: rows that changed, until somebody says that the mirror has them.
+//! The outbox: changed rows that the mirror has not confirmed.
 
 use super::provider::{Provider, Version};
 use crate::id::ProviderId;
@@ -7,12 +7,12 @@ use crate::time::StoreTime;
 /// A row that may not have reached the mirror.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dirty {
-    /// Which.
+    /// The provider.
     pub provider: ProviderId,
-    /// The version to clean it with: that of `row`, or that of the tombstone.
+    /// The version to clean: that of `row` or of the tombstone.
     pub version: Version,
-    /// Since when it has waited. Young ones are about to be cleaned by whoever wrote them.
+    /// When the change was written. Its writer is about to clean a recent one.
     pub since: StoreTime,
-    /// The row as it is now; `None` when it was removed.
+    /// The current row; `None` if it was removed.
     pub row: Option<Provider>,
 }

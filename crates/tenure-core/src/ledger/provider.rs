@@ -1,4 +1,4 @@
-//! Providers as the ledger knows them, and what can be asked about many of them.
+//! Providers in the ledger.
 
 use std::fmt;
 
@@ -10,20 +10,20 @@ use crate::membership::EndReason;
 use crate::store::{PageRequest, bad_cursor};
 use crate::time::StoreTime;
 
-/// The largest capacity.
+/// The maximum capacity.
 pub const MAX_CAPACITY: u32 = 100_000;
-/// The longest display name, in bytes.
+/// The maximum length of a display name, in bytes.
 pub const MAX_DISPLAY_NAME: usize = 256;
-/// The most providers of one batch: tenures that ended, heartbeats, rows that reached the mirror.
+/// The maximum number of providers in one batch: ended tenures, heartbeats, mirrored rows.
 pub const MAX_BATCH: usize = 10_000;
 
-/// Which of two states of a row is the newer one. Drawn from one sequence per ledger, so it rises over all rows, also
-/// over one that was removed and made again. Below 2^53, so that it survives JSON and Lua.
+/// The version of a row. All rows of a ledger draw from one sequence, so it also rises over a removal and a new
+/// creation. Below 2^53, so JSON and Lua represent it exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Version(pub u64);
 
 impl Version {
-    /// Of what was never written.
+    /// The version before the first write.
     pub const NONE: Self = Self(0);
 }
 
@@ -38,42 +38,42 @@ impl fmt::Display for Version {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = ProviderRow))]
 pub struct Provider {
-    /// Who.
+    /// The provider.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub provider: ProviderId,
-    /// For people; `null` when it has none.
+    /// A name for display; `null` if it has none.
     #[serde(default)]
     pub display_name: Option<String>,
-    /// What the operator wants: a deactivated provider takes no work, and nothing but activating changes that.
+    /// Whether it may take work. Only activating changes a deactivated provider.
     pub active: bool,
-    // It may be a placeholder of the ledger's own making, see `Ledger::go_online`.
+    // It may be a placeholder created by the ledger, see `Ledger::go_online`.
     /// The tenure it is online under; absent while it is offline.
     #[serde(rename = "tenure", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub online: Option<TenureId>,
-    /// How many it can take.
+    /// The number of engagements it can have.
     pub capacity: u32,
     // Derived from the engagements in the step that changes one.
-    /// How many engagements it has that are pending or active.
+    /// The number of its pending and active engagements.
     pub occupancy: u32,
-    /// When it came online last; `null` when it never did.
+    /// When it last came online; `null` if never.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub last_online_at: Option<StoreTime>,
-    /// When it went offline last; `null` when it never did.
+    /// When it last went offline; `null` if never.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub last_offline_at: Option<StoreTime>,
-    /// Its last heartbeat; `null` when none is known. Of one that is offline it is the last that the ledger was told, which
-    /// happens once a minute.
+    /// Its last heartbeat; `null` if unknown. For an offline provider, the last one recorded in the ledger, which gets
+    /// heartbeats once a minute.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub last_heartbeat_at: Option<StoreTime>,
-    /// When it was deactivated last: tokens from before are void, also after it was activated again.
+    /// When it was last deactivated. Earlier tokens stay invalid, also after it is activated again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub revoked_before: Option<StoreTime>,
-    /// Rises with every change but heartbeats.
+    /// Rises with every change except heartbeats.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub version: Version,
 }
@@ -85,22 +85,22 @@ impl Provider {
         self.online.is_some() && self.active && self.occupancy < self.capacity
     }
 
-    /// Whether it came online or was heard of at or after `since`; always, without one.
+    /// Whether it came online or sent a heartbeat at or after `since`; always without one.
     #[must_use]
     pub fn is_fresh(&self, since: Option<StoreTime>) -> bool {
         since.is_none_or(|since| self.last_heartbeat_at.max(self.last_online_at) >= Some(since))
     }
 }
 
-/// What is written down of a provider's capacity.
+/// A change of a provider's capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Capacity {
-    /// As it is; a new provider has the roster's default.
+    /// Keep it; a new provider gets the roster's default.
     #[default]
     Keep,
-    /// The roster's [`default_capacity`](super::RosterSettings::default_capacity): it changes with that setting.
+    /// Use the roster's [`default_capacity`](super::RosterSettings::default_capacity), and follow its changes.
     Default,
-    /// A number of its own, at most [`MAX_CAPACITY`].
+    /// Use this capacity, at most [`MAX_CAPACITY`].
     Own(u32),
 }
 
@@ -110,7 +110,7 @@ impl Capacity {
         *self == Self::Keep
     }
 
-    /// The number, if it is one of its own.
+    /// The provider's own capacity, if set.
     #[must_use]
     pub fn own(self) -> Option<u32> {
         match self {
@@ -120,14 +120,14 @@ impl Capacity {
     }
 }
 
-/// A number of its own, or what is there.
+/// Its own capacity; `None` keeps the present one.
 impl From<Option<u32>> for Capacity {
     fn from(capacity: Option<u32>) -> Self {
         capacity.map_or(Self::Keep, Self::Own)
     }
 }
 
-/// `null` for the roster's default; absent to keep it.
+/// `null` for the roster's default; absent to keep the present one.
 impl Serialize for Capacity {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.own().serialize(serializer)
@@ -140,24 +140,24 @@ impl<'de> Deserialize<'de> for Capacity {
     }
 }
 
-/// What is written down of a provider. What is not named stays.
+/// A provider to create or change. Omitted fields stay.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = ProviderRequest))]
 pub struct ProviderSpec {
-    /// For people; at most 256 bytes, no control characters.
+    /// A name for display; at most 256 bytes, no control characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
-    /// How many engagements it can take, at most 100,000. `null`: the roster's `default_capacity`, also after that has
-    /// changed, as for a new one without a capacity.
+    /// The number of engagements it can have, at most 100,000. `null`: the roster's `default_capacity`, also after
+    /// changes of it, which is the default of a new provider.
     #[serde(default, skip_serializing_if = "Capacity::is_keep")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>))]
     pub capacity: Capacity,
 }
 
 impl ProviderSpec {
-    /// Refuses what breaks a limit.
+    /// Rejects a value out of range.
     ///
     /// # Errors
     /// `Invalid`, with the limit.
@@ -189,7 +189,7 @@ pub(super) fn check_capacity(what: &str, capacity: u32) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a batch that is too long.
+/// Rejects a batch that is too long.
 ///
 /// # Errors
 /// `Invalid`, with the number.
@@ -202,69 +202,69 @@ pub fn check_batch(count: usize) -> Result<()> {
     Ok(())
 }
 
-/// What a write did to a provider.
+/// The effect of a write on a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderChange {
     /// The row now.
     pub provider: Provider,
-    /// Whether this call changed it. Its version rose if so, and only then.
+    /// Whether this call changed it. Its version rises only then.
     pub changed: bool,
     /// The tenure it was online under before the call.
     pub was_online: Option<TenureId>,
 }
 
-/// What asking to be online came to.
+/// The result of going online.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OnlineOutcome {
-    /// It is online under the tenure of the row, which is the one asked for when one was given.
+    /// It is online under the tenure of the row, which is the requested one if there was one.
     Online(ProviderChange),
     /// An operator has deactivated it. Nothing changed.
     Deactivated(Provider),
-    /// It is online under a tenure with a higher term: this one came late. Nothing changed.
+    /// It is online under a tenure with a higher term: the request was late. Nothing changed.
     Stale(Provider),
 }
 
-/// What removing a provider came to.
+/// The result of removing a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RemoveOutcome {
-    /// It is gone; the version is that of its tombstone, which is in the outbox.
+    /// It is removed; the version is that of its tombstone in the outbox.
     Removed(Version),
-    /// There was none.
+    /// It did not exist.
     Absent,
     /// It is online or engaged. Nothing changed.
     Busy(Provider),
 }
 
-/// A tenure that the hot store ended.
+/// A tenure that ended in the hot store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedTenure {
-    /// Which; its member is the provider.
+    /// The tenure; its member is the provider.
     pub tenure: TenureId,
-    /// When, on the hot store's clock.
+    /// When it ended, on the hot store's clock.
     pub at: StoreTime,
-    /// Why.
+    /// The reason of the end.
     pub reason: EndReason,
 }
 
-/// A provider that joined the hot store anew under another tenure than the ledger has.
+/// A provider that joined the hot store again under another tenure than the ledger has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Follow {
-    /// What the ledger is expected to have. Its member is the provider.
+    /// The tenure expected in the ledger. Its member is the provider.
     pub from: TenureId,
-    /// What it is to have. Its member is the same.
+    /// The new tenure, of the same member.
     pub to: TenureId,
 }
 
-/// By which state to list providers.
+/// A state for listing providers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProviderState {
     /// Online.
     Online,
     /// Online, active, and with room.
     Available,
-    /// Online, and without room.
+    /// Online, without room.
     Busy,
-    /// Active, and not online.
+    /// Active and not online.
     Offline,
     /// Deactivated.
     Deactivated,
@@ -292,13 +292,13 @@ impl ProviderState {
         }
     }
 
-    /// From the name on the wire.
+    /// Parses the name on the wire.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == name)
     }
 
-    /// Whether a provider is in it.
+    /// Whether a provider is in this state.
     #[must_use]
     pub fn is_of(self, provider: &Provider) -> bool {
         match self {
@@ -311,28 +311,28 @@ impl ProviderState {
     }
 }
 
-/// One who can take work.
+/// A provider that can take work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Candidate {
-    /// Who.
+    /// The provider.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub provider: ProviderId,
-    /// How many engagements it has.
+    /// The number of its engagements.
     pub occupancy: u32,
-    /// How many it can take.
+    /// The number of engagements it can have.
     pub capacity: u32,
 }
 
 impl Candidate {
-    /// Where a listing of those who can take work reads on after this one: `occupancy/provider`, the same in every mirror
-    /// and ledger, so that a listing may begin in one and go on in another.
+    /// The cursor after this provider in a listing of available ones: `occupancy/provider`, the same in every mirror
+    /// and ledger, so a listing can start in one and continue in another.
     #[must_use]
     pub fn cursor(occupancy: u32, provider: &ProviderId) -> String {
         format!("{occupancy}/{provider}")
     }
 
-    /// After which occupancy and provider a page begins.
+    /// The occupancy and provider after which a page begins.
     ///
     /// # Errors
     /// `Invalid` for a cursor that is not from such a listing.
@@ -348,17 +348,17 @@ impl Candidate {
     }
 }
 
-/// How many providers are in which state.
+/// The number of providers by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RosterStats {
-    /// Online: available or busy, and from the ledger also those that were not heard lately.
+    /// Online: available or busy; in the ledger also those without a recent heartbeat.
     pub online: u64,
-    /// Online, with room, and heard of lately.
+    /// Online, with room and a recent heartbeat.
     pub available: u64,
     /// Online, without room.
     pub busy: u64,
-    /// Active, and not online.
+    /// Active and not online.
     pub offline: u64,
     /// Deactivated.
     pub deactivated: u64,

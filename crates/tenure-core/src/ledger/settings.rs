@@ -1,4 +1,4 @@
-//! What a roster is told at run time.
+//! The settings of a roster, which can change at run time.
 
 use std::time::Duration;
 
@@ -8,30 +8,30 @@ use super::provider::{Version, check_capacity};
 use crate::error::{Error, Result};
 use crate::millis;
 
-/// The shortest time after which a provider who is not heard of counts as stale.
+/// The minimum time without a heartbeat after which a provider is stale.
 pub const MIN_STALE_AFTER: Duration = Duration::from_secs(1);
-/// The longest.
+/// The maximum time without a heartbeat after which a provider is stale.
 pub const MAX_STALE_AFTER: Duration = Duration::from_secs(86_400);
-/// The longest a snapshot of availability may be believed.
+/// The maximum age of a snapshot of availability.
 pub const MAX_SNAPSHOT: Duration = Duration::from_secs(10);
 
 /// The settings of a roster, the same for every daemon. Durations are whole milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RosterSettings {
-    /// The capacity of every provider that has none of its own.
+    /// The capacity of every provider without its own.
     pub default_capacity: u32,
-    /// After how long without a heartbeat a provider goes offline.
+    /// The time without a heartbeat after which a provider goes offline.
     #[serde(rename = "stale_after_ms", with = "millis::down")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub stale_after: Duration,
-    /// Whether it does at all.
+    /// Whether providers need heartbeats.
     pub require_heartbeat: bool,
-    /// How long the shared answer to "is anyone available?" may be believed.
+    /// The maximum age of the shared count of available providers.
     #[serde(rename = "snapshot_ms", with = "millis::down")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub snapshot: Duration,
-    /// Rises with every change; 0 while nothing was ever set.
+    /// Rises with every change; 0 if none were ever set.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub version: Version,
 }
@@ -60,17 +60,17 @@ impl Default for RosterSettings {
     }
 }
 
-/// A change of settings. What is not named stays; every daemon obeys within a second. Durations are cut to whole
+/// A change of settings. Omitted fields stay. Every daemon applies it within a second. Durations are truncated to whole
 /// milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = PatchRosterRequest))]
 pub struct SettingsPatch {
-    /// The capacity of every provider that has none of its own; at most 100,000.
+    /// The capacity of every provider without its own; at most 100,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_capacity: Option<u32>,
-    /// After how long without a heartbeat a provider goes offline; 1,000 to 86,400,000.
+    /// The time without a heartbeat after which a provider goes offline; 1,000 to 86,400,000.
     #[serde(
         rename = "stale_after_ms",
         default,
@@ -79,10 +79,10 @@ pub struct SettingsPatch {
     )]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub stale_after: Option<Duration>,
-    /// Whether it does at all.
+    /// Whether providers need heartbeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require_heartbeat: Option<bool>,
-    /// How long the shared answer to "is anyone available?" may be believed; at most 10,000.
+    /// The maximum age of the shared count of available providers; at most 10,000.
     #[serde(
         rename = "snapshot_ms",
         default,
@@ -94,7 +94,7 @@ pub struct SettingsPatch {
 }
 
 impl SettingsPatch {
-    /// Refuses what breaks a limit.
+    /// Rejects a value out of range.
     ///
     /// # Errors
     /// `Invalid`, with the limit.
@@ -105,15 +105,19 @@ impl SettingsPatch {
         if let Some(after) = self.stale_after
             && !(MIN_STALE_AFTER..=MAX_STALE_AFTER).contains(&after)
         {
-            return Err(Error::invalid(format!("stale after {after:?} is outside 1s to 24h")));
+            return Err(Error::invalid(format!(
+                "stale after {after:?} is out of range: use 1s to 24h"
+            )));
         }
         match self.snapshot {
-            Some(age) if age > MAX_SNAPSHOT => Err(Error::invalid(format!("a snapshot of {age:?} is older than 10s"))),
+            Some(age) if age > MAX_SNAPSHOT => Err(Error::invalid(format!(
+                "a snapshot of {age:?} is out of range: use at most 10s"
+            ))),
             _ => Ok(()),
         }
     }
 
-    /// The settings with this change, version aside.
+    /// The settings with this change and the same version.
     #[must_use]
     pub fn applied_to(&self, settings: RosterSettings) -> RosterSettings {
         let whole = |duration| Duration::from_millis(millis::down(duration));

@@ -1,4 +1,4 @@
-//! What is answered without a step, because nothing that is stored changes: heartbeats and ticks, beside beats.
+//! Calls answered without a step because no stored row changes: heartbeats and ticks (beats are in `keep.rs`).
 
 use super::group::GroupModel;
 use super::log::Log;
@@ -9,14 +9,14 @@ use crate::sweep::GroupStatus;
 use crate::time::StoreTime;
 
 impl GroupModel {
-    /// A group that is not there, as reads see it.
+    /// The state that reads see for a missing group.
     pub(crate) fn absent(options: StoreOptions, now: StoreTime) -> Self {
         let mut model = Self::new(options, now);
         model.log = Log::beginning_at(EventId(0));
         model
     }
 
-    /// What [`Self::seen`] answers is about reads from here on.
+    /// Starts tracking the dependencies of reads, for [`Self::seen`].
     pub(crate) fn begin_look(&self) {
         self.forget_seen();
     }
@@ -26,8 +26,8 @@ impl GroupModel {
         self.log.last
     }
 
-    /// Records a heartbeat if nothing but a deadline changes, or answers what the row alone says. `None` when it takes a
-    /// step.
+    /// Records a heartbeat if only a deadline changes, or returns the reply that the row alone determines. `None` if it
+    /// needs a step.
     pub(crate) fn heartbeat_at_once(&mut self, heartbeat: &Heartbeat, now: StoreTime) -> Option<HeartbeatReply> {
         if self.is_about_to_resume(now) {
             return None;
@@ -47,8 +47,8 @@ impl GroupModel {
         Some(HeartbeatReply::Recorded)
     }
 
-    /// Keeps the cadence if nothing stored changes. `None` when it takes a step. The tick moves all the same, unless a
-    /// step has to see a gap first: while no step can be taken, a group that is served must not look like one that was not.
+    /// Writes the tick if no row changes; `None` if it needs a step. The tick advances even then, unless a step must
+    /// first detect a gap: while writes are rejected, a served group must not look unserved.
     pub(crate) fn tick_at_once(&mut self, now: StoreTime) -> Option<GroupStatus> {
         if self.is_about_to_resume(now) {
             return None;

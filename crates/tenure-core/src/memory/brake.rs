@@ -1,4 +1,4 @@
-//! The brake, on one group.
+//! The brake of one group.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::event::EventKind;
 use crate::time::StoreTime;
 
 impl GroupModel {
-    /// Engages the brake if too many lapsed at once. The last act of every step that may have ended someone.
+    /// Engages the brake if too many members lapsed. The last action of every step that may end a tenure.
     pub(super) fn engage_brake(&mut self, now: StoreTime) {
         let head = self.head();
         self.forget_lapses(&head, now);
@@ -34,7 +34,7 @@ impl GroupModel {
         }
     }
 
-    /// Lifts the brake when its time is over, when enough members are back, or when told to.
+    /// Lifts the brake if its time is over, enough members have rejoined, or `force` is set.
     pub(super) fn lift_brake(&mut self, now: StoreTime, force: bool) {
         self.lapses.remove_over();
         let Some((_, until)) = self.head().brake else { return };
@@ -54,7 +54,7 @@ impl GroupModel {
         self.emit(now, EventKind::SweepUnbraked).reason = Some(reason.to_owned());
     }
 
-    /// The brake, unless its reason is gone by now.
+    /// The brake, unless its reason no longer holds.
     pub(super) fn brake_in_force(&self, now: StoreTime) -> Option<Brake> {
         let (since, until) = self.head().brake?;
         let (lapsed, present) = self.lapsed_and_present();

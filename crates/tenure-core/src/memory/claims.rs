@@ -1,4 +1,4 @@
-//! Claims of registries, on one group.
+//! The claims of one group.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,12 +11,12 @@ use crate::registry::{Claim, ClaimKeys, ClaimMode, ClaimOf, ClaimOutcome, Claime
 use crate::store::Call;
 use crate::time::StoreTime;
 
-/// How many keys each registry has: a name is kept once, however many keys are claimed in it.
+/// The number of keys per registry. The name of a registry is stored once for all of its keys.
 #[derive(Debug, Default)]
 pub(super) struct Registries(BTreeMap<RegistryName, u64>);
 
 impl Registries {
-    /// A name as the other keys of the registry have it.
+    /// The shared text of a registry's name.
     fn name(&self, registry: &RegistryName) -> RegistryName {
         let own = self.0.get_key_value(registry);
         own.map_or_else(|| registry.clone(), |(own, _)| own.clone())
@@ -37,7 +37,7 @@ impl Registries {
 }
 
 impl Decide<ClaimKeys> for GroupModel {
-    /// Claims keys. A tenure that is met past its end is ended even though the call fails.
+    /// Claims keys. A tenure found past its end is ended even though the call fails.
     fn step(&mut self, ask: &ClaimKeys, call: Call, now: StoreTime) -> Result<Claimed> {
         let ClaimKeys { registry, tenure, .. } = ask;
         self.open(now, call)?;
@@ -97,7 +97,7 @@ impl GroupModel {
         self.claims.get(&(registry.clone(), key.clone()))
     }
 
-    /// Makes tenures the owners of very many keys at once, none of which is claimed yet.
+    /// Sets the owners of very many unclaimed keys.
     pub(crate) fn fill_claims(&mut self, mut claims: Vec<((RegistryName, Key), TenureId)>) {
         claims.sort_by(|(one, _), (two, _)| one.cmp(two));
         let mut owned: HashMap<TenureId, (TenureId, Vec<(RegistryName, Key)>)> = HashMap::new();
@@ -115,7 +115,7 @@ impl GroupModel {
         self.held.fill_claims(owned);
     }
 
-    /// Makes a tenure the owner of a key, or removes the entry.
+    /// Sets the owner of a key, or removes the claim.
     pub(super) fn set_claim(&mut self, registry: &RegistryName, key: &Key, tenure: Option<&TenureId>) {
         let tenure = tenure.map(|tenure| self.own_name(tenure));
         let registry = self.registries.name(registry);
@@ -135,7 +135,7 @@ impl GroupModel {
 }
 
 impl Decide<ReleaseClaim> for GroupModel {
-    /// Gives one up.
+    /// Releases a claim.
     fn step(&mut self, ask: &ReleaseClaim, call: Call, now: StoreTime) -> Result<()> {
         let ReleaseClaim { registry, key, tenure } = ask;
         self.open(now, call)?;
@@ -150,7 +150,8 @@ impl Decide<ReleaseClaim> for GroupModel {
                 Some(owner) => Err(Error::new(
                     ErrorKind::NotOwner,
                     format!("{key} in the registry {registry} is owned by {owner}, not by {tenure}"),
-                )),
+                )
+                .with_holder(owner.clone())),
             });
         self.engage_brake(now);
         done
@@ -158,7 +159,7 @@ impl Decide<ReleaseClaim> for GroupModel {
 }
 
 impl Decide<ClaimOf> for GroupModel {
-    /// Looks one up.
+    /// Reads a claim.
     fn read(&self, ClaimOf { registry, key }: &ClaimOf, now: StoreTime) -> Result<Option<Claim>> {
         let tenure = self.owner_of(registry, key);
         Ok(tenure.map(|tenure| self.claim_view(key, tenure, now)))

@@ -1,4 +1,4 @@
-//! What every call decides on the model of a group. Each implementation stands beside the data of its noun.
+//! The decisions of the model for every call. Each implementation is beside the data of its noun.
 
 use super::group::GroupModel;
 use crate::call::{Op, Reply, Request};
@@ -8,20 +8,20 @@ use crate::store::{Call, FindGroups, ListGroups, NewestEvents, Now, Probe};
 use crate::sweep::{Pass, Settle};
 use crate::time::StoreTime;
 
-/// How the model answers a call: a step implements `step`, a read implements `read`.
+/// Handles a call on the model: a step implements `step`, a read implements `read`.
 pub(crate) trait Decide<R: Request> {
-    /// Takes a step: nothing but the model and `now` decides.
+    /// Takes a step. The result depends only on the model and `now`.
     fn step(&mut self, _request: &R, _call: Call, _now: StoreTime) -> Result<R::Reply> {
         Err(unsupported::<R>())
     }
 
-    /// Looks, and changes nothing.
+    /// Reads without changes.
     fn read(&self, _request: &R, _now: StoreTime) -> Result<R::Reply> {
         Err(unsupported::<R>())
     }
 }
 
-// A store answers these without a model, or with several.
+// A store handles these without a model, or with several.
 impl Decide<Now> for GroupModel {}
 impl Decide<Probe> for GroupModel {}
 impl Decide<ListGroups> for GroupModel {}
@@ -32,19 +32,18 @@ impl Decide<Pass> for GroupModel {}
 impl Decide<WaitForEvents> for GroupModel {}
 
 impl GroupModel {
-    /// Takes a step: nothing but the model and `now` decides.
+    /// Takes a step. The result depends only on the model and `now`.
     ///
     /// # Errors
-    /// Those of the call; then it changed nothing but what time alone had decided. `Unsupported` for what is no step of a
-    /// group.
+    /// Those of the call; only changes due to time alone remain. `Unsupported` if it is not a step of a group.
     pub fn decide(&mut self, op: &Op, call: Call, now: StoreTime) -> Result<Reply> {
         op.step(self, call, now)
     }
 
-    /// Looks, and changes nothing.
+    /// Reads without changes.
     ///
     /// # Errors
-    /// `Invalid` for a cursor that is not from a page of the listing; `Unsupported` for what is no read of a group.
+    /// `Invalid` for a cursor that is not from a page of the listing; `Unsupported` if it is not a read of a group.
     pub fn look_up(&self, op: &Op, now: StoreTime) -> Result<Reply> {
         self.forget_seen();
         op.read(self, now)
@@ -54,6 +53,6 @@ impl GroupModel {
 fn unsupported<R: Request>() -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        format!("the model of a group does not answer the call {}", R::VERB),
+        format!("the model of a group does not serve the call {}", R::VERB),
     )
 }

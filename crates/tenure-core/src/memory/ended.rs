@@ -1,4 +1,4 @@
-//! How tenures ended, until that may be forgotten, and which of them still hold something.
+//! The records of ended tenures, until they expire, and the tenures with unreleased holdings.
 
 use std::collections::BTreeSet;
 
@@ -8,21 +8,21 @@ use crate::id::TenureId;
 use crate::membership::EndReason;
 use crate::time::StoreTime;
 
-/// Tenures by a time; of one instant in the order of their text.
+/// Tenures by time, then by text.
 pub(super) type ByTime = BTreeSet<(StoreTime, TenureId)>;
 
 /// Ended tenures.
 #[derive(Debug, Default)]
 pub(super) struct EndedModel {
     pub(super) table: Table<TenureId, EndedRow>,
-    /// Those that hold nothing, by when they may be forgotten.
+    /// Tenures without holdings, by the expiry of their record.
     forget: ByTime,
-    /// Those that hold something, by when to look at them next: those that did not lapse, and those that did.
+    /// Tenures with holdings, by the time of their next release: those that did not lapse, and those that did.
     visits: [ByTime; 2],
 }
 
 impl EndedRow {
-    /// Whether its process may be at work without knowing that it is over.
+    /// Whether its process may still run without knowing that the tenure has ended.
     pub(super) fn may_still_run(&self) -> bool {
         matches!(self.reason, EndReason::Superseded | EndReason::Expelled)
     }
@@ -33,7 +33,7 @@ impl EndedModel {
         self.table.get(tenure)
     }
 
-    /// Sets a row or removes it, and its place in the index.
+    /// Sets or removes a row and its index entry.
     pub(super) fn set(&mut self, tenure: TenureId, row: Option<EndedRow>) {
         let added = row.map(|row| (tenure.clone(), row));
         if let Some(before) = self.table.set(tenure.clone(), row) {
@@ -53,7 +53,7 @@ impl EndedModel {
         }
     }
 
-    /// Looks at a tenure again then; at none that has nothing left.
+    /// Sets the next release of a tenure; `None` if it has no holdings left.
     pub(super) fn visit(&mut self, tenure: &TenureId, at: Option<StoreTime>) {
         let row = self.get(tenure).filter(|row| row.visit.is_some());
         if let Some(row) = row.copied() {
@@ -61,19 +61,19 @@ impl EndedModel {
         }
     }
 
-    /// Those with something left that lapsed, or those that did not, by when to look at them.
+    /// Lapsed or other tenures with holdings, by the time of their next release.
     pub(super) fn visits(&self, lapsed: bool) -> &ByTime {
         self.table.see_all();
         &self.visits[usize::from(lapsed)]
     }
 
-    /// How many have something left.
+    /// The number of tenures with holdings.
     pub(super) fn releasing(&self) -> u64 {
         self.table.see_all();
         (self.visits[0].len() + self.visits[1].len()) as u64
     }
 
-    /// Those that may be forgotten now.
+    /// The tenures whose records have expired.
     pub(super) fn forgettable(&self, limit: u32, now: StoreTime) -> Vec<TenureId> {
         let due = self.forget.iter().take_while(|(at, _)| *at <= now);
         due.take(limit as usize).map(|(_, tenure)| tenure.clone()).collect()

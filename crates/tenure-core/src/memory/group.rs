@@ -1,4 +1,4 @@
-//! The state of one group and the steps that all others begin and end with.
+//! The state of one group, and the beginning and end of every step.
 
 use std::time::Duration;
 
@@ -24,19 +24,19 @@ use crate::sweep::{BURST, Settling, Unsettled};
 use crate::target::TargetSpec;
 use crate::time::StoreTime;
 
-/// What of a group itself is stored and decides over more than one tenure.
+/// The stored state of the group itself that concerns more than one tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Head {
     pub(super) resumed_at: StoreTime,
     pub(super) ttls: Option<(Duration, Duration)>,
     pub(super) unsettled: Option<Unsettled>,
-    /// An operator ended the waits up to this end.
+    /// An operator has ended the waits up to this end.
     pub(super) settled: StoreTime,
-    /// Since when the brake is engaged, and until when at most.
+    /// The start and the latest end of an engaged brake.
     pub(super) brake: Option<(StoreTime, StoreTime)>,
 }
 
-/// One group, as a pure state machine: every step takes the store's `now`.
+/// One group, as a pure state machine: every step takes the store time `now`.
 #[derive(Debug)]
 pub struct GroupModel {
     pub(super) options: StoreOptions,
@@ -45,13 +45,13 @@ pub struct GroupModel {
     pub(super) tracked: Tracked<Head>,
     pub(super) refused: Refusal,
     pub(super) seq: u64,
-    /// Its rows are stored, and the engine that stores them detects a loss of data.
+    /// Whether its rows are stored; the storing engine then detects data loss.
     pub(super) kept: bool,
-    /// Set from loading until the first step: deadlines did not survive, so every ttl starts again there.
+    /// Set from loading until the first step, which restarts every ttl because deadlines are not stored.
     pub(super) restarted: bool,
-    /// When a beat was believed last that named a number which was never given out.
+    /// When a beat with a number that was never issued was last believed.
     pub(super) believed_at: Option<StoreTime>,
-    /// Since when every tick has found it empty.
+    /// The time since which every tick has found the group empty.
     pub(super) empty_since: Option<StoreTime>,
     pub(super) lives: Lives,
     pub(super) ended: EndedModel,
@@ -67,7 +67,7 @@ pub struct GroupModel {
 }
 
 impl GroupModel {
-    /// A group that begins now.
+    /// A new group.
     #[must_use]
     pub fn new(options: StoreOptions, now: StoreTime) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl GroupModel {
         self.tracked.set(Some(head));
     }
 
-    /// Begins a mutating step: refuses one that comes too late, looks for a gap, writes the tick.
+    /// Begins a mutating step: rejects a late call, checks for a gap, writes the tick.
     pub(crate) fn open(&mut self, now: StoreTime, call: Call) -> Result<()> {
         if call.not_after.is_some_and(|limit| now > limit) {
             return Err(Error::too_late());
@@ -124,7 +124,7 @@ impl GroupModel {
         Ok(())
     }
 
-    /// Gives everyone one full ttl from now.
+    /// Restarts every ttl.
     pub(super) fn unsettle(&mut self, now: StoreTime, cause: GapCause, silent_ms: Option<u64>) {
         self.change_head(|head| head.resumed_at = now);
         if self.lives.table.is_empty() {
@@ -142,8 +142,8 @@ impl GroupModel {
         }
     }
 
-    /// The group may have been there before, or may have forgotten who holds a lease: nothing is granted until then, unless
-    /// that is known already or an operator has ended that wait. Part of a step.
+    /// Starts a wait without grants, because the group may have existed before or may have forgotten a holder. Does
+    /// nothing if the wait is known or an operator has ended it. Part of a step.
     pub fn wait(&mut self, wait: Unsettled, now: StoreTime) {
         let head = self.head();
         let known = head.unsettled.map_or(StoreTime::ZERO, |unsettled| unsettled.until);
@@ -157,7 +157,7 @@ impl GroupModel {
         self.emit(now, EventKind::GroupUnsettled).reason = Some(unsettled.cause.as_str().to_owned());
     }
 
-    /// An operator's word that nothing was held when the grace began.
+    /// Applies an operator's statement that nothing was held when the grace began.
     pub(crate) fn settle(&mut self, named: Option<GapCause>, call: Call, now: StoreTime) -> Result<Settling> {
         self.open(now, call)?;
         let Some(Unsettled { cause, until }) = self.head().unsettled else {
@@ -178,13 +178,13 @@ impl GroupModel {
         settling::gap(self.head().ttls.map(|(shortest, _)| shortest))
     }
 
-    /// Whether a step now would give every member a full ttl: after a gap that no step has noticed, or a restart.
+    /// Whether a step now would restart every ttl: after an unnoticed gap or a restart.
     pub(super) fn is_about_to_resume(&self, now: StoreTime) -> bool {
         self.restarted || settling::observe(self.tick, now, self.gap()).is_some()
     }
 
-    /// For reads, which write nothing: an unnoticed gap counts as if service resumed now, so that nobody reads as dead
-    /// because nobody ticked.
+    /// The resume time for reads, which write nothing: an unnoticed gap counts as a resume now, so that no member reads
+    /// as dead because there was no tick.
     pub(super) fn resumed_for_reading(&self, now: StoreTime) -> StoreTime {
         match self.is_about_to_resume(now) {
             true => now,
@@ -197,7 +197,7 @@ impl GroupModel {
         end_of(live.deadline, live.ttl, self.refused.or_resumed(resumed_at, now), now)
     }
 
-    /// The end time as a step sees it.
+    /// The end time in a step.
     pub(super) fn end_now(&self, live: &Live, now: StoreTime) -> StoreTime {
         self.end_time(live, self.head().resumed_at, now)
     }
@@ -208,7 +208,7 @@ impl GroupModel {
             .is_some_and(|live| now < self.end_time(live, resumed_at, now))
     }
 
-    /// The live entry when this is its member's current tenure.
+    /// The live entry, if this is its member's current tenure.
     pub(super) fn current(&self, tenure: &TenureId) -> Option<&Live> {
         self.lives.current(tenure)
     }
@@ -222,7 +222,7 @@ impl GroupModel {
         past
     }
 
-    /// Lets an act through only under a living tenure.
+    /// Requires a living tenure.
     pub(super) fn require_alive(&mut self, tenure: &TenureId, now: StoreTime) -> Result<()> {
         if self.end_if_past(tenure, now) {
             return Err(Error::ended(tenure, EndReason::Lapsed));
@@ -233,12 +233,12 @@ impl GroupModel {
         }
     }
 
-    /// The reason on record.
+    /// The recorded reason.
     pub(super) fn reason_of(&self, tenure: &TenureId) -> EndReason {
         self.ended.get(tenure).map_or(EndReason::Unknown, |ended| ended.reason)
     }
 
-    /// Ends a member's current tenure, for good.
+    /// Ends a member's current tenure.
     pub(super) fn end_tenure(&mut self, tenure: &TenureId, reason: EndReason, now: StoreTime) {
         let Some((member, live)) = self.lives.end(tenure.member()) else {
             return;
@@ -272,19 +272,19 @@ impl GroupModel {
         self.log.push(now, kind, &self.options)
     }
 
-    /// A tenure has lost something: an ended one that has nothing left needs no more work.
+    /// Records that a tenure lost a holding. An ended tenure without holdings needs no further release.
     pub(super) fn note_loss(&mut self, tenure: &TenureId) {
         if !self.held.has(tenure) {
             self.ended.visit(tenure, None);
         }
     }
 
-    /// The tenure by names that what is stored shares.
+    /// The tenure with the shared text of its name.
     pub(super) fn own_name(&self, tenure: &TenureId) -> TenureId {
         self.held.own_name(self.lives.own_name(tenure))
     }
 
-    /// The next number of the group's sequence: for a term, a token or a revision.
+    /// The next number of the group's sequence, for a term, a token or a revision.
     pub(super) fn next_number(&mut self, now: StoreTime) -> u64 {
         self.seq = (self.seq + 1).max(now.micros());
         self.seq

@@ -1,4 +1,4 @@
-//! What each tenure holds: three ordered sets for the whole group, made from the rows of claims, leases and connections.
+//! The holdings of each tenure: three ordered sets per group, derived from the rows of claims, leases and connections.
 
 use std::collections::BTreeSet;
 
@@ -9,17 +9,17 @@ use crate::membership::Holdings;
 /// A connection of a session.
 pub(super) type Link = (SessionId, ConnectionId);
 
-/// What tenures hold. The counts note what changed for the sets, too: a set changes only together with a count.
+/// The holdings. A set changes only together with a count, so the counts also track the changes of the sets.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     claims: BTreeSet<(TenureId, RegistryName, Key)>,
     leases: BTreeSet<(TenureId, LeaseName)>,
     connections: BTreeSet<(TenureId, SessionId, ConnectionId)>,
-    /// Of those that hold anything.
+    /// The counts of tenures with holdings.
     pub(super) counts: Table<TenureId, Counts>,
 }
 
-/// How much a tenure holds.
+/// The number of a tenure's holdings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
     claims: u32,
@@ -28,7 +28,7 @@ pub(super) struct Counts {
 }
 
 impl Held {
-    /// How much a tenure holds.
+    /// The number of a tenure's holdings.
     pub(super) fn of(&self, tenure: &TenureId) -> Holdings {
         let counts = self.counts.get(tenure).copied().unwrap_or_default();
         Holdings {
@@ -38,7 +38,7 @@ impl Held {
         }
     }
 
-    /// Whether it holds anything.
+    /// Whether it has holdings.
     pub(super) fn has(&self, tenure: &TenureId) -> bool {
         self.counts.contains(tenure)
     }
@@ -51,12 +51,12 @@ impl Held {
         self.counts.get(tenure).is_some_and(|counts| counts.connections > 0)
     }
 
-    /// The tenure as an earlier holding of it has it, so that all of them share one text.
+    /// The tenure with the text of its earlier holdings, so that all share it.
     pub(super) fn own_name(&self, tenure: TenureId) -> TenureId {
         self.counts.own_key(&tenure).cloned().unwrap_or(tenure)
     }
 
-    /// The tenures of a member that hold anything, in the order of their text, from one on.
+    /// The tenures of a member with holdings, in the order of their text, from one on.
     pub(super) fn tenures_of<'a>(
         &'a self,
         member: &'a MemberId,
@@ -115,7 +115,7 @@ impl Held {
         self.claims.insert((tenure, registry, key));
     }
 
-    /// Adds the claims of many tenures at once. Both the tenures and what each of them holds are in order.
+    /// Adds the claims of many tenures. The tenures and the claims of each are in order.
     pub(super) fn fill_claims(&mut self, tenures: Vec<(TenureId, Vec<(RegistryName, Key)>)>) {
         for (tenure, claims) in &tenures {
             let more = u32::try_from(claims.len()).unwrap_or(u32::MAX);

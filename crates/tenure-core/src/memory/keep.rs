@@ -1,5 +1,5 @@
-//! The model as the memory of rows that something else stores: steps have numbers, what they changed is handed out, and
-//! what was lost is put back.
+//! The model of rows that an engine stores: steps have numbers, changed rows are handed out, and lost steps are
+//! reverted.
 
 use std::hash::Hash;
 
@@ -15,7 +15,7 @@ use crate::settling::end_of;
 use crate::store::StoreOptions;
 use crate::time::StoreTime;
 
-/// About how many bytes a row takes, without the data of a session.
+/// The approximate size of a row in bytes, without session data.
 const ROW_BYTES: usize = 160;
 
 /// The value of a row of one kind.
@@ -29,8 +29,8 @@ macro_rules! value {
 }
 
 impl GroupModel {
-    /// The group that was stored. Deadlines did not survive, so every ttl starts again at the first step; what was granted
-    /// before is in the rows, so that withholds nothing.
+    /// Loads a stored group. Deadlines are not stored, so every ttl restarts at the first step. Earlier grants are in
+    /// the rows, so new ones need not be withheld.
     #[must_use]
     pub fn load(
         options: StoreOptions,
@@ -50,7 +50,7 @@ impl GroupModel {
         model
     }
 
-    /// [`Self::load`] without its rows.
+    /// [`Self::load`] without rows.
     pub(crate) fn load_group(options: StoreOptions, group: GroupRow, now: StoreTime) -> Self {
         let mut model = Self::new(options, now).kept();
         model.born_at = group.born_at;
@@ -61,7 +61,7 @@ impl GroupModel {
         model
     }
 
-    /// One row of a group that is being loaded; claims are filled in at once, with [`Self::fill_claims`].
+    /// Loads one row. Claims are loaded together, with [`Self::fill_claims`].
     pub(crate) fn load_row(&mut self, key: RowKey, row: Row, now: StoreTime) {
         self.set_row(key, Some(row), &|_, row| Live {
             due: now + row.ttl,
@@ -69,29 +69,29 @@ impl GroupModel {
         });
     }
 
-    /// The same model as the memory of rows that are stored: it holds only the events that are not durable, and judges no
-    /// loss of data.
+    /// Makes this the model of stored rows: it keeps only events that are not durable, and leaves the detection of data
+    /// loss to the engine.
     #[must_use]
     pub fn kept(mut self) -> Self {
         self.kept = true;
         self
     }
 
-    /// From now on, what a step changes carries this number. Numbers rise and are above zero; a number whose step touched
-    /// nothing may be used again.
+    /// Begins a step: its changes carry this number. Numbers rise and are above zero; the number of a step without
+    /// changes may be reused.
     pub fn begin_step(&mut self, number: u64) {
         for table in self.tables_mut() {
             table.begin(number);
         }
     }
 
-    /// The number of the newest step that changed anything; zero for none.
+    /// The number of the newest step with changes; zero for none.
     #[must_use]
     pub fn touched(&self) -> u64 {
         self.tables().iter().map(|table| table.touched()).max().unwrap_or(0)
     }
 
-    /// The newest step that is not durable and that the last look-up depended on; zero when all of it is durable.
+    /// The newest undurable step that the last read depends on; zero if all of it is durable.
     #[must_use]
     pub fn seen(&self) -> u64 {
         self.tables().iter().map(|table| table.seen()).max().unwrap_or(0)
@@ -101,13 +101,13 @@ impl GroupModel {
         let _ = self.seen();
     }
 
-    /// What is read now depends on a step, unless that is durable.
+    /// Records that the current read depends on a step, unless that is durable.
     pub(super) fn see_step(&self, step: u64) {
         self.log.see_step(step);
     }
 
-    /// What has changed since the last call, with present values. Encodes nothing. One commit is under way at a time: the
-    /// next call comes after [`Self::durable`] or [`Self::put_back`].
+    /// The changes since the last call, with present values, not encoded. Only one commit is in progress: the next call
+    /// comes after [`Self::durable`] or [`Self::put_back`].
     pub fn take(&mut self) -> Taken {
         let (number, group) = (self.touched(), self.group_row());
         let mut rows = Vec::new();
@@ -153,7 +153,7 @@ impl GroupModel {
         }
     }
 
-    /// The row of the group as it is now.
+    /// The current row of the group.
     #[must_use]
     pub fn group_row(&self) -> GroupRow {
         let head = self.head();
@@ -177,7 +177,7 @@ impl GroupModel {
         }
     }
 
-    /// The keys of all rows that are not durable.
+    /// The keys of all undurable rows.
     #[must_use]
     pub fn undurable(&self) -> Vec<RowKey> {
         let (sessions, roster) = (&self.sessions, &self.roster);
@@ -201,7 +201,7 @@ impl GroupModel {
         keys
     }
 
-    /// How many rows and events are not durable, and about how many bytes they are.
+    /// The number of undurable rows and events, and their approximate size in bytes.
     #[must_use]
     pub fn backlog(&self) -> (usize, usize) {
         let rows: usize = self.tables().iter().map(|table| table.backlog()).sum();
@@ -209,12 +209,12 @@ impl GroupModel {
         (rows, rows * ROW_BYTES + events)
     }
 
-    /// The steps that are not durable are lost: `rows` are the durable values of the keys that [`Self::undurable`] names, and
-    /// `group` is the durable row of the group.
+    /// Reverts the undurable steps: `rows` are the durable values of the keys from [`Self::undurable`], and `group` is
+    /// the durable row of the group.
     ///
-    /// What is not stored stays as it is: the tick, the sequence, the numbers of events, and the deadlines of tenures; a
-    /// tenure that a lost step had ended comes back with the deadline that it had then. So no tick and no number goes
-    /// back, no member gets a new ttl, and a member that read as dead stays dead.
+    /// Unstored state stays: the tick, the sequence, the event numbers, and the deadlines of tenures. A tenure ended by
+    /// a reverted step returns with its deadline. So no tick or number goes back, no member gets a new ttl, and a
+    /// member that read as dead stays dead.
     pub fn put_back(&mut self, rows: Vec<(RowKey, Option<Row>)>, group: GroupRow) {
         let step = self.lives.table.step();
         let lost = self.lives.take_ended();
@@ -235,8 +235,8 @@ impl GroupModel {
         self.begin_step(step);
     }
 
-    /// Renews a tenure if nothing but its deadline changes and what is answered is durable: the revision is the newest that
-    /// is. `None` when it takes a step.
+    /// Renews a tenure if only its deadline changes and the reply is durable, with the newest durable revision. `None`
+    /// if it needs a step.
     pub fn beat_at_once(&mut self, beat: &Beat, now: StoreTime) -> Option<BeatReply> {
         if self.is_about_to_resume(now) {
             return None;
@@ -272,8 +272,8 @@ impl GroupModel {
         }));
     }
 
-    /// Sets a row or removes it, with all that follows from it. `live` makes the entry of a tenure from its row. A value under
-    /// a key of another kind counts as none.
+    /// Sets or removes a row and everything derived from it. `live` makes the entry of a tenure from its row. A value
+    /// under a key of another kind counts as none.
     fn set_row(&mut self, key: RowKey, row: Option<Row>, live: &dyn Fn(&TenureId, MemberRow) -> Live) {
         match key {
             RowKey::Member(member) => self.set_member(member, value!(row, Member), live),

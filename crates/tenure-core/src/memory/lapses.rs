@@ -1,4 +1,4 @@
-//! Members that lapsed and are not back, for the brake.
+//! Members that lapsed and have not rejoined, for the brake.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,27 +7,27 @@ use super::table::Table;
 use crate::id::MemberId;
 use crate::time::StoreTime;
 
-/// How many rows that count no longer one step removes: after a mass death there may be very many.
+/// The maximum number of expired rows that one step removes; a mass failure may leave very many.
 const REMOVED_AT_MOST: usize = 500;
 
-/// Members that lapsed.
+/// Lapsed members.
 #[derive(Debug, Default)]
 pub(super) struct Lapses {
     pub(super) table: Table<MemberId, StoreTime>,
     /// Those that count.
     by_time: BTreeSet<(StoreTime, MemberId)>,
-    /// Those that count no longer, whose rows the next steps remove.
+    /// Those that no longer count; later steps remove their rows.
     over: BTreeSet<(StoreTime, MemberId)>,
 }
 
 impl Lapses {
-    /// How many count.
+    /// The number that counts.
     pub(super) fn len(&self) -> u64 {
         self.table.see_all();
         self.by_time.len() as u64
     }
 
-    /// Notes that a member lapsed, or that it is back.
+    /// Records that a member lapsed or rejoined.
     pub(super) fn set(&mut self, member: MemberId, at: Option<StoreTime>) {
         if let Some(before) = self.table.set(member.clone(), at) {
             self.by_time.remove(&(before, member.clone()));
@@ -37,7 +37,7 @@ impl Lapses {
         }
     }
 
-    /// Those that lapsed longer ago than the window count no longer. No row changes.
+    /// Stops counting members that lapsed before the window. Changes no row.
     pub(super) fn drop_older(&mut self, window: Duration, now: StoreTime) {
         let oldest = now.minus(window);
         if self.by_time.first().is_none_or(|(at, _)| *at >= oldest) {
@@ -54,7 +54,7 @@ impl Lapses {
         self.remove_over();
     }
 
-    /// Removes some of the rows that count no longer. A restart in between makes them count again, and at most brakes.
+    /// Removes some rows that no longer count. After a restart in between they count again, which at most brakes.
     pub(super) fn remove_over(&mut self) {
         for _ in 0..REMOVED_AT_MOST {
             let Some((at, member)) = self.over.pop_first() else {
@@ -67,7 +67,7 @@ impl Lapses {
         }
     }
 
-    /// Those whose rows are still there count again.
+    /// Counts the members with remaining rows again.
     pub(super) fn put_back(&mut self) {
         let there = std::mem::take(&mut self.over).into_iter();
         let there = there.filter(|(at, member)| self.table.get(member) == Some(at));

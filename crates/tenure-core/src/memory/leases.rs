@@ -1,4 +1,4 @@
-//! Leases, on one group.
+//! The leases of one group.
 
 use std::collections::BTreeSet;
 
@@ -10,24 +10,25 @@ use crate::error::Result;
 use crate::event::EventKind;
 use crate::id::{LeaseName, MemberId, TenureId};
 use crate::lease::{
-    Acquire, AcquireOutcome, Acquired, GivenUp, Lease, LeaseOf, RESERVATION, ReleaseLeases, ReleaseOutcome, Token,
+    Acquire, AcquireOutcome, Acquired, Lease, LeaseOf, RESERVATION, ReleaseLeases, ReleaseOutcome, ReleasedLeases,
+    Token,
 };
 use crate::membership::Revision;
 use crate::settling::end_of;
 use crate::store::Call;
 use crate::time::StoreTime;
 
-/// Leases that are held, and those that are kept for a member.
+/// Held and reserved leases.
 #[derive(Debug, Default)]
 pub(super) struct LeasesModel {
     pub(super) table: Table<LeaseName, LeaseRow>,
-    /// Handed off, and waiting for a member until then.
+    /// Handed-off leases that wait for their successor.
     pub(super) reserved: Table<LeaseName, ReservedRow>,
     reserved_by_time: BTreeSet<(StoreTime, LeaseName)>,
 }
 
 impl LeasesModel {
-    /// Keeps a lease for a member, or no longer.
+    /// Reserves a lease for a member, or removes the reservation.
     pub(super) fn reserve(&mut self, lease: &LeaseName, row: Option<ReservedRow>) {
         let until = row.as_ref().map(|row| row.until);
         if let Some(before) = self.reserved.set(lease.clone(), row) {
@@ -38,7 +39,7 @@ impl LeasesModel {
         }
     }
 
-    /// Drops reservations whose time is over.
+    /// Drops expired reservations.
     pub(super) fn forget_reservations(&mut self, limit: u32, now: StoreTime) {
         let over = self.reserved_by_time.iter().take_while(|(until, _)| *until <= now);
         let over: Vec<_> = over.take(limit as usize).map(|(_, lease)| lease.clone()).collect();
@@ -49,7 +50,7 @@ impl LeasesModel {
 }
 
 impl Decide<Acquire> for GroupModel {
-    /// Asks for leases. A tenure that is met past its end is ended even though the call fails.
+    /// Acquires leases. A tenure found past its end is ended even though the call fails.
     fn step(&mut self, Acquire { tenure, leases }: &Acquire, call: Call, now: StoreTime) -> Result<Acquired> {
         self.open(now, call)?;
         let before = self.revision_of(tenure);
@@ -115,7 +116,7 @@ impl GroupModel {
         Ok(AcquireOutcome::Granted { token, from })
     }
 
-    /// Why a lease that is free is not granted now.
+    /// Why a free lease is not granted now.
     fn withheld(&self, tenure: &TenureId, lease: &LeaseName, now: StoreTime) -> Option<AcquireOutcome> {
         if let Some(ReservedRow { member: to, until }) = self.leases.reserved.get(lease)
             && now < *until
@@ -133,7 +134,7 @@ impl GroupModel {
         })
     }
 
-    /// Makes a tenure the holder of a lease, or frees it.
+    /// Sets the holder of a lease, or frees it.
     pub(super) fn set_lease(&mut self, lease: &LeaseName, row: Option<LeaseRow>) {
         let row = row.map(|row| LeaseRow {
             tenure: self.own_name(&row.tenure),
@@ -152,9 +153,8 @@ impl GroupModel {
         }
     }
 
-    /// How long until somebody else can have what this tenure holds, if it is not heard of again. An ended tenure that
-    /// was superseded or expelled may still be running; the others have said themselves that it is over, or are past
-    /// their end.
+    /// The time until another member can acquire the leases of this tenure, if it sends no further beat. The process of
+    /// a superseded or expelled tenure may still run; any other ended tenure has left or is past its end.
     pub(super) fn free_in(&self, tenure: &TenureId, resumed_at: StoreTime, now: StoreTime) -> std::time::Duration {
         if let Some(live) = self.current(tenure) {
             return self.end_time(live, resumed_at, now).since(now);
@@ -169,8 +169,8 @@ impl GroupModel {
 }
 
 impl Decide<ReleaseLeases> for GroupModel {
-    /// Gives leases up.
-    fn step(&mut self, ask: &ReleaseLeases, call: Call, now: StoreTime) -> Result<GivenUp> {
+    /// Releases leases.
+    fn step(&mut self, ask: &ReleaseLeases, call: Call, now: StoreTime) -> Result<ReleasedLeases> {
         let ReleaseLeases { tenure, leases, to } = ask;
         self.open(now, call)?;
         let before = self.revision_of(tenure);
@@ -187,7 +187,7 @@ impl Decide<ReleaseLeases> for GroupModel {
             outcomes.into_iter().map(|(outcome, _)| outcome).collect()
         });
         self.engage_brake(now);
-        Ok(GivenUp {
+        Ok(ReleasedLeases {
             outcomes: outcomes?,
             revision: self.revision_of(tenure),
             before,
@@ -197,7 +197,7 @@ impl Decide<ReleaseLeases> for GroupModel {
 }
 
 impl GroupModel {
-    /// Whether a member has a living tenure. One past its end is ended.
+    /// Whether a member has a living tenure. Ends one that is past its end.
     fn lives(&mut self, member: &MemberId, now: StoreTime) -> bool {
         let Some(live) = self.lives.get(member) else {
             return false;
@@ -244,7 +244,7 @@ impl GroupModel {
         (outcome, true)
     }
 
-    /// Notes that what a living tenure holds has changed.
+    /// Records a new revision of a living tenure's holdings.
     pub(super) fn revise(&mut self, tenure: &TenureId, revision: Revision) {
         self.lives.revise(tenure, revision);
     }
@@ -253,8 +253,8 @@ impl GroupModel {
         self.current(tenure).map_or(Revision::NONE, |live| live.revision)
     }
 
-    /// Removes up to `room` leases of an ended tenure, if its process cannot be running any more. Answers how many, and
-    /// when to look again if that is later than now.
+    /// Removes up to `room` leases of an ended tenure, once its process can no longer run. Returns how many, and when
+    /// to retry if that is later.
     pub(super) fn free_leases_of(
         &mut self,
         tenure: &TenureId,
@@ -285,7 +285,7 @@ impl GroupModel {
         (leases.len() as u64, None)
     }
 
-    /// Looks one up.
+    /// Reads a lease.
     pub(super) fn lease_of(&self, lease: &LeaseName, now: StoreTime) -> Option<Lease> {
         let LeaseRow { tenure, token } = self.leases.table.get(lease)?;
         let resumed_at = self.resumed_for_reading(now);

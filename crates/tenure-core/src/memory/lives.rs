@@ -1,4 +1,4 @@
-//! The current tenures: who is in the group, until when, and what of that is durable.
+//! The current tenures, their deadlines, and their durable state.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -15,11 +15,11 @@ pub(super) struct Live {
     pub(super) term: Term,
     pub(super) deadline: StoreTime,
     pub(super) ttl: Duration,
-    /// The number of what it holds.
+    /// The revision of its holdings.
     pub(super) revision: Revision,
-    /// Most have none.
+    /// Most tenures have none.
     pub(super) labels: Option<Box<Labels>>,
-    /// Its entry in the lazy index: the earliest time at which it may have lapsed.
+    /// Its time in the lazy index: the earliest time at which it may have lapsed.
     pub(super) due: StoreTime,
 }
 
@@ -53,7 +53,7 @@ impl Live {
         self.labels.as_deref().cloned().unwrap_or_default()
     }
 
-    /// The same tenure with what a row says of it. Its last beat counts, with the ttl of the row.
+    /// The tenure with the values of a row. Its last beat stays, with the ttl of the row.
     pub(super) fn with(&self, row: MemberRow) -> Self {
         let deadline = match self.ttl == row.ttl {
             true => self.deadline,
@@ -67,7 +67,7 @@ impl Live {
     }
 }
 
-/// What a beat may be told of a tenure before anything else is durable.
+/// The durable state of a tenure that a beat may report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Durable {
     pub(super) term: Term,
@@ -90,11 +90,11 @@ impl From<&Live> for Durable {
 pub(super) struct Lives {
     pub(super) table: Table<MemberId, Live>,
     due: BTreeSet<(StoreTime, MemberId)>,
-    /// Of members with a change that is not durable: what is durable. `None`: no tenure is.
+    /// The durable state of members with undurable changes; `None`: no durable tenure.
     behind: HashMap<MemberId, Option<Durable>>,
-    /// What becomes durable with the commit that was taken last.
+    /// The state that becomes durable with the current commit.
     taken: Vec<(MemberId, Option<Durable>)>,
-    /// Tenures that steps which are not durable have ended, as they were, with the numbers of the steps.
+    /// Tenures ended by undurable steps, as they were, with the step numbers.
     ended: HashMap<TenureId, (u64, Live)>,
 }
 
@@ -103,7 +103,7 @@ impl Lives {
         self.table.get(member)
     }
 
-    /// Sets a tenure or removes it. Answers the one before.
+    /// Sets or removes a tenure. Returns the previous one.
     pub(super) fn set(&mut self, member: MemberId, live: Option<Live>) -> Option<Live> {
         self.note(&member);
         if let Some(live) = &live {
@@ -117,7 +117,7 @@ impl Lives {
         before
     }
 
-    /// Ends a tenure. While that is not durable, its deadline is kept.
+    /// Ends a tenure. Its deadline is kept until the end is durable.
     pub(super) fn end(&mut self, member: &MemberId) -> Option<(MemberId, Live)> {
         let member = self.table.own_key(member)?.clone();
         let live = self.set(member.clone(), None)?;
@@ -129,7 +129,7 @@ impl Lives {
         Some((member, live))
     }
 
-    /// Gives a tenure another ttl and deadline; `sooner`: it is looked at by then, if that is sooner.
+    /// Changes the ttl and deadline of a tenure; with `sooner`, an earlier deadline also moves its index entry.
     pub(super) fn retime(&mut self, member: &MemberId, ttl: Duration, deadline: StoreTime, sooner: bool) {
         self.note(member);
         let Some(live) = self.table.change(member) else { return };
@@ -139,7 +139,7 @@ impl Lives {
         }
     }
 
-    /// Notes that what a living tenure holds has changed.
+    /// Records a new revision of a living tenure's holdings.
     pub(super) fn revise(&mut self, tenure: &TenureId, revision: Revision) {
         if self.current(tenure).is_none_or(|live| live.revision == revision) {
             return;
@@ -158,7 +158,7 @@ impl Lives {
         (live.term == tenure.term() && durable.term == tenure.term()).then_some((live, durable))
     }
 
-    /// Extends a tenure by its own ttl, which is not stored.
+    /// Extends a tenure by its ttl; the deadline is not stored.
     pub(super) fn extend(&mut self, member: &MemberId, now: StoreTime) {
         if let Some(live) = self.table.change_unstored(member) {
             live.deadline = now + live.ttl;
@@ -175,12 +175,12 @@ impl Lives {
         self.due.insert((due, member.clone()));
     }
 
-    /// The live entry when this is its member's current tenure.
+    /// The live entry, if this is its member's current tenure.
     pub(super) fn current(&self, tenure: &TenureId) -> Option<&Live> {
         self.get(tenure.member()).filter(|live| live.term == tenure.term())
     }
 
-    /// The name of a member as the table has it, so that copies of it share their text.
+    /// The name of a member with the text of the table, so that copies share it.
     pub(super) fn own_name(&self, tenure: &TenureId) -> TenureId {
         let own = self.table.own_key(tenure.member());
         own.map_or_else(|| tenure.clone(), |own| TenureId::new(own.clone(), tenure.term()))
@@ -198,7 +198,7 @@ impl Lives {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// What of a tenure is durable.
+    /// The durable state of a tenure.
     pub(super) fn durable_of(&self, tenure: &TenureId) -> Option<Durable> {
         let durable = match self.behind.get(tenure.member()) {
             Some(behind) => *behind,
@@ -207,7 +207,7 @@ impl Lives {
         durable.filter(|durable| durable.term == tenure.term())
     }
 
-    /// Takes the changed members, with what is durable once they are.
+    /// Takes the changed members, with their state once it is durable.
     pub(super) fn take(&mut self) -> Vec<(MemberId, Option<MemberRow>)> {
         let mut rows = Vec::new();
         for (member, live) in self.table.take() {
@@ -217,7 +217,7 @@ impl Lives {
         rows
     }
 
-    /// Takes out the tenures that steps which are not durable have ended, as they were.
+    /// Takes the tenures ended by undurable steps, as they were.
     pub(super) fn take_ended(&mut self) -> HashMap<TenureId, Live> {
         let ended = std::mem::take(&mut self.ended).into_iter();
         ended.map(|(tenure, (_, live))| (tenure, live)).collect()

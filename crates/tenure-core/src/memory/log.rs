@@ -11,23 +11,23 @@ use crate::event::{Event, EventId, EventKind, EventPage, EventQuery};
 use crate::store::StoreOptions;
 use crate::time::StoreTime;
 
-/// The newest events of a group: all that are kept, or, when something else keeps them, those that are not durable.
+/// The newest events of a group: all kept ones or, if an engine stores them, the undurable ones.
 #[derive(Debug)]
 pub(super) struct Log {
     events: VecDeque<Event>,
-    /// The number of the event before the oldest one that is kept; where the group began, when none was dropped.
+    /// The number of the newest dropped event, or the start of the group if none was dropped.
     dropped: EventId,
     /// The number of the newest event.
     pub(super) last: EventId,
-    /// No number up to this one is used again.
+    /// No number up to this one is issued again.
     pub(super) used: EventId,
-    /// What all events but the newest weigh: that one is still being written.
+    /// The size of all events except the newest, which is still being written.
     bytes: u64,
-    /// The step in progress; zero when nothing else keeps the events.
+    /// The current step; zero if no engine stores the events.
     step: u64,
-    /// The steps that the events are of, when something else keeps them.
+    /// The steps of the events, if an engine stores them.
     steps: VecDeque<u64>,
-    /// How many of the events a commit has taken.
+    /// The number of events in the current commit.
     taken: usize,
     touched: u64,
     durable: u64,
@@ -35,7 +35,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// The log of a group whose events come after this number.
+    /// The log of a group whose events follow this number.
     pub(super) fn beginning_at(start: EventId) -> Self {
         Self {
             events: VecDeque::new(),
@@ -52,7 +52,7 @@ impl Log {
         }
     }
 
-    /// Appends an event, and drops the oldest ones when there are too many, or when they are too long together.
+    /// Appends an event, and drops the oldest ones if there are too many or they are too large.
     pub(super) fn push(&mut self, now: StoreTime, kind: EventKind, options: &StoreOptions) -> &mut Event {
         self.used = EventId((self.used.0 + 1).max(now.micros()));
         self.last = self.used;
@@ -75,21 +75,21 @@ impl Log {
         self.last
     }
 
-    /// What is read now depends on a step, unless that is durable.
+    /// Records that the current read depends on a step, unless that is durable.
     pub(super) fn see_step(&self, step: u64) {
         if step > self.durable {
             self.seen.set(self.seen.get().max(step));
         }
     }
 
-    /// The events since the last call.
+    /// Takes the events since the last call.
     pub(super) fn take(&mut self) -> Vec<Event> {
         let new = self.events.range(self.taken..).cloned().collect();
         self.taken = self.events.len();
         new
     }
 
-    /// The events that are not durable are lost; the newest of those that are has this number.
+    /// Drops the undurable events; the newest durable one has this number.
     pub(super) fn put_back(&mut self, last: EventId) {
         let (used, touched, durable) = (self.used, self.touched, self.durable);
         *self = Self {
@@ -100,7 +100,7 @@ impl Log {
         };
     }
 
-    /// How many bytes about are not durable.
+    /// The approximate size of the undurable events, in bytes.
     pub(super) fn undurable_bytes(&self) -> u64 {
         match self.steps.is_empty() {
             true => 0,

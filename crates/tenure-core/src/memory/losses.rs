@@ -1,4 +1,4 @@
-//! Numbers in beats that the group never gave out: signs that it has lost data.
+//! Numbers in beats that the group never issued: signs of data loss.
 
 use super::group::GroupModel;
 use crate::id::Term;
@@ -8,11 +8,11 @@ use crate::settling::GapCause;
 use crate::sweep::Unsettled;
 use crate::time::StoreTime;
 
-/// How far the sequence may run ahead of the clock: each act takes a number, and a number lasts a microsecond.
+/// How far the sequence may be ahead of the clock: each call takes a number, and a number lasts a microsecond.
 const AHEAD_MICROS: u64 = 1_000_000;
 
 impl GroupModel {
-    /// A beat named a number that was never given out: the end of the data is lost, if that is believed.
+    /// Handles a beat with a number that was never issued: the tail is lost, if the beat is believed.
     fn note_lost_tail(&mut self, number: u64, now: StoreTime) {
         if !self.kept && recall::believes_a_lost_tail(self.believed_at, now, self.options.max_ttl) {
             self.believed_at = Some(now);
@@ -21,7 +21,7 @@ impl GroupModel {
         }
     }
 
-    /// A beat names a term from before the group was born: what counted as new has lost its data.
+    /// Handles a beat with a term from before the group began: a group that counted as new has lost its data.
     fn note_loss_of_data(&mut self, term: Term, now: StoreTime) {
         if let Some(Unsettled {
             cause: GapCause::New,
@@ -38,8 +38,8 @@ impl GroupModel {
         }
     }
 
-    /// A revision that the store does not know was given out by an end of the data that is lost, unless a gap has been
-    /// noticed since. No store gives out one from the future.
+    /// Compares the revision of a beat with the stored one. An unknown revision is from a lost tail, unless a gap was
+    /// noticed in between. A store never issues one from the future.
     pub(super) fn compare_revisions(&mut self, told: Revision, known: Revision, now: StoreTime) {
         let possible = told.0 <= now.micros() + AHEAD_MICROS;
         if told > known && told.0 > self.head().resumed_at.micros() && possible {
@@ -47,7 +47,7 @@ impl GroupModel {
         }
     }
 
-    /// A term that the sequence has not reached, but this life of the store should know: its tail was lost.
+    /// Handles a term beyond the sequence that is not from the future: its tail is lost.
     pub(super) fn note_unknown_term(&mut self, term: Term, now: StoreTime) {
         if self.is_never_given(term, now) {
             self.note_lost_tail(term.get(), now);
@@ -59,8 +59,8 @@ impl GroupModel {
         self.seq < term.get() && term.get() <= now.micros() && term.get() > self.born_at.micros()
     }
 
-    /// The largest number in these beats that the group never gave out, and that is not from the future. The model of a
-    /// kept group does not judge losses, so its engine asks before the step.
+    /// The largest number in these beats that the group never issued and that is not from the future. The model of
+    /// stored rows does not detect losses, so its engine checks before the step.
     #[must_use]
     pub fn number_never_given(&self, beats: &[Beat], now: StoreTime) -> Option<u64> {
         let unknown = |beat: &Beat| {
@@ -74,7 +74,7 @@ impl GroupModel {
         beats.iter().filter_map(unknown).max()
     }
 
-    /// The end of the data is lost, at least up to this number: every ttl starts again. Part of a step.
+    /// Records the loss of the tail, at least up to this number: every ttl restarts. Part of a step.
     pub fn note_lost_end(&mut self, number: u64, now: StoreTime) {
         self.seq = self.seq.max(number);
         self.change_head(|head| head.resumed_at = now);

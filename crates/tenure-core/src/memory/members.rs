@@ -1,4 +1,4 @@
-//! Join, beat, end and look up, on one group.
+//! Join, beat, end and read, for one group.
 
 use std::time::Duration;
 
@@ -10,13 +10,12 @@ use crate::event::EventKind;
 use crate::id::{MemberId, TenureId, Term};
 use crate::ledger::settings::MAX_STALE_AFTER;
 use crate::membership::{
-    Beat, BeatReply, Beaten, Beats, End, EndBy, EndReason, Join, Joined, Labels, Member, MemberOf, Revision,
+    Beat, BeatReplies, BeatReply, Beats, End, EndBy, EndReason, Join, Joined, Labels, Member, MemberOf, Revision,
 };
 use crate::store::Call;
 use crate::time::StoreTime;
 
 impl Decide<Join> for GroupModel {
-    /// Begins a tenure.
     fn step(&mut self, join: &Join, call: Call, now: StoreTime) -> Result<Joined> {
         self.open(now, call)?;
         let alone = self.is_alone(&join.member);
@@ -44,12 +43,12 @@ impl Decide<Join> for GroupModel {
 }
 
 impl GroupModel {
-    /// Whether nobody else is there, and nobody has lapsed of late: then the ttls of others are history.
+    /// Whether there is no other member and none lapsed recently; then the ttls of others no longer matter.
     pub(super) fn is_alone(&self, member: &MemberId) -> bool {
         self.lapses.len() == 0 && self.lives.table.iter().all(|(other, _)| other == member)
     }
 
-    /// Begins a tenure of a member that has none; `alone` as it was when the step began.
+    /// Begins a tenure of a member without one; `alone` is the state at the start of the step.
     pub(super) fn begin_tenure(
         &mut self,
         member: &MemberId,
@@ -79,7 +78,7 @@ impl GroupModel {
         Ok(tenure)
     }
 
-    /// One who is never stale needs no grace, and must not make that of others last for ever.
+    /// Records a ttl. A member that never becomes stale needs no grace, and must not extend that of others forever.
     pub(super) fn note_ttl(&mut self, ttl: Duration) {
         if ttl > MAX_STALE_AFTER {
             return;
@@ -92,12 +91,11 @@ impl GroupModel {
 }
 
 impl Decide<Beats> for GroupModel {
-    /// Extends tenures.
-    fn step(&mut self, Beats { beats }: &Beats, _: Call, now: StoreTime) -> Result<Beaten> {
+    fn step(&mut self, Beats { beats }: &Beats, _: Call, now: StoreTime) -> Result<BeatReplies> {
         self.open(now, Call::default())?;
         let replies = beats.iter().map(|beat| self.beat_one(beat, now)).collect();
         self.engage_brake(now);
-        Ok(Beaten { replies, as_of: now })
+        Ok(BeatReplies { replies, as_of: now })
     }
 }
 
@@ -131,7 +129,6 @@ impl GroupModel {
 }
 
 impl Decide<End> for GroupModel {
-    /// Ends a tenure on purpose.
     fn step(&mut self, End { tenure, by }: &End, call: Call, now: StoreTime) -> Result<EndReason> {
         self.open(now, call)?;
         if !self.end_if_past(tenure, now) && self.current(tenure).is_some() {
@@ -147,7 +144,7 @@ impl Decide<End> for GroupModel {
 }
 
 impl GroupModel {
-    /// Looks one member up.
+    /// Reads a member.
     pub(super) fn member(&self, member: &MemberId, now: StoreTime) -> Option<Member> {
         let live = self.lives.get(member)?;
         let tenure = TenureId::new(member.clone(), live.term);

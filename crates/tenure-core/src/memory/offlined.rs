@@ -1,4 +1,4 @@
-//! Ended tenures that the ledger has to follow.
+//! Ended tenures that the ledger must apply.
 
 use super::ended::ByTime;
 use super::rows::OfflinedRow;
@@ -7,7 +7,7 @@ use crate::id::TenureId;
 use crate::membership::EndReason;
 use crate::time::StoreTime;
 
-/// Ended tenures, by when they ended.
+/// Ended tenures, by the time of their end.
 #[derive(Debug, Default)]
 pub(super) struct OfflinedModel {
     pub(super) table: Table<TenureId, OfflinedRow>,
@@ -16,7 +16,7 @@ pub(super) struct OfflinedModel {
 }
 
 impl OfflinedModel {
-    /// Sets a row or removes it. Answers whether there was one.
+    /// Sets or removes a row. Returns whether there was one.
     pub(super) fn set(&mut self, tenure: &TenureId, row: Option<OfflinedRow>) -> bool {
         let before = self.table.set(tenure.clone(), row);
         if let Some(before) = before {
@@ -28,13 +28,13 @@ impl OfflinedModel {
         before.is_some()
     }
 
-    /// The first that lapsed, or that did not.
+    /// The first end of a lapsed tenure, or of another.
     pub(super) fn first(&self, lapsed: bool) -> Option<StoreTime> {
         self.table.see_all();
         self.by_time[usize::from(lapsed)].first().map(|(at, _)| *at)
     }
 
-    /// Those that lapsed, or that did not, by when they ended.
+    /// The lapsed tenures, or the others, by the time of their end.
     pub(super) fn list(&self, lapsed: bool) -> &ByTime {
         &self.by_time[usize::from(lapsed)]
     }

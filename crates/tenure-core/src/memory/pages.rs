@@ -1,4 +1,4 @@
-//! Sorted, exact pages: the cursor is the last item's own key.
+//! Sorted, exact pages: the cursor is the key of the last item.
 
 use std::ops::Bound;
 
@@ -144,7 +144,7 @@ impl Decide<Targets> for GroupModel {
 }
 
 impl Decide<Sessions> for GroupModel {
-    /// Sessions by name, or the disconnected ones by when their grace ends.
+    /// Sessions by name, or disconnected ones by the end of their grace.
     fn read(&self, Sessions { state, page }: &Sessions, now: StoreTime) -> Result<Page<Session>> {
         let seen = |session: &SessionId| {
             self.session(session, now)
@@ -196,7 +196,7 @@ fn owner_cursor(text: &str) -> Option<(TenureId, Key)> {
     Some((tenure.parse().ok()?, Key::new(key).ok()?))
 }
 
-/// Where a page begins: behind the cursor.
+/// The start of a page, after the cursor.
 pub(super) fn behind<K>(after: Option<K>) -> Bound<K> {
     after.map_or(Bound::Unbounded, Bound::Excluded)
 }

@@ -1,4 +1,4 @@
-//! The reaper's steps and what it goes by, on one group.
+//! The reaper's steps and indexes, for one group.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -18,7 +18,8 @@ use crate::sweep::{Reap, Reaped, ReapedBatch, Reconcile, Reconciled, drift};
 use crate::time::StoreTime;
 
 impl GroupModel {
-    /// Removes up to `room` connections of an ended tenure. Answers how many, and those that were the last of their session.
+    /// Removes up to `room` connections of an ended tenure. Returns how many, and those that were the last of their
+    /// session.
     pub(super) fn release_connections_of(
         &mut self,
         tenure: &TenureId,
@@ -35,7 +36,7 @@ impl GroupModel {
 }
 
 impl Decide<Reap> for GroupModel {
-    /// Step 3.
+    /// Step 3 of a sweep.
     fn step(&mut self, Reap(request): &Reap, call: Call, now: StoreTime) -> Result<ReapedBatch> {
         self.open(now, call)?;
         self.lift_brake(now, request.force);
@@ -71,7 +72,7 @@ impl Decide<Reap> for GroupModel {
 }
 
 impl Decide<Reconcile> for GroupModel {
-    /// A part of a reconcile. Nothing can drift here, so all there is to find are connections that are too old.
+    /// A part of a reconcile. Nothing can drift here, so it only finds connections above the maximum age.
     fn step(&mut self, Reconcile(request): &Reconcile, call: Call, now: StoreTime) -> Result<Reconciled> {
         let after = request
             .after
@@ -106,8 +107,8 @@ impl Decide<Reconcile> for GroupModel {
 }
 
 impl GroupModel {
-    /// Drops the connections of a session that were attached too long ago. The epoch tells when: it is made from the
-    /// store's clock.
+    /// Drops the connections of a session above the maximum age. The age follows from the epoch, which contains the
+    /// store time of the attach.
     fn drop_aged(&mut self, session: &SessionId, max_age: Duration, now: StoreTime) -> u64 {
         let connections = self.sessions.connections_of(session);
         let connections: Vec<_> = connections.map(|(link, row)| (link.clone(), row.clone())).collect();
@@ -126,7 +127,7 @@ impl GroupModel {
 }
 
 impl Decide<ListOrphans> for GroupModel {
-    /// Sessions whose grace is over.
+    /// Lists sessions whose grace is over.
     fn read(&self, &ListOrphans { overdue, limit }: &ListOrphans, now: StoreTime) -> Result<Orphans> {
         let resumed_at = self.resumed_for_reading(now);
         let away = self.sessions.away_after(Bound::Unbounded);
@@ -150,10 +151,9 @@ impl Decide<ListOrphans> for GroupModel {
 }
 
 impl Decide<CountSessions> for GroupModel {
-    /// Counts sessions.
     fn read(&self, _: &CountSessions, now: StoreTime) -> Result<SessionStats> {
         let orphans = match self.resumed_for_reading(now) == now && self.head().resumed_at != now {
-            // A gap that nobody has noticed yet: everyone has the whole grace anew.
+            // After an unnoticed gap, every session has its full grace again.
             true => 0,
             false => self.sessions.away_by(now).count() as u64,
         };

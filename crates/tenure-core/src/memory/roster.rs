@@ -1,4 +1,4 @@
-//! The mirror of a roster, on one group: what arrives, who is seated, who is heard of.
+//! The mirror of a roster, for one group: rows, tenures and heartbeats.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -19,39 +19,39 @@ use crate::ledger::settings::MAX_STALE_AFTER;
 use crate::ledger::{Provider, Version};
 use crate::membership::{EndReason, Labels};
 use crate::roster::{
-    BeatProviders, EndTurn, Entry, Heartbeat, HeartbeatReply, Heartbeats, ListPending, MarkSeeded, OfflineDone,
-    Offlined, Pending, Put, PutOutcome, PutProviders, PutRosterSettings, Retime, Seat, Seated, Standing, Task, Turn,
-    TurnRequest,
+    BeatProviders, EndTurn, EnsureTenures, EnsuredTenure, Heartbeat, HeartbeatReply, Heartbeats, ListPending,
+    MarkSeeded, MirrorEntry, OfflineDone, Offlined, Pending, Put, PutOutcome, PutProviders, PutRosterSettings, Retime,
+    Standing, Task, Turn, TurnRequest,
 };
 use crate::store::Call;
 use crate::sweep::BURST;
 use crate::time::StoreTime;
 
-/// What a group keeps of its roster.
+/// The roster state of a group.
 #[derive(Debug, Default)]
 pub(super) struct RosterModel {
     pub(super) seats: Seats,
-    /// What was removed, in which version and when.
+    /// The removals, with version and time.
     pub(super) gone: Table<ProviderId, RemovedRow>,
     gone_by_time: BTreeSet<(StoreTime, ProviderId)>,
-    /// Whom the ledger has to follow.
+    /// Ended tenures that the ledger must apply.
     pub(super) offlined: OfflinedModel,
     pub(super) marks: Tracked<RosterRow>,
-    /// While ttls are being changed: up to whom they are.
+    /// During a change of ttls, the last member with the new one.
     pub(super) retiming: Tracked<Option<MemberId>>,
     pub(super) turns: Table<Task, TurnRow>,
     pub(super) snapshot: Option<Snapshot>,
 }
 
-/// The available, counted. Not stored.
+/// The number of available providers. Not stored.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Snapshot {
     pub(super) as_of: StoreTime,
     pub(super) count: u64,
     pub(super) complete: bool,
-    /// Something has changed since.
+    /// Whether something has changed since.
     pub(super) changed: bool,
-    /// The newest step that it depends on, if that was not durable.
+    /// The newest step it depends on, if that was not durable.
     pub(super) step: u64,
 }
 
@@ -74,14 +74,14 @@ impl RosterModel {
         self.seats.rows.get(provider).map(|row| &row.provider)
     }
 
-    /// Whether a ledger has told anything of the roster.
+    /// Whether a ledger has written anything of the roster.
     pub(super) fn is_known(&self) -> bool {
         let marks = self.marks();
         let settings = marks.settings.as_ref().map(|settings| settings.version);
         marks.seeded || marks.high.max(settings.unwrap_or_default()) != Version::default()
     }
 
-    /// Whether anything is kept of the roster.
+    /// Whether the group has any roster state.
     pub(super) fn is_there(&self) -> bool {
         let rows = self.seats.rows.len() + self.gone.len() + self.offlined.table.len() + self.turns.len();
         let marks = self.marks();
@@ -100,13 +100,13 @@ impl RosterModel {
         }
     }
 
-    /// The current tenure of a member has begun or ended.
+    /// Updates the indexes after the current tenure of a member has begun or ended.
     pub(super) fn reseat(&mut self, tenure: &TenureId, current: bool) {
         let provider = ProviderId::from(tenure.member());
         self.seats.reseat(&provider, current.then_some(tenure));
     }
 
-    /// Notes a removal or takes it back.
+    /// Records or reverts a removal.
     pub(super) fn set_gone(&mut self, provider: &ProviderId, row: Option<RemovedRow>) {
         if let Some(before) = self.gone.set(provider.clone(), row) {
             self.gone_by_time.remove(&(before.at, provider.clone()));
@@ -116,7 +116,7 @@ impl RosterModel {
         }
     }
 
-    /// Forgets removals that were noted longer ago than that, `most` of them.
+    /// Forgets at most `most` removals older than `kept`.
     pub(super) fn forget_gone(&mut self, kept: Duration, most: usize, now: StoreTime) {
         let old = self.gone_by_time.iter().take_while(|(at, _)| *at + kept <= now);
         let old: Vec<_> = old.take(most).map(|(_, provider)| provider.clone()).collect();
@@ -127,7 +127,7 @@ impl RosterModel {
 }
 
 impl Decide<PutProviders> for GroupModel {
-    /// Takes rows and removals over.
+    /// Applies rows and removals.
     fn step(&mut self, PutProviders { puts }: &PutProviders, call: Call, now: StoreTime) -> Result<Vec<PutOutcome>> {
         self.open(now, call)?;
         let outcomes = puts.iter().map(|put| self.put_provider(put, now)).collect();
@@ -153,14 +153,14 @@ impl GroupModel {
         }
     }
 
-    fn take_over(&mut self, entry: &Entry, now: StoreTime) {
+    fn take_over(&mut self, entry: &MirrorEntry, now: StoreTime) {
         let (provider, version) = (entry.provider().clone(), entry.version());
         let row = match entry {
-            Entry::Row(row) => Some(Provider {
+            MirrorEntry::Row(row) => Some(Provider {
                 last_heartbeat_at: None,
                 ..row.clone()
             }),
-            Entry::Gone { .. } => None,
+            MirrorEntry::Gone { .. } => None,
         };
         let gone = row.is_none().then_some(RemovedRow { version, at: now });
         self.roster.set_gone(&provider, gone);
@@ -176,7 +176,7 @@ impl GroupModel {
             self.emit(now, EventKind::of_activation(is_active)).to = Some(provider.member());
         }
         let named = self.roster.row(&provider).and_then(|row| row.online.clone());
-        // The ledger has followed, or has another one.
+        // The ledger has applied it, or names another tenure.
         if let Some(before) = before
             .and_then(|row| row.online)
             .filter(|before| named.as_ref() != Some(before))
@@ -187,7 +187,7 @@ impl GroupModel {
         self.roster.note_change();
     }
 
-    /// Sets the row of a provider or removes it. Answers the one before.
+    /// Sets or removes the row of a provider. Returns the previous one.
     pub(super) fn set_provider(&mut self, provider: &ProviderId, row: Option<ProviderRow>) -> Option<ProviderRow> {
         let member = provider.member();
         let current = self.lives.get(&member).map(|live| live.term);
@@ -195,7 +195,7 @@ impl GroupModel {
         self.roster.seats.set(provider, row, current.as_ref())
     }
 
-    /// Notes in the row that names a tenure whether the ledger knows of its end.
+    /// Records in the row of a tenure whether the ledger knows of its end.
     fn set_followed(&mut self, tenure: &TenureId, followed: bool) {
         let rows = &mut self.roster.seats.rows;
         let provider = ProviderId::from(tenure.member());
@@ -208,8 +208,7 @@ impl GroupModel {
         }
     }
 
-    /// How the tenure of a row stands. One that is past its end time ends; one that had ended before the row arrived joins
-    /// the pending ones.
+    /// The state of a row's tenure. Ends one past its end time; one that ended before the row arrived becomes pending.
     fn stand(&mut self, tenure: &TenureId, now: StoreTime) -> Standing {
         if self.end_if_past(tenure, now) {
             return Standing::Ended;
@@ -234,7 +233,7 @@ impl GroupModel {
         Standing::Ended
     }
 
-    /// A tenure ends: if a row names it, the ledger has to follow.
+    /// Handles the end of a tenure: if a row names it, the ledger must apply it.
     pub(super) fn note_offline(
         &mut self,
         tenure: &TenureId,
@@ -258,9 +257,9 @@ impl GroupModel {
     }
 }
 
-impl Decide<Seat> for GroupModel {
-    /// Gives tenures to those who have none.
-    fn step(&mut self, ask: &Seat, call: Call, now: StoreTime) -> Result<Vec<Seated>> {
+impl Decide<EnsureTenures> for GroupModel {
+    /// Gives tenures to providers without one.
+    fn step(&mut self, ask: &EnsureTenures, call: Call, now: StoreTime) -> Result<Vec<EnsuredTenure>> {
         self.open(now, call)?;
         let providers = &ask.providers;
         let settings = self.roster.marks().settings;
@@ -277,9 +276,9 @@ impl Decide<Seat> for GroupModel {
                     if ask.beat {
                         self.lives.extend(&member, now);
                     }
-                    Seated { tenure, new: false }
+                    EnsuredTenure { tenure, new: false }
                 }
-                None => Seated {
+                None => EnsuredTenure {
                     tenure: self.begin_tenure(&member, ttl, &Labels::default(), alone, now)?,
                     new: true,
                 },
@@ -291,7 +290,6 @@ impl Decide<Seat> for GroupModel {
 }
 
 impl Decide<BeatProviders> for GroupModel {
-    /// Records heartbeats.
     fn step(&mut self, BeatProviders { heartbeats }: &BeatProviders, _: Call, now: StoreTime) -> Result<Heartbeats> {
         self.open(now, Call::default())?;
         let replies = heartbeats
@@ -301,13 +299,13 @@ impl Decide<BeatProviders> for GroupModel {
         self.engage_brake(now);
         Ok(Heartbeats {
             replies,
-            stamp: self.stamp(now),
+            mirror: self.mirror_status(now),
         })
     }
 }
 
 impl GroupModel {
-    /// What a row says of a heartbeat: the tenure that has to be looked at, or an answer.
+    /// The part of a heartbeat that the row decides: the tenure to check, or the reply.
     pub(super) fn named_by_row(&self, heartbeat: &Heartbeat) -> Result<TenureId, HeartbeatReply> {
         let row = self.roster.row(&heartbeat.provider).ok_or(HeartbeatReply::Absent)?;
         if !row.active {
@@ -338,7 +336,7 @@ impl GroupModel {
 }
 
 impl Decide<ListPending> for GroupModel {
-    /// Whom the ledger has to follow now.
+    /// Lists the ended tenures that the ledger must apply now.
     fn step(&mut self, &ListPending { limit, force }: &ListPending, call: Call, now: StoreTime) -> Result<Pending> {
         self.open(now, call)?;
         self.lift_brake(now, force);
@@ -367,7 +365,7 @@ impl Decide<ListPending> for GroupModel {
 }
 
 impl GroupModel {
-    /// The first of one list, one more than the limit.
+    /// The first tenures of one list, one more than the limit.
     fn first_offlined(&self, lapsed: bool, limit: u32) -> Vec<(StoreTime, Offlined)> {
         let list = self.roster.offlined.list(lapsed).iter().take(limit as usize + 1);
         let offlined = |(at, tenure): &(StoreTime, TenureId)| {
@@ -383,7 +381,7 @@ impl GroupModel {
         list.filter_map(offlined).collect()
     }
 
-    /// The earliest time at which the ledger may follow somebody.
+    /// The earliest time at which the ledger may apply an ended tenure.
     pub(super) fn next_offline(&self, now: StoreTime) -> Option<StoreTime> {
         let ready = |lapsed| self.roster.offlined.first(lapsed).map(|ended_at| ended_at + BURST);
         let lapsed = match self.brake_in_force(now) {
@@ -395,7 +393,7 @@ impl GroupModel {
 }
 
 impl Decide<OfflineDone> for GroupModel {
-    /// The ledger has followed.
+    /// Records that the ledger has applied ended tenures.
     fn step(&mut self, OfflineDone { tenures }: &OfflineDone, call: Call, now: StoreTime) -> Result<u64> {
         self.open(now, call)?;
         let mut done = 0;
@@ -410,7 +408,7 @@ impl Decide<OfflineDone> for GroupModel {
 }
 
 impl Decide<PutRosterSettings> for GroupModel {
-    /// Takes settings over.
+    /// Applies settings.
     fn step(&mut self, ask: &PutRosterSettings, call: Call, now: StoreTime) -> Result<bool> {
         let PutRosterSettings { settings, over } = ask;
         self.open(now, call)?;
@@ -426,7 +424,7 @@ impl Decide<PutRosterSettings> for GroupModel {
 }
 
 impl Decide<Retime> for GroupModel {
-    /// Gives a part of the members the ttl that the settings say.
+    /// Applies the ttl of the settings to a part of the members.
     fn step(&mut self, &Retime { limit }: &Retime, call: Call, now: StoreTime) -> Result<bool> {
         self.open(now, call)?;
         let (Some(after), Some(settings)) = (self.roster.retiming.get().cloned(), self.roster.marks().settings) else {
@@ -470,7 +468,6 @@ impl GroupModel {
 }
 
 impl Decide<TurnRequest> for GroupModel {
-    /// Takes the turn at a task.
     fn step(&mut self, request: &TurnRequest, call: Call, now: StoreTime) -> Result<Turn> {
         self.open(now, call)?;
         let mut state = self.roster.turns.get(&request.task).cloned().unwrap_or_default();
@@ -493,7 +490,6 @@ impl Decide<TurnRequest> for GroupModel {
 }
 
 impl Decide<EndTurn> for GroupModel {
-    /// Ends the turn at a task.
     fn step(&mut self, ask: &EndTurn, call: Call, now: StoreTime) -> Result<()> {
         self.open(now, call)?;
         let state = self.roster.turns.get(&ask.task);
@@ -511,7 +507,7 @@ impl Decide<EndTurn> for GroupModel {
 }
 
 impl Decide<MarkSeeded> for GroupModel {
-    /// Everything has arrived.
+    /// Marks the mirror as filled.
     fn step(&mut self, &MarkSeeded { since }: &MarkSeeded, call: Call, now: StoreTime) -> Result<bool> {
         self.open(now, call)?;
         let same = self.head().resumed_at == since;

@@ -1,4 +1,4 @@
-//! What the mirror of a roster answers, on one group.
+//! The reads of a roster's mirror, for one group.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,21 +11,21 @@ use crate::error::Result;
 use crate::id::{MemberId, ProviderId, TenureId};
 use crate::ledger::{Candidate, Provider, RosterSettings, RosterStats, Version};
 use crate::roster::{
-    Availability, CountAvailable, CountRoster, Entry, ListAvailable, ListRows, LookUp, Looked, MAX_OVERDUE, Ranked,
-    ReadSettings, ReadStamp, Rows, SNAPSHOT_AT_MOST_EVERY, Seen, Stamp, Standing, Stats, TOMBSTONES_KEPT, Verified,
-    VerifyRoster,
+    Availability, CountAvailable, CountRoster, FoundProviders, ListAvailable, ListRows, LookUp, MAX_OVERDUE,
+    MirrorEntry, MirrorStatus, MirroredProvider, Ranked, ReadMirrorStatus, ReadSettings, Rows, SNAPSHOT_AT_MOST_EVERY,
+    Standing, Stats, TOMBSTONES_KEPT, Verified, VerifyRoster,
 };
 use crate::store::{Call, bad_cursor};
 use crate::time::StoreTime;
 
-/// How many old removals one part forgets at most.
+/// The maximum number of old removals that one part forgets.
 const FORGET_MOST: usize = 1_000;
 
 impl GroupModel {
-    /// About the mirror.
-    pub(crate) fn stamp(&self, now: StoreTime) -> Stamp {
+    /// The status of the mirror.
+    pub(crate) fn mirror_status(&self, now: StoreTime) -> MirrorStatus {
         let marks = self.roster.marks();
-        Stamp {
+        MirrorStatus {
             seeded: marks.seeded,
             high: marks.high,
             settings: marks.settings.map_or(Version::NONE, |settings| settings.version),
@@ -35,9 +35,9 @@ impl GroupModel {
     }
 }
 
-impl Decide<ReadStamp> for GroupModel {
-    fn read(&self, _: &ReadStamp, now: StoreTime) -> Result<Stamp> {
-        Ok(self.stamp(now))
+impl Decide<ReadMirrorStatus> for GroupModel {
+    fn read(&self, _: &ReadMirrorStatus, now: StoreTime) -> Result<MirrorStatus> {
+        Ok(self.mirror_status(now))
     }
 }
 
@@ -48,7 +48,7 @@ impl Decide<ReadSettings> for GroupModel {
 }
 
 impl GroupModel {
-    fn row_seen(&self, row: &Provider, now: StoreTime) -> Seen {
+    fn row_seen(&self, row: &Provider, now: StoreTime) -> MirroredProvider {
         let resumed_at = self.resumed_for_reading(now);
         let standing = match &row.online {
             None => Standing::Offline,
@@ -62,7 +62,7 @@ impl GroupModel {
             last_heartbeat_at: live.map(|live| live.deadline.minus(live.ttl)),
             ..row.clone()
         };
-        Seen { row, standing }
+        MirroredProvider { row, standing }
     }
 
     fn is_known(&self, tenure: &crate::id::TenureId) -> bool {
@@ -73,7 +73,7 @@ impl GroupModel {
 }
 
 impl Decide<ListAvailable> for GroupModel {
-    /// Who can take work. Many that have lapsed and were not ended yet make a page short.
+    /// Lists available providers. Many lapsed ones that are not ended make a page short.
     fn read(&self, ListAvailable { page }: &ListAvailable, now: StoreTime) -> Result<Ranked> {
         let after = Candidate::after(page)?;
         let resumed_at = self.resumed_for_reading(now);
@@ -81,7 +81,7 @@ impl Decide<ListAvailable> for GroupModel {
         let mut ranked = Ranked {
             candidates: Vec::new(),
             next: None,
-            stamp: self.stamp(now),
+            mirror: self.mirror_status(now),
         };
         let (mut looked_at, mut last) = (0, None);
         let most = page.limit as usize + MAX_OVERDUE;
@@ -113,7 +113,7 @@ impl Decide<ListAvailable> for GroupModel {
 }
 
 impl Decide<CountAvailable> for GroupModel {
-    /// How many can take work. A step of the model, because it keeps what it counted; it changes nothing else.
+    /// Counts the available providers. A step of the model, because it keeps the count; it changes nothing else.
     fn step(&mut self, &CountAvailable { snapshot }: &CountAvailable, _: Call, now: StoreTime) -> Result<Availability> {
         let overdue = self.lives.next_due().is_some_and(|at| at <= now);
         let kept = self.roster.snapshot.filter(|kept| {
@@ -136,26 +136,26 @@ impl Decide<CountAvailable> for GroupModel {
         });
         self.roster.snapshot = Some(made);
         self.forget_seen();
-        let stamp = self.stamp(now);
+        let stamp = self.mirror_status(now);
         self.see_step(made.step);
         Ok(Availability {
             count: made.count,
             as_of: made.as_of,
             complete: made.complete,
-            stamp,
+            mirror: stamp,
         })
     }
 }
 
 impl GroupModel {
-    /// Who can take work follows from all rows of providers and all tenures.
+    /// Records that the read depends on all provider rows and all tenures.
     fn see_seats(&self) {
         self.roster.seats.rows.see_all();
         self.lives.table.see_all();
     }
 
-    /// Counts without touching everyone: those whose ttl may be over are looked at, [`MAX_OVERDUE`] of them at most, and
-    /// the others of them are taken off. Answers whether there were no others.
+    /// Counts providers by state. Checks at most [`MAX_OVERDUE`] of those whose ttl may be over, and subtracts the rest
+    /// of them. Returns whether all were checked.
     fn count_roster(&self, now: StoreTime) -> (RosterStats, bool) {
         self.see_seats();
         let resumed_at = self.resumed_for_reading(now);
@@ -172,12 +172,11 @@ impl GroupModel {
 }
 
 impl Decide<LookUp> for GroupModel {
-    /// Looks providers up.
-    fn read(&self, LookUp { providers }: &LookUp, now: StoreTime) -> Result<Looked> {
+    fn read(&self, LookUp { providers }: &LookUp, now: StoreTime) -> Result<FoundProviders> {
         let look = |provider| self.roster.row(provider).map(|row| self.row_seen(row, now));
-        Ok(Looked {
-            seen: providers.iter().map(look).collect(),
-            stamp: self.stamp(now),
+        Ok(FoundProviders {
+            providers: providers.iter().map(look).collect(),
+            mirror: self.mirror_status(now),
         })
     }
 }
@@ -197,26 +196,25 @@ impl Decide<ListRows> for GroupModel {
         Ok(Rows {
             rows: page.items,
             next: page.next,
-            stamp: self.stamp(now),
+            mirror: self.mirror_status(now),
         })
     }
 }
 
 impl Decide<CountRoster> for GroupModel {
-    /// Counts.
     fn read(&self, _: &CountRoster, now: StoreTime) -> Result<Stats> {
         let (stats, complete) = self.count_roster(now);
         Ok(Stats {
             stats,
             pending: self.roster.offlined.table.len() as u64,
             complete,
-            stamp: self.stamp(now),
+            mirror: self.mirror_status(now),
         })
     }
 }
 
 impl Decide<VerifyRoster> for GroupModel {
-    /// Goes through a part: rows, then removals. Nothing can drift here.
+    /// Checks a part: rows, then removals. Nothing can drift here.
     fn step(&mut self, VerifyRoster(request): &VerifyRoster, call: Call, now: StoreTime) -> Result<Verified> {
         let after = match request.after.as_deref() {
             None => None,
@@ -231,13 +229,13 @@ impl Decide<VerifyRoster> for GroupModel {
         };
         let rows = rows.map(|rows| self.roster.seats.rows.range((rows, Bound::Unbounded)));
         let rows = rows.into_iter().flatten();
-        let rows = rows.map(|(_, row)| (false, Entry::Row(row.provider.clone())));
+        let rows = rows.map(|(_, row)| (false, MirrorEntry::Row(row.provider.clone())));
         let gone = self
             .roster
             .gone
             .range((gone, Bound::Unbounded))
             .map(|(provider, gone)| {
-                let gone = Entry::Gone {
+                let gone = MirrorEntry::Gone {
                     provider: provider.clone(),
                     version: gone.version,
                 };
@@ -254,7 +252,7 @@ impl Decide<VerifyRoster> for GroupModel {
             entries: page.items,
             repaired: BTreeMap::new(),
             next: page.next,
-            stamp: self.stamp(now),
+            mirror: self.mirror_status(now),
         })
     }
 }

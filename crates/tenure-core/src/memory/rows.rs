@@ -1,7 +1,7 @@
-//! What a group keeps, row by row: the contract between the model and whatever stores it.
+//! The rows of a group: the contract between the model and the engine that stores them.
 //!
-//! The model hands out the rows that a step changed and is loaded from rows again. Everything else it has (indexes, counts,
-//! deadlines that beats moved) follows from these rows, or is of the running process alone.
+//! The model hands out the rows that a step changed, and is loaded from rows. All its other state (indexes, counts,
+//! deadlines moved by beats) is derived from these rows or belongs only to the running process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,9 @@ use crate::time::StoreTime;
 pub enum RowKey {
     /// The current tenure of a member.
     Member(MemberId),
-    /// How a tenure ended.
+    /// The end of a tenure.
     Ended(TenureId),
-    /// A member that lapsed and is not back, for the brake.
+    /// A member that lapsed and has not rejoined, for the brake.
     Lapse(MemberId),
     /// The owner of a key.
     Claim(RegistryName, Key),
@@ -38,15 +38,15 @@ pub enum RowKey {
     Session(SessionId),
     /// A connection of a session.
     Connection(SessionId, ConnectionId),
-    /// What is known of the roster as a whole.
+    /// The state of the roster as a whole.
     Roster,
-    /// How far the members have the ttl of the roster's settings.
+    /// The progress of applying the ttl of the roster's settings.
     Retiming,
     /// A row of the ledger.
     Provider(ProviderId),
     /// A row that the ledger removed.
     Removed(ProviderId),
-    /// An ended tenure that the ledger has to follow.
+    /// An ended tenure that the ledger must apply.
     Offlined(TenureId),
     /// The turn at a task.
     Turn(Task),
@@ -67,7 +67,7 @@ pub enum Row {
     Lease(LeaseRow),
     /// See [`RowKey::Reserved`].
     Reserved(ReservedRow),
-    /// The specification of the target.
+    /// The settings of the target.
     Target(TargetSpec),
     /// See [`RowKey::Session`].
     Session(SessionRow),
@@ -75,7 +75,7 @@ pub enum Row {
     Connection(ConnectionRow),
     /// See [`RowKey::Roster`].
     Roster(RosterRow),
-    /// The last member that has the ttl of the settings; `None` before the first. No row: every member has it.
+    /// The last member with the ttl of the settings; `None` before the first. Without a row, every member has it.
     Retiming(Option<MemberId>),
     /// See [`RowKey::Provider`].
     Provider(ProviderRow),
@@ -94,26 +94,26 @@ pub struct MemberRow {
     pub term: Term,
     /// Its ttl.
     pub ttl: Duration,
-    /// The deadline at the time of this row. Beats that change nothing else are not stored.
+    /// The deadline when this row was written. Beats that change nothing else are not stored.
     pub deadline: StoreTime,
     /// Its labels.
     pub labels: Labels,
-    /// The number of what it holds.
+    /// The revision of its holdings.
     pub revision: Revision,
 }
 
-/// How a tenure ended.
+/// The end of a tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndedRow {
-    /// Why.
+    /// The reason.
     pub reason: EndReason,
-    /// Its end time, as it was when it ended.
+    /// Its end time, when it ended.
     pub end: StoreTime,
     /// When it ended.
     pub at: StoreTime,
     /// When this record may be forgotten.
     pub forget_at: StoreTime,
-    /// When to release the next part of what it holds; `None` when nothing is left.
+    /// When to release the next part of its holdings; `None` if there are none.
     pub visit: Option<StoreTime>,
 }
 
@@ -140,28 +140,28 @@ pub struct ReservedRow {
 pub struct SessionRow {
     /// The epoch of the last attach.
     pub epoch: Epoch,
-    /// Its other name.
+    /// Its alias.
     pub alias: Option<Alias>,
-    /// A grace of its own.
+    /// Its own grace.
     pub grace: Option<Duration>,
     /// When it was created.
     pub created_at: StoreTime,
-    /// When its data changed last.
+    /// When its data last changed.
     pub updated_at: StoreTime,
     /// Set while it has no connections.
     pub away: Option<Away>,
-    /// Its data. Shared with the model, which replaces it and never changes it in place while it is shared.
+    /// Its data, shared with the model, which never changes it in place while it is shared.
     pub data: Arc<Data>,
 }
 
 /// A session without connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Away {
-    /// When its grace is over, as it was fixed when the last connection went.
+    /// The end of its grace, fixed when the last connection ended.
     pub reap_at: StoreTime,
     /// The grace.
     pub granted: Duration,
-    /// Its entry in the lazy index: the earliest time at which it may be an orphan.
+    /// Its time in the lazy index: the earliest time at which it may be an orphan.
     pub due: StoreTime,
 }
 
@@ -174,14 +174,14 @@ pub struct ConnectionRow {
     pub epoch: Epoch,
 }
 
-/// What is known of a roster as a whole.
+/// The state of a roster as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RosterRow {
-    /// The highest version that was ever taken over.
+    /// The highest version ever written.
     pub high: Version,
-    /// All that the ledger had has arrived.
+    /// Whether all rows of the ledger have arrived.
     pub seeded: bool,
-    /// The settings, with how long a count of the available may be believed; `None` until some have arrived.
+    /// The settings; `None` until some have arrived.
     pub settings: Option<RosterSettings>,
 }
 
@@ -190,7 +190,7 @@ pub struct RosterRow {
 pub struct ProviderRow {
     /// The row; its last heartbeat is not stored and `None`.
     pub provider: Provider,
-    /// The ledger has been told that the tenure in `online` is over.
+    /// Whether the ledger knows that the tenure in `online` has ended.
     pub followed: bool,
 }
 
@@ -203,36 +203,36 @@ pub struct RemovedRow {
     pub at: StoreTime,
 }
 
-/// An ended tenure that the ledger has to follow.
+/// An ended tenure that the ledger must apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OfflinedRow {
     /// When the store ended it.
     pub ended_at: StoreTime,
-    /// When that was for the ledger.
+    /// The end for the ledger: the end time if it lapsed.
     pub at: StoreTime,
-    /// Why.
+    /// The reason of the end.
     pub reason: EndReason,
-    /// Its last beat; `None` when it had ended before its row arrived.
+    /// Its last beat; `None` if it had ended before its row arrived.
     pub heard_at: Option<StoreTime>,
 }
 
 /// The turn at a task.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TurnRow {
-    /// Whose turn it is, and until when.
+    /// The holder of the turn, and its end.
     pub holder: Option<(String, StoreTime)>,
-    /// When it was done last.
+    /// When the task was last done.
     pub done_at: Option<StoreTime>,
 }
 
-/// What a group knows about itself. Written with every commit of the group.
+/// The state of a group itself. Written with every commit of the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupRow {
     /// When the group began.
     pub born_at: StoreTime,
-    /// The last step that was served.
+    /// The time of the last step.
     pub tick: StoreTime,
-    /// When every ttl started again last.
+    /// When every ttl last restarted.
     pub resumed_at: StoreTime,
     /// The last number of the sequence of terms, tokens and revisions.
     pub seq: u64,
@@ -240,23 +240,23 @@ pub struct GroupRow {
     pub last_event: EventId,
     /// The smallest and the largest ttl since the group was last empty.
     pub ttls: Option<(Duration, Duration)>,
-    /// The grace that runs.
+    /// The current grace.
     pub unsettled: Option<Unsettled>,
-    /// An operator ended the waits up to this end; zero for none.
+    /// An operator has ended the waits up to this end; zero for none.
     pub settled: StoreTime,
-    /// Since when the brake is engaged, and until when at most.
+    /// The start and the latest end of an engaged brake.
     pub brake: Option<(StoreTime, StoreTime)>,
 }
 
-/// What a commit has to write of one group: whole steps, with present values.
+/// The content of a commit of one group: whole steps, with present values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Taken {
-    /// All steps up to this number are in.
+    /// It contains all steps up to this number.
     pub number: u64,
-    /// The group.
+    /// The row of the group.
     pub group: GroupRow,
-    /// The rows that changed; `None` for what is deleted. A key occurs once.
+    /// The changed rows; `None` for deleted ones. Each key appears once.
     pub rows: Vec<(RowKey, Option<Row>)>,
-    /// The new events in order.
+    /// The new events, in order.
     pub events: Vec<Event>,
 }

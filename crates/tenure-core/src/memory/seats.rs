@@ -1,7 +1,7 @@
-//! The rows of a roster's providers, and in order who can take work.
+//! The provider rows of a roster, and an index of the available providers.
 //!
-//! Where a provider belongs follows from its row and from the current tenure of its member, so it is found again whenever one of
-//! the two changes. It is stored nowhere and cannot disagree with the rows.
+//! The index entry of a provider follows from its row and from the current tenure of its member, and is updated when
+//! one of them changes. It is not stored, so it cannot disagree with the rows.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -11,20 +11,20 @@ use super::table::Table;
 use crate::id::{ProviderId, TenureId};
 use crate::ledger::RosterStats;
 
-/// Providers.
+/// The providers of a roster.
 #[derive(Debug, Default)]
 pub(super) struct Seats {
     pub(super) rows: Table<ProviderId, ProviderRow>,
-    /// Those whose row names the current tenure of their member.
+    /// Providers whose row names the current tenure of their member.
     seated: BTreeSet<ProviderId>,
-    /// Of them those that are active and have room, by how many engagements they have.
+    /// The active ones of them with room, by occupancy.
     free: BTreeSet<(u32, ProviderId)>,
     active: u64,
     seated_and_active: u64,
 }
 
 impl Seats {
-    /// Sets a row or removes it; `current` is the current tenure of its member. Answers the one before.
+    /// Sets or removes a row; `current` is the current tenure of its member. Returns the previous row.
     pub(super) fn set(
         &mut self,
         provider: &ProviderId,
@@ -37,7 +37,7 @@ impl Seats {
         before
     }
 
-    /// The current tenure of a member has changed.
+    /// Updates the index after the current tenure of a member has changed.
     pub(super) fn reseat(&mut self, provider: &ProviderId, current: Option<&TenureId>) {
         if self.rows.own_key(provider).is_some() {
             self.leave(provider);
@@ -72,13 +72,13 @@ impl Seats {
         }
     }
 
-    /// Those that can take work behind a place, as far as no deadline has passed.
+    /// The available providers after a cursor, without regard to passed deadlines.
     pub(super) fn free_after(&self, after: Option<(u32, ProviderId)>) -> impl Iterator<Item = &(u32, ProviderId)> {
         let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.free.range((behind, Bound::Unbounded))
     }
 
-    /// Counts of which those are taken off that lapsed, and as many as were not looked at.
+    /// The counts by state, without lapsed providers and without as many as were not checked.
     pub(super) fn count(&self, lapsed: impl Iterator<Item = ProviderId>, unseen: u64) -> RosterStats {
         let (mut seated, mut seated_and_active) = (self.seated.len() as u64, self.seated_and_active);
         let mut free = self.free.len() as u64;

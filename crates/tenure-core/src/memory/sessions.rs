@@ -1,4 +1,4 @@
-//! Sessions and their connections, on one group.
+//! The sessions and connections of one group.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -30,10 +30,10 @@ use crate::time::StoreTime;
 pub(super) struct SessionsModel {
     pub(super) table: Table<SessionId, SessionRow>,
     pub(super) connections: Table<Link, ConnectionRow>,
-    /// How many connections each session has. Changes whenever one of them does.
+    /// The number of connections per session. Changes with every connection.
     pub(super) connected: Table<SessionId, usize>,
     pub(super) aliases: Table<Alias, SessionId>,
-    /// Those without connections, by the earliest time at which they may be orphans.
+    /// Sessions without connections, by the earliest time at which they may be orphans.
     away: BTreeSet<(StoreTime, SessionId)>,
     active: BTreeSet<SessionId>,
 }
@@ -43,7 +43,7 @@ impl SessionsModel {
         self.table.get(session)
     }
 
-    /// Sets a session or removes it, with its places in the indexes. Answers the one before.
+    /// Sets or removes a session and its index entries. Returns the previous one.
     pub(super) fn set(&mut self, session: &SessionId, row: Option<SessionRow>) -> Option<SessionRow> {
         let place = row.as_ref().map(|row| (row.alias.clone(), row.away));
         let before = self.table.set(session.clone(), row);
@@ -70,7 +70,7 @@ impl SessionsModel {
         before
     }
 
-    /// How many connections a session has.
+    /// The number of connections of a session.
     pub(super) fn connected(&self, session: &SessionId) -> usize {
         self.connected.get(session).copied().unwrap_or_default()
     }
@@ -81,7 +81,7 @@ impl SessionsModel {
         session: &'a SessionId,
     ) -> impl Iterator<Item = (&'a Link, &'a ConnectionRow)> {
         let from = (session.clone(), ConnectionId::first());
-        // Their count notes what changed.
+        // The count tracks the changes of the connections.
         self.connected.get(session);
         let all = self.connections.range_unseen(from..);
         all.take_while(move |((of, _), _)| of == session)
@@ -92,7 +92,7 @@ impl SessionsModel {
         self.aliases.get(alias)
     }
 
-    /// The names behind one: of all sessions, or of those with connections.
+    /// The names after one: of all sessions, or of those with connections.
     pub(super) fn names(&self, active: bool, behind: Bound<SessionId>) -> Box<dyn Iterator<Item = &SessionId> + '_> {
         let all = self.table.range((behind.clone(), Bound::Unbounded));
         match active {
@@ -101,7 +101,7 @@ impl SessionsModel {
         }
     }
 
-    /// Those without connections behind a place, by the earliest time at which they may be orphans.
+    /// The sessions without connections after a cursor, by the earliest time at which they may be orphans.
     pub(super) fn away_after(
         &self,
         behind: Bound<(StoreTime, SessionId)>,
@@ -110,12 +110,12 @@ impl SessionsModel {
         self.away.range((behind, Bound::Unbounded))
     }
 
-    /// Those that may be orphans by then.
+    /// The sessions that may be orphans by then.
     pub(super) fn away_by(&self, now: StoreTime) -> impl Iterator<Item = &(StoreTime, SessionId)> {
         self.away_after(Bound::Unbounded).take_while(move |(at, _)| *at <= now)
     }
 
-    /// How many have no connections.
+    /// The number of sessions without connections.
     pub(super) fn disconnected(&self) -> u64 {
         self.table.see_all();
         self.away.len() as u64
@@ -123,14 +123,14 @@ impl SessionsModel {
 }
 
 impl Away {
-    /// When it is an orphan: like the end of a tenure, a gap gives everyone the whole time anew.
+    /// When it becomes an orphan. Like the end of a tenure, a gap restarts its full grace.
     pub(super) fn over_at(self, resumed_at: StoreTime, now: StoreTime) -> StoreTime {
         end_of(self.reap_at, self.granted, resumed_at, now)
     }
 }
 
 impl Decide<Attaches> for GroupModel {
-    /// Attaches connections. A tenure that is met past its end is ended even though the call fails.
+    /// Attaches connections. A tenure found past its end is ended even though the call fails.
     fn step(&mut self, Attaches { tenure, attaches }: &Attaches, call: Call, now: StoreTime) -> Result<Attached> {
         self.open(now, call)?;
         let before = self.revision_of(tenure);
@@ -198,7 +198,7 @@ impl GroupModel {
         (more && self.sessions.connected(&attach.session) >= MAX_CONNECTIONS).then_some(Limit::Connections)
     }
 
-    /// The other session that has the alias, if it may keep it.
+    /// The other session with the alias, unless that one is an orphan.
     fn alias_taken(&mut self, attach: &Attach, now: StoreTime) -> Option<SessionId> {
         let other = self.sessions.by_alias(attach.alias.as_ref()?)?.clone();
         if other == attach.session || self.reap_if_over(&other, now) {
@@ -241,7 +241,7 @@ impl GroupModel {
         how
     }
 
-    /// Makes a tenure the holder of a connection, or removes it. Answers what was there.
+    /// Sets the holder of a connection, or removes it. Returns the previous row.
     pub(super) fn set_connection(&mut self, link: &Link, row: Option<ConnectionRow>) -> Option<ConnectionRow> {
         let row = row.map(|row| ConnectionRow {
             tenure: self.own_name(&row.tenure),
@@ -267,7 +267,6 @@ impl GroupModel {
 }
 
 impl Decide<Detaches> for GroupModel {
-    /// Detaches connections.
     fn step(
         &mut self,
         Detaches { tenure, detaches }: &Detaches,
@@ -307,7 +306,7 @@ impl GroupModel {
         DetachOutcome::Detached { reap_in }
     }
 
-    /// Takes a connection from its session. When it was the last, the grace begins: answers how long it is.
+    /// Removes a connection. If it was the last of its session, the grace begins; returns its length.
     pub(super) fn disconnect(&mut self, holding: &Link, now: StoreTime) -> Option<Duration> {
         let before = self.set_connection(holding, None)?;
         self.note_loss(&before.tenure);
@@ -352,7 +351,6 @@ impl GroupModel {
 }
 
 impl Decide<PatchSession> for GroupModel {
-    /// Changes the data of a session.
     fn step(&mut self, ask: &PatchSession, call: Call, now: StoreTime) -> Result<PatchOutcome> {
         let PatchSession { session, tenure, data } = ask;
         self.open(now, call)?;
@@ -384,7 +382,6 @@ impl GroupModel {
 }
 
 impl Decide<DeleteSession> for GroupModel {
-    /// Deletes a session without connections.
     fn step(&mut self, DeleteSession { session }: &DeleteSession, call: Call, now: StoreTime) -> Result<DeleteOutcome> {
         self.open(now, call)?;
         let Some(record) = self.sessions.get(session) else {
@@ -401,7 +398,7 @@ impl Decide<DeleteSession> for GroupModel {
 }
 
 impl GroupModel {
-    /// Reaps a session if it is an orphan and nothing holds the reaper back.
+    /// Reaps a session if it is an orphan and the brake permits it.
     pub(super) fn reap_if_over(&mut self, session: &SessionId, now: StoreTime) -> bool {
         let away = self.sessions.get(session).and_then(|record| record.away);
         let over = away.is_some_and(|away| now >= away.over_at(self.head().resumed_at, now));
@@ -412,7 +409,7 @@ impl GroupModel {
         true
     }
 
-    /// Deletes a session with everything of it.
+    /// Deletes a session with its data and alias.
     pub(super) fn remove_session(&mut self, session: &SessionId, kind: EventKind, pass: Option<&str>, now: StoreTime) {
         let Some(record) = self.sessions.set(session, None) else {
             return;
@@ -424,7 +421,7 @@ impl GroupModel {
         event.pass = pass.map(str::to_owned);
     }
 
-    /// Looks one up.
+    /// Reads a session.
     pub(super) fn session(&self, session: &SessionId, now: StoreTime) -> Option<Session> {
         self.session_seen(session, self.resumed_for_reading(now), now)
     }

@@ -1,4 +1,4 @@
-//! The model behind a lock and a clock, as a [`Store`].
+//! The reference store: the model with a lock and a clock.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::decide::Decide;
 use super::group::GroupModel;
 use super::log::Log;
-use crate::call::{About, Ask, Op, Reply};
+use crate::call::{Op, Reply, Scope, StoreRequest};
 use crate::clock::Clock;
 use crate::engine::StoreClock;
 use crate::error::{Error, ErrorKind, Outcome, Result};
@@ -23,7 +23,7 @@ use crate::store::{Backend, Call, Finding, Health, PROBE_GROUP, Probed, Severity
 use crate::sweep::{EndedBatch, ForgetGroup, SettleReport, Tick};
 use crate::time::StoreTime;
 
-/// Everything in memory, gone with the process. `memory:`.
+/// A store in memory, lost with the process; `memory:`.
 #[derive(Debug)]
 pub struct MemoryStore {
     options: StoreOptions,
@@ -35,14 +35,14 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct State {
     groups: BTreeMap<Group, GroupModel>,
-    /// The last number of each group that was forgotten. A tick does not bring it back.
+    /// The last number of each forgotten group. A tick does not create the group again.
     forgotten: BTreeMap<Group, u64>,
     closed: bool,
     recall: Recall,
 }
 
 impl MemoryStore {
-    /// An empty store whose time starts at the clock's wall time and runs with its trust time.
+    /// An empty store whose time starts at the clock's wall time and advances with its trust time.
     #[must_use]
     pub fn new(options: StoreOptions, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
@@ -53,8 +53,8 @@ impl MemoryStore {
         })
     }
 
-    /// An empty store that may have had data, as every store over a network has to assume of itself when its marker is
-    /// gone: the groups that begin within one max ttl of its first step are unsettled until then.
+    /// An empty store that may have lost data, as a networked store without its marker must assume. Groups that begin
+    /// within one max ttl of its first step are unsettled until then.
     #[must_use]
     pub fn after_loss(options: StoreOptions, clock: Arc<dyn Clock>) -> Arc<Self> {
         let store = Self::new(options, clock);
@@ -62,7 +62,7 @@ impl MemoryStore {
         store
     }
 
-    /// Runs a step on a group that is made if it is new, and wakes those who wait for events.
+    /// Runs a step on a group, which is created if it is new, and wakes the waiters for events.
     pub(super) fn step<T>(
         &self,
         group: &Group,
@@ -89,7 +89,7 @@ impl MemoryStore {
         let done = step(model, now);
         let news = model.log.last != before;
         if !known && done.as_ref().is_err_and(|error| error.kind() == ErrorKind::TooLate) {
-            // A late call changes nothing, and so neither makes the group nor fixes the birth of the store.
+            // A late call changes nothing, so it neither creates the group nor sets the birth time of the store.
             state.groups.remove(group);
             state.recall = recall;
             state.forgotten.extend(forgotten.map(|seq| (group.clone(), seq)));
@@ -101,7 +101,7 @@ impl MemoryStore {
         done
     }
 
-    /// Reads a group; one that does not exist reads as an empty one that begins now.
+    /// Reads a group; a missing one reads as an empty group that begins now.
     pub(super) fn read<T>(&self, group: &Group, read: impl FnOnce(&GroupModel, StoreTime) -> T) -> Result<T> {
         let state = self.open()?;
         let now = self.clock.now();
@@ -115,7 +115,7 @@ impl MemoryStore {
         })
     }
 
-    /// Whether a group is there.
+    /// Whether the group exists.
     pub(super) fn knows(&self, group: &Group) -> Result<bool> {
         Ok(self.open()?.groups.contains_key(group))
     }
@@ -128,11 +128,11 @@ impl MemoryStore {
         Ok(state)
     }
 
-    /// A call about a group.
+    /// Handles a call on a group.
     async fn about(&self, group: &Group, op: Op, call: Call) -> Result<Reply> {
         match &op {
-            Op::WaitForEvents(ask) => self.wait(group, ask).await.map(Reply::WaitForEvents),
-            // A sweep does not bring a forgotten group back.
+            Op::WaitForEvents(request) => self.wait(group, request).await.map(Reply::WaitForEvents),
+            // A sweep does not create a forgotten group again.
             Op::Tick(_) if self.open()?.forgotten.contains_key(group) => {
                 self.read(group, |model, now| Reply::Tick(model.status(now)))
             }
@@ -140,17 +140,17 @@ impl MemoryStore {
                 Ok(Reply::EndLapsed(EndedBatch::default()))
             }
             Op::ForgetGroup(_) => self.forget(group, call).map(Reply::ForgetGroup),
-            Op::Availability(ask) => self.availability(group, ask).map(Reply::Availability),
+            Op::Availability(request) => self.availability(group, request).map(Reply::Availability),
             read if read.is_read() => self.read(group, |model, now| model.look_up(read, now))?,
             step => self.step(group, |model, now| model.decide(step, call, now)),
         }
     }
 
-    async fn wait(&self, group: &Group, ask: &WaitForEvents) -> Result<()> {
+    async fn wait(&self, group: &Group, request: &WaitForEvents) -> Result<()> {
         let mut news = self.changed.subscribe();
-        let over = self.clock.local().sleep(ask.patience);
+        let over = self.clock.local().sleep(request.patience);
         let waiting = async {
-            while self.read(group, |model, _| model.log.last <= ask.after)? && news.changed().await.is_ok() {}
+            while self.read(group, |model, _| model.log.last <= request.after)? && news.changed().await.is_ok() {}
             Ok(())
         };
         tokio::select! { biased; done = waiting => done, () = over => Ok(()) }
@@ -169,9 +169,9 @@ impl MemoryStore {
         Ok(forget)
     }
 
-    /// The one read that keeps what it counted. A group that is not there is not made by asking about it.
-    fn availability(&self, group: &Group, ask: &CountAvailable) -> Result<Availability> {
-        let count = |model: &mut GroupModel, now| model.step(ask, Call::default(), now);
+    /// The one read that keeps its result. It does not create a missing group.
+    fn availability(&self, group: &Group, request: &CountAvailable) -> Result<Availability> {
+        let count = |model: &mut GroupModel, now| model.step(request, Call::default(), now);
         if !self.knows(group)? {
             return self.read(group, |_, now| {
                 count(&mut GroupModel::new(StoreOptions::default(), now), now)
@@ -188,7 +188,7 @@ impl MemoryStore {
                 if call.not_after.is_some_and(|limit| self.clock.now() > limit) {
                     return Err(Error::too_late());
                 }
-                // First those to come, so that none is made in between.
+                // Later groups first, so that none is created in between.
                 state.recall.settle(cause);
                 state.groups.keys().cloned().collect()
             }
@@ -219,15 +219,15 @@ impl MemoryStore {
 
 #[async_trait]
 impl Backend for MemoryStore {
-    async fn call(&self, ask: Ask) -> Result<Reply> {
-        let Ask { group, op, call } = ask;
+    async fn call(&self, request: StoreRequest) -> Result<Reply> {
+        let StoreRequest { group, op, call } = request;
         Ok(match op {
             Op::Now(_) => Reply::Now(self.open().map(|_| self.clock.now())?),
             Op::Probe(_) => Reply::Probe(self.probe()?),
             Op::Groups(_) => Reply::Groups(self.open()?.groups.keys().cloned().collect()),
-            Op::NewestEvents(ask) => Reply::NewestEvents(self.newest_events(&ask.groups)?),
+            Op::NewestEvents(request) => Reply::NewestEvents(self.newest_events(&request.groups)?),
             Op::FindGroups(_) => Reply::FindGroups(false),
-            Op::Settle(ask) => Reply::Settle(self.settle(group, ask.cause, call)?),
+            Op::Settle(request) => Reply::Settle(self.settle(group, request.cause, call)?),
             op => self.about(Group::of(&group)?, op, call).await?,
         })
     }

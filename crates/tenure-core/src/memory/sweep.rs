@@ -1,4 +1,4 @@
-//! The steps of a sweep, on one group.
+//! The steps of a sweep, for one group.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,11 +17,11 @@ use crate::sweep::{
 };
 use crate::time::StoreTime;
 
-/// How many members whose ttl may be over a dry run looks at, beside its limit.
+/// The number of possibly lapsed members that a dry run checks in addition to its limit.
 const DOOMED_LOOKED_AT: usize = 1_000;
 
 impl Decide<Tick> for GroupModel {
-    /// Keeps the cadence.
+    /// Writes the tick and settles the group if its grace is over.
     fn step(&mut self, _: &Tick, _: Call, now: StoreTime) -> Result<GroupStatus> {
         self.open(now, Call::default())?;
         if let Some(unsettled) = self.head().unsettled.filter(|unsettled| now >= unsettled.until) {
@@ -35,7 +35,7 @@ impl Decide<Tick> for GroupModel {
 }
 
 impl GroupModel {
-    /// Notes since when every tick has found the group empty.
+    /// Records the time since which every tick has found the group empty.
     pub(super) fn note_empty(&mut self, now: StoreTime) {
         let since = self.empty_since.filter(|since| *since <= now);
         let is_empty = !self.status(now).is_occupied() && !self.roster.is_known();
@@ -44,7 +44,7 @@ impl GroupModel {
 }
 
 impl Decide<ForgetGroup> for GroupModel {
-    /// Whether the group may be forgotten. If something still keeps it, its wait restarts.
+    /// Whether the group may be forgotten. If it is still in use, its wait restarts.
     fn step(&mut self, _: &ForgetGroup, call: Call, now: StoreTime) -> Result<bool> {
         self.open(now, call)?;
         let long = self.options.forget_after;
@@ -135,7 +135,7 @@ impl Decide<EndLapsed> for GroupModel {
 }
 
 impl Decide<Spare> for GroupModel {
-    /// Step 1; once no member is past its end, notes that beats are refused now.
+    /// Step 1; once no member is past its end, records that beats are being refused.
     fn step(&mut self, &Spare { limit }: &Spare, call: Call, now: StoreTime) -> Result<EndedBatch> {
         let batch = self.step(&EndLapsed { limit }, call, now)?;
         if !batch.more {
@@ -173,8 +173,7 @@ impl Decide<Release> for GroupModel {
 }
 
 impl GroupModel {
-    /// One tenure's turn: its claims, when none is left its connections, and when none of either is left its leases, which
-    /// may have to wait.
+    /// The turn of one tenure: its claims, then its connections, then its leases, which may have to wait.
     fn visit(&mut self, tenure: TenureId, turn: usize, budget: &mut usize, pass: &str, now: StoreTime) -> Eviction {
         let removed = self.release_claims_of(&tenure, turn.min(*budget));
         *budget -= removed.len();
@@ -190,7 +189,7 @@ impl GroupModel {
         for holding in &last {
             self.tell_disconnected(holding, &tenure, reason, Some(pass), now);
         }
-        // Leases come last: those of a process that may still be running have to wait.
+        // Leases come last: those of a process that may still run must wait.
         let others = self.held.has_claims(&tenure) || self.held.has_connections(&tenure);
         let (leases, wait_until) = match others {
             true => (0, None),
@@ -206,7 +205,7 @@ impl GroupModel {
         }
     }
 
-    /// Ended tenures whose turn it is, in order, at most `most`.
+    /// The ended tenures that are due for release, in order, at most `most`.
     fn releasable(&self, now: StoreTime, braked: bool, most: usize) -> Vec<TenureId> {
         let first = |list: &ByTime| {
             let due = list.iter().take_while(|(at, _)| *at <= now).take(most);
@@ -231,7 +230,7 @@ impl GroupModel {
         claims
     }
 
-    /// Tells what was removed, unless nothing was: in several events when it is much. Answers how many, by registry.
+    /// Writes the events of removed holdings, several if there are many. Returns the counts by registry.
     fn evicted(
         &mut self,
         tenure: &TenureId,
@@ -266,7 +265,7 @@ impl GroupModel {
 }
 
 impl Decide<ListDoomed> for GroupModel {
-    /// What a pass would do.
+    /// Lists what a pass would release.
     fn read(&self, &ListDoomed { limit }: &ListDoomed, now: StoreTime) -> Result<Vec<Doomed>> {
         let resumed_at = self.resumed_for_reading(now);
         let due = self.lives.due_by(now).take(limit as usize + DOOMED_LOOKED_AT);

@@ -1,6 +1,7 @@
-//! Tables that know what changed: which keys a step touched, what of it is not durable, and what a read depended on.
+//! Tables that track changes: the keys that a step touched, the keys that are not durable, and the dependencies of
+//! reads.
 //!
-//! A model that is not stored has the step number zero, and then its tables note nothing.
+//! In a model whose rows are not stored, the step number is zero and tables track nothing.
 
 use std::cell::Cell;
 use std::collections::hash_map::Entry;
@@ -8,30 +9,30 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::ops::RangeBounds;
 
-/// What a group asks of each of its tables.
+/// The common operations of a group's tables.
 pub(super) trait Noted {
-    /// What is touched from now on carries this number; zero notes nothing.
+    /// Begins a step; its changes carry this number. Zero tracks nothing.
     fn begin(&mut self, step: u64);
-    /// The newest step that touched anything.
+    /// The newest step with changes.
     fn touched(&self) -> u64;
-    /// The newest step that is not durable and that reads depended on, since this was asked last.
+    /// The newest undurable step that reads have depended on since the last call.
     fn seen(&self) -> u64;
     /// All steps up to this one are durable.
     fn durable(&mut self, step: u64);
-    /// Nothing is noted any more.
+    /// Discards all tracking.
     fn forget_notes(&mut self);
-    /// How much is not durable.
+    /// The number of undurable keys.
     fn backlog(&self) -> usize;
 }
 
 /// The touched keys of one table.
 #[derive(Debug)]
 struct Notes<K> {
-    /// The step in progress; zero for none.
+    /// The current step; zero for none.
     step: u64,
     /// Touched keys in order, each once per step, until they are durable.
     queue: VecDeque<(u64, K)>,
-    /// How many of them a commit has taken.
+    /// The number of keys in the current commit.
     taken: usize,
     /// The last step that touched a key.
     undurable: HashMap<K, u64>,
@@ -41,7 +42,7 @@ struct Notes<K> {
     seen: Cell<u64>,
 }
 
-/// A map that notes its changes.
+/// A map that tracks its changes.
 #[derive(Debug)]
 pub(super) struct Table<K, V> {
     rows: BTreeMap<K, V>,
@@ -93,7 +94,7 @@ impl<K: Eq + Hash + Clone> Notes<K> {
         (self.newest, self.touched) = (step, step);
     }
 
-    /// The keys that no commit has taken, each once.
+    /// Takes the keys that are in no commit, each once.
     fn take(&mut self) -> Vec<K> {
         let last = |(step, key): &&(u64, K)| self.undurable.get(key) == Some(step);
         let new = self.queue.range(self.taken..).filter(last);
@@ -124,7 +125,7 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
         self.rows.get(key)
     }
 
-    /// The key as the table has it, so that copies of it share their text.
+    /// The key with the text of the table, so that copies share it.
     pub(super) fn own_key(&self, key: &K) -> Option<&K> {
         self.rows.get_key_value(key).map(|(own, _)| own)
     }
@@ -134,39 +135,39 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
         self.get(key).is_some()
     }
 
-    /// How many there are.
+    /// The number of keys.
     pub(super) fn len(&self) -> usize {
         self.see_all();
         self.rows.len()
     }
 
-    /// Whether there are none.
+    /// Whether the table is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A part in order.
+    /// A range, in order.
     pub(super) fn range(&self, range: impl RangeBounds<K>) -> impl Iterator<Item = (&K, &V)> {
         self.see_all();
         self.rows.range(range)
     }
 
-    /// A part in order, of which something else notes the changes.
+    /// A range, in order, whose changes another table tracks.
     pub(super) fn range_unseen(&self, range: impl RangeBounds<K>) -> impl Iterator<Item = (&K, &V)> {
         self.rows.range(range)
     }
 
-    /// Everything in order.
+    /// All entries, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.range(..)
     }
 
-    /// What is read now depends on every key.
+    /// Records that the current read depends on every key.
     pub(super) fn see_all(&self) {
         self.notes.see(self.notes.newest);
     }
 
-    /// Sets many values, of which nothing is noted. Quickest when they are in order and the table is empty.
+    /// Sets many values without tracking. Fastest if they are in order and the table is empty.
     pub(super) fn fill(&mut self, rows: Vec<(K, V)>) {
         match self.rows.is_empty() {
             true => self.rows = rows.into_iter().collect(),
@@ -187,7 +188,7 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
         Some(value)
     }
 
-    /// Sets a value or removes it.
+    /// Sets or removes a value.
     pub(super) fn set(&mut self, key: K, value: Option<V>) -> Option<V> {
         match value {
             Some(value) => self.insert(key, value),
@@ -195,19 +196,19 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
         }
     }
 
-    /// A value to be changed.
+    /// A value, to change it.
     pub(super) fn change(&mut self, key: &K) -> Option<&mut V> {
         let value = self.rows.get_mut(key)?;
         self.notes.touch(key);
         Some(value)
     }
 
-    /// A value, to change a part of it that is not stored.
+    /// A value, to change an unstored part of it.
     pub(super) fn change_unstored(&mut self, key: &K) -> Option<&mut V> {
         self.rows.get_mut(key)
     }
 
-    /// The keys that changed since the last call, each once, with their present values.
+    /// Takes the keys that changed since the last call, each once, with their present values.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (K, Option<&V>)> {
         let keys = self.notes.take();
         keys.into_iter().map(|key| {
@@ -216,18 +217,18 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
         })
     }
 
-    /// Whether a change of this key is not durable.
+    /// Whether the key has an undurable change.
     pub(super) fn is_undurable(&self, key: &K) -> bool {
         self.notes.undurable.contains_key(key)
     }
 
-    /// The keys that are not durable, each once.
+    /// The undurable keys, each once.
     pub(super) fn undurable(&self) -> impl Iterator<Item = &K> {
         let last = |(step, key): &&(u64, K)| self.notes.undurable.get(key) == Some(step);
         self.notes.queue.iter().filter(last).map(|(_, key)| key)
     }
 
-    /// The number of the step in progress; zero when no changes are stored.
+    /// The current step; zero if changes are not stored.
     pub(super) fn step(&self) -> u64 {
         self.notes.step
     }
@@ -265,7 +266,7 @@ impl<K: Ord + Hash + Clone, V> Noted for Table<K, V> {
     }
 }
 
-/// A single value that notes its changes.
+/// A single value that tracks its changes.
 #[derive(Debug, Default)]
 pub(super) struct Tracked<T>(Table<(), T>);
 
@@ -276,24 +277,24 @@ impl<T: PartialEq> Tracked<T> {
         Self(table)
     }
 
-    /// The value; `None` only of one that was never set.
+    /// The value; `None` if it was never set.
     pub(super) fn get(&self) -> Option<&T> {
         self.0.get(&())
     }
 
-    /// Sets it. One that is equal is no change.
+    /// Sets the value. An equal one is not a change.
     pub(super) fn set(&mut self, value: Option<T>) {
         if self.0.rows.get(&()) != value.as_ref() {
             self.0.set((), value);
         }
     }
 
-    /// The value if it has changed since the last call: `Some(None)` when it was removed.
+    /// Takes the value if it changed since the last call; `Some(None)` if it was removed.
     pub(super) fn take(&mut self) -> Option<Option<&T>> {
         self.0.take().next().map(|((), value)| value)
     }
 
-    /// Whether a change is not durable.
+    /// Whether it has an undurable change.
     pub(super) fn is_undurable(&self) -> bool {
         self.0.is_undurable(&())
     }
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_value_is_no_change_of_a_tracked_one() {
+    fn equal_value_is_not_a_change() {
         let mut tracked = Tracked::new(5);
         tracked.begin(1);
         tracked.set(Some(5));

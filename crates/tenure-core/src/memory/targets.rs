@@ -1,4 +1,4 @@
-//! Targets, on one group.
+//! The targets of one group.
 
 use super::decide::Decide;
 use super::group::GroupModel;
@@ -10,7 +10,7 @@ use crate::target::{PutTarget, RemoveTarget, Target, TargetOf};
 use crate::time::StoreTime;
 
 impl Decide<PutTarget> for GroupModel {
-    /// Makes one, or replaces its specification.
+    /// Creates a target or replaces its settings.
     fn step(&mut self, PutTarget { target, spec }: &PutTarget, call: Call, now: StoreTime) -> Result<bool> {
         self.open(now, call)?;
         let before = self.targets.insert(target.clone(), *spec);
@@ -24,7 +24,6 @@ impl Decide<PutTarget> for GroupModel {
 }
 
 impl Decide<RemoveTarget> for GroupModel {
-    /// Removes one.
     fn step(&mut self, RemoveTarget { target }: &RemoveTarget, call: Call, now: StoreTime) -> Result<bool> {
         self.open(now, call)?;
         let known = self.targets.remove(target).is_some();
@@ -42,7 +41,7 @@ impl GroupModel {
         event.reason = Some(what.to_owned());
     }
 
-    /// Looks one up.
+    /// Reads a target.
     pub(super) fn target(&self, target: &LeaseName) -> Option<Target> {
         self.targets.get(target).map(|spec| Target {
             target: target.clone(),

@@ -1,4 +1,4 @@
-//! The model as the memory of rows that are stored elsewhere, over random histories.
+//! The model of stored rows, over random histories.
 
 mod acts;
 mod gate;
@@ -15,7 +15,7 @@ use crate::call::Reply;
 use crate::error::Result;
 use crate::sweep::GroupStatus;
 
-/// A random history: acts, and what becomes of commits.
+/// A random history: calls, and the outcomes of commits.
 fn history() -> impl Strategy<Value = Vec<Act>> {
     let act = (0..100u8, any::<u16>(), 0..14u8, 0..8u8);
     prop::collection::vec(
@@ -24,7 +24,7 @@ fn history() -> impl Strategy<Value = Vec<Act>> {
     )
 }
 
-/// An answer, to be compared: errors have no equality. The place in the lazy index is left out: it may be early.
+/// A reply, for comparison: errors have no equality. Omits the lazy index time, which may be early.
 fn shown(reply: Result<Reply>) -> String {
     let reply = reply.map(|reply| match reply {
         Reply::Status(status) => Reply::Status(GroupStatus {

@@ -1,64 +1,62 @@
-//! Bounded load: shares that differ by no more than one target, at the price of some targets away from where they would
-//! rather be.
+//! Bounded load: shares that differ by at most one target, which places some targets away from their preferred nodes.
 //!
-//! Rendezvous hashing is even on average, and a fleet with few targets is not an average: 8 targets on 3 nodes come out
-//! as 5/1/2 as easily as 3/3/2. Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, 2016) caps every
-//! node at its share and lets the rest go to the next in rank. This is that idea, with a cap that is tight, and with
-//! memory: a target that is somewhere already stays there unless its node has more than its share and another has strictly
-//! less. So a node that leaves moves its own targets only, and one that joins takes as many as its share and not one more:
-//! the smallest number of moves that can level the load at all.
+//! Rendezvous hashing is even on average, but not for few targets: 8 targets on 3 nodes give 5/1/2 as easily as 3/3/2.
+//! Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, 2016) caps every node at its share and gives
+//! the rest to the next in rank. This is that idea with a tight cap and with memory: a placed target stays unless its
+//! node has more than its share and another has strictly less. So a node that leaves moves only its own targets, and
+//! one that joins takes exactly its share: the minimum number of moves that levels the load.
 //!
-//! Every move lowers the higher of two relative loads, so levelling cannot go round in circles.
+//! Every move lowers the higher of two relative loads, so levelling terminates.
 
 use super::Placement;
 use crate::id::MemberId;
 
-/// The most rounds of levelling in one call. With targets of one weight the second finds nothing to do.
+/// The maximum rounds of levelling in one call. With equal weights the second round finds nothing to do.
 const ROUNDS: usize = 8;
 
-/// A target, and where it is now.
+/// A target and its current node.
 #[derive(Debug, Clone, Copy)]
 pub struct Load<'a> {
     /// Its name.
     pub target: &'a str,
     /// Its share of a node's load, at least 1.
     pub weight: u32,
-    /// The node it is on. A node that is not in the placement counts as none.
+    /// Its current node. One that is not in the placement counts as none.
     pub on: Option<&'a MemberId>,
 }
 
-/// Gives every target a node, so that the loads are level by the nodes' weights. The answer is in the order of the
-/// loads, `None` only without nodes; it does not depend on the order of the input, and does not change when the targets
-/// are where it says. With weights of one, no node has more than `ceil(targets × its share)`, nor less than the floor.
-/// O(targets × (nodes + log targets)).
+/// Assigns every target a node so that the loads are level by the nodes' weights. The result is in the order of the
+/// loads, with `None` only without nodes. It does not depend on the input order, and it is stable: placed targets stay.
+/// With weights of one, every node has between the floor and the ceiling of `targets × its share`. O(targets × (nodes +
+/// log targets)).
 #[must_use]
 pub fn level<'p>(placement: &'p Placement, loads: &[Load<'_>]) -> Vec<Option<&'p MemberId>> {
     if placement.nodes.is_empty() {
         return vec![None; loads.len()];
     }
-    let mut desk = Desk::new(placement, loads);
-    desk.place_free();
-    desk.give_remainder();
+    let mut leveler = Leveler::new(placement, loads);
+    leveler.place_free();
+    leveler.give_remainder();
     for _ in 0..ROUNDS {
-        if !desk.level_once() {
+        if !leveler.level_once() {
             break;
         }
     }
     let name = |at: usize| &placement.nodes[at].node.name;
-    desk.homes.into_iter().map(|home| home.map(name)).collect()
+    leveler.homes.into_iter().map(|home| home.map(name)).collect()
 }
 
-struct Desk<'a> {
+struct Leveler<'a> {
     placement: &'a Placement,
     loads: &'a [Load<'a>],
     homes: Vec<Option<usize>>,
     /// The weight on each node.
     sums: Vec<u64>,
-    /// Its share of the whole: rounded down at first, then with its part of the remainder.
+    /// Its share of the total: first rounded down, then with its part of the remainder.
     shares: Vec<u64>,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> Leveler<'a> {
     fn new(placement: &'a Placement, loads: &'a [Load<'a>]) -> Self {
         let homes: Vec<_> = loads
             .iter()
@@ -71,21 +69,21 @@ impl<'a> Desk<'a> {
             }
         }
         let whole: u64 = loads.iter().map(weight).sum();
-        let mut desk = Self {
+        let mut leveler = Self {
             placement,
             loads,
             homes,
             sums,
             shares: Vec::new(),
         };
-        let weights: u64 = (0..placement.nodes.len()).map(|at| desk.node_weight(at)).sum();
-        desk.shares = (0..placement.nodes.len())
-            .map(|at| whole * desk.node_weight(at) / weights)
+        let weights: u64 = (0..placement.nodes.len()).map(|at| leveler.node_weight(at)).sum();
+        leveler.shares = (0..placement.nodes.len())
+            .map(|at| whole * leveler.node_weight(at) / weights)
             .collect();
-        desk
+        leveler
     }
 
-    /// Finds a node for each target that has none: heavy ones first, while there is room for them.
+    /// Finds a node for each unplaced target, heavy ones first while there is room for them.
     fn place_free(&mut self) {
         let mut free: Vec<usize> = (0..self.loads.len()).filter(|t| self.homes[*t].is_none()).collect();
         free.sort_by(|a, b| {
@@ -100,7 +98,7 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Gives what rounding left over to the nodes that have the most above their share: what is there need not move.
+    /// Gives the rounding remainder to the nodes with the most excess, so that fewer targets move.
     fn give_remainder(&mut self) {
         let whole: u64 = self.sums.iter().sum();
         let remainder = whole - self.shares.iter().sum::<u64>();
@@ -111,8 +109,8 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Lets every node that has more than its share give up what it would rather not have, as long as that helps.
-    /// Whether anything moved.
+    /// Moves the least preferred targets off nodes above their share, as long as that levels the load. Returns whether
+    /// any target moved.
     fn level_once(&mut self) -> bool {
         let mut order: Vec<usize> = (0..self.sums.len()).filter(|at| self.is_over(*at)).collect();
         order.sort_by(|a, b| self.relative(*b, 0, *a).cmp(&self.relative(*a, 0, *b)).then(a.cmp(b)));
@@ -123,8 +121,9 @@ impl<'a> Desk<'a> {
                     break;
                 }
                 let extra = weight(&self.loads[target]);
-                let helps =
-                    |desk: &Self, to: usize| to != from && desk.relative(to, extra, from) < desk.relative(from, 0, to);
+                let helps = |leveler: &Self, to: usize| {
+                    to != from && leveler.relative(to, extra, from) < leveler.relative(from, 0, to)
+                };
                 if let Some(to) = self.best_place(target, helps) {
                     self.put(target, to);
                     moved = true;
@@ -134,7 +133,7 @@ impl<'a> Desk<'a> {
         moved
     }
 
-    /// The targets on a node, the one that it scores lowest for first.
+    /// The targets on a node, by ascending score.
     fn dearest_last(&self, node: usize) -> Vec<usize> {
         let mut own: Vec<(f64, &str, usize)> = (0..self.loads.len())
             .filter(|t| self.homes[*t] == Some(node))
@@ -147,8 +146,7 @@ impl<'a> Desk<'a> {
         own.into_iter().map(|(_, _, t)| t).collect()
     }
 
-    /// The best-ranked of the nodes that may have it and have room for it within their share; failing that, the one with
-    /// the least load.
+    /// The best-ranked allowed node with room within its share; otherwise the least loaded one.
     fn best_place(&self, target: usize, may: impl Fn(&Self, usize) -> bool) -> Option<usize> {
         let load = &self.loads[target];
         let extra = weight(load);
@@ -182,8 +180,8 @@ impl<'a> Desk<'a> {
         self.sums[at] > self.shares[at]
     }
 
-    /// The load of a node with something added, times the weight of the node it is compared with: fractions compared
-    /// without fractions.
+    /// The load of a node plus something, times the weight of the node it is compared with: a comparison of fractions
+    /// in integers.
     fn relative(&self, at: usize, extra: u64, against: usize) -> u64 {
         (self.sums[at] + extra).saturating_mul(self.node_weight(against))
     }

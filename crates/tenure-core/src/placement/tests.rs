@@ -1,4 +1,4 @@
-//! The contract of the hash, its balance, and how little moves.
+//! The hash contract, its balance, and the number of moves.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn targets(prefix: &str, count: usize) -> Vec<String> {
     (1..=count).map(|n| format!("{prefix}-{n:05}")).collect()
 }
 
-/// The busiest node's load against the mean.
+/// The load of the busiest node divided by the mean.
 #[allow(clippy::cast_precision_loss, reason = "small counts")]
 fn skew<'a>(homes: impl IntoIterator<Item = &'a str>, nodes: usize) -> f64 {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -39,9 +39,9 @@ fn homes(nodes: &[Node], targets: &[String]) -> BTreeMap<String, MemberId> {
         .collect()
 }
 
-/// One line of `golden.txt`: hash, node, target, weight, score; or rank, target, nodes with weights, names in order.
+/// Formats of `golden.txt`: hash, node, target, weight, score; or rank, target, nodes with weights, names in order.
 #[test]
-fn the_golden_vectors_hold() {
+fn golden_vectors_hold() {
     let mut seen = (0, 0);
     for line in include_str!("golden.txt")
         .lines()
@@ -77,9 +77,9 @@ fn the_golden_vectors_hold() {
     assert!(seen.0 >= 12 && seen.1 >= 8, "{seen:?}");
 }
 
-/// Checked against a computation by hand in another language, so that the file cannot just repeat what the code does.
+/// Compared with an independent computation in another language, so the file does not just repeat the code.
 #[test]
-fn the_parts_are_the_published_algorithms() {
+fn hash_matches_the_published_algorithms() {
     // The test vectors of FNV's authors.
     assert_eq!(fnv(FNV_OFFSET, b""), 0xcbf2_9ce4_8422_2325);
     assert_eq!(fnv(FNV_OFFSET, b"a"), 0xaf63_dc4c_8601_ec8c);
@@ -110,7 +110,7 @@ fn equal_scores_go_to_the_smaller_name() {
     assert_eq!(twins.position("t", &node("c").name), Some(2));
 }
 
-/// One row of the table in the module's documentation.
+/// A row of the table in the module documentation.
 fn figures(nodes: &[Node], targets: &[String]) -> [f64; 3] {
     let best = |score: &dyn Fn(&str, &str) -> u64, target: &String| {
         nodes
@@ -120,7 +120,7 @@ fn figures(nodes: &[Node], targets: &[String]) -> [f64; 3] {
             .unwrap()
     };
     let plain = |node: &str, target: &str| fnv(seed(node), target.as_bytes());
-    // Chance: the same count of targets thrown at the nodes by a generator that knows no names.
+    // By chance: the same number of targets placed by a random generator.
     let mut state = 1u64;
     let mut draw = || {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -138,7 +138,7 @@ fn figures(nodes: &[Node], targets: &[String]) -> [f64; 3] {
 }
 
 #[test]
-fn figures_of_plain_fnv_against_ours() {
+fn figures_of_plain_fnv_and_finaliser() {
     let mut rows = Vec::new();
     for (node_names, count, target_names, targets_count) in [
         ("node", 3, "endpoint", 300),
@@ -156,20 +156,20 @@ fn figures_of_plain_fnv_against_ours() {
         rows.push(row);
     }
     assert!(rows.iter().any(|row| row[0] > 1.5), "plain FNV-1a is skewed: {rows:?}");
-    // Where chance itself allows it: with 156 targets a node even a fair draw often has one node at 1.2.
+    // With 156 targets per node, even a random draw often puts one node at 1.2.
     for (row, limit) in rows.iter().zip([1.2, 1.2, 1.2, 1.2, 1.3, 1.2]) {
         assert!(row[1] <= limit, "{rows:?}");
     }
 }
 
 #[test]
-fn a_weight_outside_the_bounds_is_read_as_the_nearest() {
+fn weight_is_clamped_to_its_bounds() {
     assert_eq!(score("a", "b", 0).to_bits(), score("a", "b", 1).to_bits());
     assert_eq!(score("a", "b", 1_001).to_bits(), score("a", "b", 1_000).to_bits());
 }
 
 #[test]
-fn weights_divide_the_targets() {
+fn weights_divide_targets_proportionally() {
     let mut weighted = nodes("node", 4);
     weighted[0].weight = 3;
     let homes = homes(&weighted, &targets("endpoint", 12_000));
@@ -178,7 +178,7 @@ fn weights_divide_the_targets() {
 }
 
 #[test]
-fn a_change_of_weight_moves_targets_only_to_or_from_that_node() {
+fn weight_change_moves_only_targets_of_that_node() {
     let (before, targets) = (nodes("node", 5), targets("endpoint", 3_000));
     let mut after = before.clone();
     after[2].weight = 2;
@@ -190,7 +190,7 @@ fn a_change_of_weight_moves_targets_only_to_or_from_that_node() {
 
 proptest! {
     #[test]
-    fn a_node_that_leaves_moves_only_its_own_and_one_that_joins_takes_its_share(
+    fn leave_and_join_move_the_minimum(
         count in 2usize..20,
         prefix in "[a-z]{1,6}",
         gone in 0usize..20,
@@ -231,7 +231,7 @@ mod bounded {
 
     use super::*;
 
-    /// Where each target is, and how heavy it is.
+    /// The node and weight of each target.
     type Homes = BTreeMap<String, (u32, Option<MemberId>)>;
 
     fn free(count: usize) -> Homes {
@@ -278,7 +278,7 @@ mod bounded {
     }
 
     #[test]
-    fn eight_targets_on_three_nodes_are_three_three_two() {
+    fn eight_targets_on_three_nodes_are_placed_as_3_3_2() {
         for prefix in ["node", "host", "a", "worker"] {
             let nodes = nodes(prefix, 3);
             let mut counts = sums(&nodes, &levelled(&nodes, &free(8)));
@@ -288,7 +288,7 @@ mod bounded {
     }
 
     #[test]
-    fn most_targets_stay_where_they_would_rather_be() {
+    fn most_targets_stay_on_their_preferred_node() {
         let nodes = nodes("node", 8);
         let targets = targets("endpoint", 10_000);
         let (bounded, free_choice) = (levelled(&nodes, &free(10_000)), homes(&nodes, &targets));
@@ -300,7 +300,7 @@ mod bounded {
     }
 
     #[test]
-    fn without_nodes_nothing_is_placed() {
+    fn no_nodes_place_nothing() {
         let loads = [Load {
             target: "t",
             weight: 1,
@@ -310,7 +310,7 @@ mod bounded {
     }
 
     #[test]
-    fn a_crowd_on_one_node_is_spread() {
+    fn overloaded_node_is_levelled() {
         let nodes = nodes("node", 10);
         let mut homes = free(1_000);
         homes.values_mut().for_each(|(_, on)| *on = Some(nodes[4].name.clone()));
@@ -320,7 +320,7 @@ mod bounded {
     }
 
     #[test]
-    fn a_heavy_node_takes_its_share_from_a_light_one() {
+    fn heavy_node_takes_its_share() {
         let mut nodes = nodes("node", 2);
         nodes[0].weight = 3;
         let mut homes = free(40);
@@ -329,7 +329,7 @@ mod bounded {
     }
 
     #[test]
-    fn heavy_targets_and_heavy_nodes_come_out_level() {
+    fn weighted_targets_and_nodes_are_levelled() {
         let mut nodes = nodes("node", 3);
         nodes[0].weight = 2;
         let mut homes = free(100);
@@ -346,7 +346,7 @@ mod bounded {
 
     proptest! {
         #[test]
-        fn shares_differ_by_one_and_coming_and_going_moves_the_least(
+        fn shares_differ_by_one_with_minimal_moves(
             count in 2usize..12,
             targets in 0usize..200,
             gone in 0usize..12,
@@ -373,7 +373,7 @@ mod bounded {
         }
 
         #[test]
-        fn whatever_the_weights_levelling_ends(
+        fn levelling_terminates_for_all_weights(
             weights in proptest::collection::vec(1u32..50, 1..60),
             node_weights in proptest::collection::vec(1u32..10, 1..8),
             crowd in 0usize..8,

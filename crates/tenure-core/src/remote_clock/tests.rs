@@ -1,4 +1,4 @@
-//! Replies with delay, drift, steps and suspends, against the clock that they came from.
+//! Replies with delay, drift, steps and suspends, compared with their clock.
 
 use proptest::prelude::*;
 
@@ -15,22 +15,21 @@ fn local(ms: u64) -> Mono {
     Mono::from_origin(Duration::from_millis(ms))
 }
 
-/// A clock that was asked at 0 ms and has answered at once.
+/// An estimate from a request at 0 ms with an immediate reply.
 fn known() -> RemoteClock {
     let clock = RemoteClock::default();
     clock.learn(remote(0), local(0), local(0));
     clock
 }
 
-/// How far an estimate is from a remote clock that is ahead of ours by as much as at the start, in ms; the drift that is
-/// allowed for is left out of it.
+/// The distance in ms between an estimate and a remote clock with a constant offset, without the allowed drift.
 fn behind(clock: &RemoteClock, at: u64) -> u64 {
     let lag = remote(at).since(clock.at_least(local(at)).unwrap());
     u64::try_from(lag.as_millis()).unwrap()
 }
 
 #[test]
-fn nothing_is_promised_before_the_first_reply() {
+fn no_estimate_before_the_first_reply() {
     let clock = RemoteClock::default();
     assert_eq!((clock.at_least(local(1)), clock.age(local(1))), (None, None));
     assert!(!clock.is_fresh(local(1)));
@@ -40,16 +39,16 @@ fn nothing_is_promised_before_the_first_reply() {
 }
 
 #[test]
-fn a_call_ends_when_its_caller_gives_up() {
+fn not_after_is_the_callers_deadline() {
     let clock = RemoteClock::default();
     clock.learn(remote(60), local(0), local(100));
     let limit = clock.not_after(local(600), Call::default()).not_after.unwrap();
-    // The reply was under way for 40 ms; half a millisecond of 500 is for drift.
+    // The reply took 40 ms, and drift takes half a millisecond of 500.
     assert_eq!(limit, StoreTime::from_micros((EPOCH_MS + 560) * 1_000 - 500));
 }
 
 #[test]
-fn the_earlier_of_both_limits_holds() {
+fn earlier_not_after_wins() {
     let clock = known();
     let (early, late) = (Call::not_after(remote(50)), Call::not_after(remote(900)));
     assert_eq!(clock.not_after(local(500), early), early);
@@ -57,7 +56,7 @@ fn the_earlier_of_both_limits_holds() {
 }
 
 #[test]
-fn the_least_delayed_reply_is_kept() {
+fn reply_with_the_least_delay_is_kept() {
     let clock = known();
     clock.learn(remote(100), local(90), local(400));
     assert_eq!(behind(&clock, 400), 0);
@@ -69,7 +68,7 @@ fn the_least_delayed_reply_is_kept() {
 }
 
 #[test]
-fn an_old_estimate_gives_way_to_the_next_reply() {
+fn old_estimate_is_replaced_by_the_next_reply() {
     let clock = known();
     clock.learn(remote(4_990), local(4_980), local(5_000));
     assert_eq!(behind(&clock, 5_000), 5, "only the drift");
@@ -78,9 +77,9 @@ fn an_old_estimate_gives_way_to_the_next_reply() {
 }
 
 #[test]
-fn a_step_back_is_followed_at_once() {
+fn step_back_is_followed_immediately() {
     let clock = known();
-    // Back by 30 ms, which is less than this reply was under way for.
+    // Back by 30 ms, less than the delay of this reply.
     clock.learn(remote(70), local(98), local(180));
     assert_eq!(clock.at_least(local(180)), Some(remote(70)));
     // Back by an hour, after a failover.
@@ -90,14 +89,14 @@ fn a_step_back_is_followed_at_once() {
 }
 
 #[test]
-fn a_step_forward_is_followed_at_once() {
+fn step_forward_is_followed_immediately() {
     let clock = known();
     clock.learn(remote(3_600_100), local(99), local(101));
     assert_eq!(clock.at_least(local(101)), Some(remote(3_600_100)));
 }
 
 #[test]
-fn a_local_clock_that_jumped_ahead_is_noticed() {
+fn local_clock_jump_is_detected() {
     let clock = known();
     // By a minute, between two requests.
     clock.learn(remote(10), local(60_009), local(60_011));
@@ -108,17 +107,17 @@ fn a_local_clock_that_jumped_ahead_is_noticed() {
 }
 
 #[test]
-fn a_suspend_changes_nothing() {
+fn suspend_does_not_affect_the_estimate() {
     let clock = known();
     assert_eq!(behind(&clock, 3_600_000), 3_600, "only the drift");
     assert!(!clock.is_fresh(local(3_600_000)));
 }
 
 #[test]
-fn a_reply_that_was_asked_for_earlier_contradicts_nothing() {
+fn reply_to_an_earlier_request_does_not_contradict() {
     let clock = RemoteClock::default();
     clock.learn(remote(100), local(99), local(101));
-    // Read later than it arrived, out of turn.
+    // Processed late, out of order.
     clock.learn(remote(50), local(49), local(102));
     assert_eq!(behind(&clock, 102), 1);
     clock.learn(remote(51), local(50), local(60));
@@ -136,18 +135,18 @@ fn freshness_counts_from_the_newest_reply() {
     assert_eq!(clock.at_least(local(9_000)), None);
 }
 
-/// A request: the local pause before it, and how long it and its reply were under way, in µs.
+/// Requests: the local pause before each, and the delays of request and reply, in µs.
 fn requests() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
     let delay = || prop_oneof![1u64..2_000, 1u64..800_000];
     proptest::collection::vec((0u64..8_000_000, delay(), delay()), 1..40)
 }
 
-/// A remote clock that drifts against ours by parts in a million.
+/// A remote clock with a drift in parts per million.
 #[derive(Clone, Copy)]
 struct Drifting(i64);
 
 impl Drifting {
-    /// What it shows after this many local µs.
+    /// Its time after this many local µs.
     fn shows(self, local: u64, stepped: i64) -> StoreTime {
         let gained = i64::try_from(local).unwrap() * self.0 / 1_000_000;
         let shown = EPOCH_MS * 1_000 + local;
@@ -161,7 +160,7 @@ fn at(micros: u64) -> Mono {
 
 proptest! {
     #[test]
-    fn never_more_is_promised_than_the_remote_clock_has(
+    fn estimate_never_exceeds_the_remote_clock(
         drift in -1_000i64..=1_000,
         requests in requests(),
         ahead in 0u64..10_000_000,
@@ -184,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn a_step_leaves_at_most_the_delay_of_one_request(
+    fn error_after_a_step_is_at_most_one_request_delay(
         drift in -1_000i64..=1_000,
         before in requests(),
         step in prop_oneof![-3_600_000_000i64..3_600_000_000, -2_000_000i64..2_000_000],
@@ -208,10 +207,10 @@ proptest! {
     }
 
     #[test]
-    fn the_newest_reply_is_never_contradicted(
+    fn estimate_never_contradicts_the_newest_reply(
         replies in proptest::collection::vec((0u64..20_000_000, 0u64..20_000_000, 0u64..2_000_000), 1..40),
     ) {
-        // Any times at all, out of any order.
+        // Arbitrary times in arbitrary order.
         let clock = RemoteClock::default();
         for (shown, asked, took) in replies {
             let shown = StoreTime::from_micros(EPOCH_MS * 1_000 + shown);

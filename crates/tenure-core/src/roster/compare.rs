@@ -1,34 +1,34 @@
-//! Comparing a mirror with its ledger: what has to be put so that they agree.
+//! Compares a mirror with its ledger and finds the entries to write.
 //!
-//! The mirror is read first and the ledger after it. A row commits in the ledger before anybody can mirror it, so the
-//! ledger's row is at least as new as the mirror's, unless one of the two has lost data; then the ledger wins. What is put
-//! over an exact version changes nothing that arrives in between.
+//! The mirror is read first, then the ledger. A row commits in the ledger before it can be mirrored, so the ledger's
+//! row is at least as new as the mirror's, unless one of them has lost data; then the ledger wins. A write over an
+//! exact version does not overwrite entries that arrive in between.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::put::{Entry, Over, Put};
+use super::put::{MirrorEntry, Overwrite, Put};
 use crate::id::ProviderId;
 use crate::ledger::{Provider, Version};
 
-/// What the mirror had, to be compared with the rows of the ledger. About 100 bytes a provider.
+/// The content of a mirror, for comparison with the ledger. About 100 bytes per provider.
 #[derive(Debug)]
 pub struct Comparison {
-    /// Drawn from the ledger before anything was read.
+    /// A version drawn from the ledger before anything was read.
     drawn: Version,
-    mirrored: HashMap<ProviderId, Kept>,
+    mirrored: HashMap<ProviderId, Mirrored>,
     differences: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Kept {
+struct Mirrored {
     version: Version,
-    /// Of the row; `None` for a removal.
+    /// The hash of the row; `None` for a removal.
     digest: Option<u64>,
 }
 
 impl Comparison {
-    /// Nothing seen yet; `drawn` is from [`Ledger::next_version`](crate::ledger::Ledger::next_version).
+    /// An empty comparison; `drawn` is from [`Ledger::next_version`](crate::ledger::Ledger::next_version).
     #[must_use]
     pub fn new(drawn: Version) -> Self {
         Self {
@@ -38,13 +38,13 @@ impl Comparison {
         }
     }
 
-    /// The mirror has this. Of what is told twice the newer counts.
-    pub fn saw(&mut self, entry: &Entry) {
-        let kept = Kept {
+    /// Records an entry of the mirror. Of two entries of a provider, the newer one counts.
+    pub fn saw(&mut self, entry: &MirrorEntry) {
+        let kept = Mirrored {
             version: entry.version(),
             digest: match entry {
-                Entry::Row(row) => Some(digest(row)),
-                Entry::Gone { .. } => None,
+                MirrorEntry::Row(row) => Some(digest(row)),
+                MirrorEntry::Gone { .. } => None,
             },
         };
         let there = self.mirrored.entry(entry.provider().clone()).or_insert(kept);
@@ -53,7 +53,7 @@ impl Comparison {
         }
     }
 
-    /// The ledger has these, each of which is told once. Answers what has to be put.
+    /// Compares rows of the ledger, each of which appears once. Returns the entries to write.
     pub fn compare(&mut self, rows: Vec<Provider>) -> Vec<Put> {
         let puts: Vec<Put> = rows.into_iter().filter_map(|row| self.compare_one(row)).collect();
         self.differences += puts.len() as u64;
@@ -62,47 +62,47 @@ impl Comparison {
 
     fn compare_one(&mut self, row: Provider) -> Option<Put> {
         let over = match self.mirrored.remove(&row.provider) {
-            None => Over::Older,
-            Some(kept) if kept.version < row.version => Over::Older,
+            None => Overwrite::Older,
+            Some(kept) if kept.version < row.version => Overwrite::Older,
             Some(kept) if kept.version == row.version && kept.digest == Some(digest(&row)) => return None,
-            Some(kept) => Over::Exactly(kept.version),
+            Some(kept) => Overwrite::Exactly(kept.version),
         };
-        let entry = Entry::Row(row);
+        let entry = MirrorEntry::Row(row);
         Some(Put { entry, over })
     }
 
-    /// The ledger was read to its end: whether the mirror has anything beyond it.
+    /// Whether the mirror has rows that the ledger lacks. Call it after the last row of the ledger.
     #[must_use]
     pub fn is_beyond(&self) -> bool {
         self.mirrored.values().any(|kept| kept.digest.is_some())
     }
 
-    /// The ledger was read to its end: what the mirror has beyond it is to go. The removal is no older than what it
-    /// removes, so that a slow writer cannot bring that back; and older than all that is written down from now on.
+    /// The removals of the rows that the ledger lacks. Call it after the last row of the ledger. Each removal is at
+    /// least as new as its row, so that a slow writer cannot restore it, and older than every later write.
     #[must_use]
     pub fn rest(&mut self) -> Vec<Put> {
         let beyond = self.mirrored.drain().filter(|(_, kept)| kept.digest.is_some());
         let puts: Vec<Put> = beyond
             .map(|(provider, kept)| Put {
-                entry: Entry::Gone {
+                entry: MirrorEntry::Gone {
                     provider,
                     version: self.drawn.max(kept.version),
                 },
-                over: Over::Exactly(kept.version),
+                over: Overwrite::Exactly(kept.version),
             })
             .collect();
         self.differences += puts.len() as u64;
         puts
     }
 
-    /// How many providers differed so far.
+    /// The number of differences so far.
     #[must_use]
     pub fn differences(&self) -> u64 {
         self.differences
     }
 }
 
-/// All of a row but its heartbeat. Two rows that differ have the same one with a probability of 2^-64.
+/// A hash of a row without its heartbeat. Two different rows collide with a probability of 2^-64.
 fn digest(row: &Provider) -> u64 {
     let mut hasher = DefaultHasher::new();
     let row = Provider {
@@ -133,14 +133,14 @@ mod tests {
         }
     }
 
-    fn gone(name: &str, version: u64) -> Entry {
-        Entry::Gone {
+    fn gone(name: &str, version: u64) -> MirrorEntry {
+        MirrorEntry::Gone {
             provider: ProviderId::new(name).unwrap(),
             version: Version(version),
         }
     }
 
-    fn over(puts: &[Put]) -> Vec<(String, u64, Over)> {
+    fn over(puts: &[Put]) -> Vec<(String, u64, Overwrite)> {
         let mut all: Vec<_> = puts
             .iter()
             .map(|put| (put.entry.provider().to_string(), put.entry.version().0, put.over))
@@ -150,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_put() {
+    fn only_differences_are_written() {
         let mut comparison = Comparison::new(Version(50));
         for entry in [
-            Entry::Row(row("same", 5, 1)),
-            Entry::Row(row("older", 5, 1)),
-            Entry::Row(row("other", 5, 1)),
-            Entry::Row(row("newer", 9, 1)),
+            MirrorEntry::Row(row("same", 5, 1)),
+            MirrorEntry::Row(row("older", 5, 1)),
+            MirrorEntry::Row(row("other", 5, 1)),
+            MirrorEntry::Row(row("newer", 9, 1)),
             gone("back", 7),
             gone("removed", 7),
         ] {
@@ -176,11 +176,11 @@ mod tests {
         ];
         let puts = comparison.compare(rows);
         let expected = [
-            ("back", 8, Over::Older),
-            ("missing", 3, Over::Older),
-            ("newer", 8, Over::Exactly(Version(9))),
-            ("older", 6, Over::Older),
-            ("other", 5, Over::Exactly(Version(5))),
+            ("back", 8, Overwrite::Older),
+            ("missing", 3, Overwrite::Older),
+            ("newer", 8, Overwrite::Exactly(Version(9))),
+            ("older", 6, Overwrite::Older),
+            ("other", 5, Overwrite::Exactly(Version(5))),
         ];
         assert_eq!(
             over(&puts),
@@ -190,16 +190,16 @@ mod tests {
     }
 
     #[test]
-    fn what_the_ledger_lacks_goes_and_cannot_come_back_by_a_slow_writer() {
+    fn rows_missing_in_the_ledger_are_removed_for_good() {
         let mut comparison = Comparison::new(Version(50));
-        comparison.saw(&Entry::Row(row("old", 5, 1)));
-        comparison.saw(&Entry::Row(row("old", 4, 1)));
+        comparison.saw(&MirrorEntry::Row(row("old", 5, 1)));
+        comparison.saw(&MirrorEntry::Row(row("old", 4, 1)));
         // The ledger lost data, or the provider was removed just now.
-        comparison.saw(&Entry::Row(row("young", 60, 1)));
+        comparison.saw(&MirrorEntry::Row(row("young", 60, 1)));
         assert!(comparison.compare(Vec::new()).is_empty());
         let expected = [
-            ("old".to_owned(), 50, Over::Exactly(Version(5))),
-            ("young".to_owned(), 60, Over::Exactly(Version(60))),
+            ("old".to_owned(), 50, Overwrite::Exactly(Version(5))),
+            ("young".to_owned(), 60, Overwrite::Exactly(Version(60))),
         ];
         assert_eq!(over(&comparison.rest()), expected);
         assert_eq!(comparison.differences(), 2);

@@ -1,20 +1,20 @@
 //! Heartbeats by name.
 
-use super::reading::Stamp;
+use super::reading::MirrorStatus;
 use crate::id::ProviderId;
 use crate::time::StoreTime;
 
-/// A provider was heard of.
+/// A sign of life of a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Who.
+    /// The provider.
     pub provider: ProviderId,
-    /// When what it showed to be let in was issued, on the ledger's clock; `None` when it showed nothing.
+    /// When the presented token was issued, on the ledger's clock; `None` without a token.
     pub issued_at: Option<StoreTime>,
 }
 
 impl Heartbeat {
-    /// One of which nothing else is known.
+    /// A heartbeat without a token.
     #[must_use]
     pub fn of(provider: ProviderId) -> Self {
         Self {
@@ -24,29 +24,29 @@ impl Heartbeat {
     }
 }
 
-/// What a heartbeat came to. The first that holds, in this order: `Absent`, `Deactivated`, `Revoked`, `Offline`,
+/// The reply to a heartbeat: the first that applies, in the order `Absent`, `Deactivated`, `Revoked`, `Offline`,
 /// `Unknown`, `Recorded`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HeartbeatReply {
-    /// Its tenure goes on.
+    /// The tenure is extended.
     Recorded,
-    /// It is not online: its row names no tenure, or one that has ended.
+    /// The provider is offline: its row names no tenure, or an ended one.
     Offline,
     /// An operator has deactivated it.
     Deactivated,
-    /// It was deactivated after what it showed was issued (and activated again).
+    /// The provider was deactivated after the token was issued, and activated again.
     Revoked,
-    /// Its row names a tenure that the store knows nothing of; see [`Standing::Unknown`](super::Standing::Unknown).
+    /// The row names a tenure that the store does not know; see [`Standing::Unknown`](super::Standing::Unknown).
     Unknown,
-    /// There is no row. The ledger may know one.
+    /// There is no row; the ledger may have one.
     Absent,
 }
 
-/// The answers to a batch of heartbeats.
+/// The replies to a batch of heartbeats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeats {
-    /// One each, in the order asked.
+    /// One reply per heartbeat, in request order.
     pub replies: Vec<HeartbeatReply>,
-    /// About the mirror.
-    pub stamp: Stamp,
+    /// The status of the mirror.
+    pub mirror: MirrorStatus,
 }

@@ -1,4 +1,4 @@
-//! Ended tenures that the ledger has to follow.
+//! Ended tenures that the ledger must apply.
 
 use crate::brake::Brake;
 use crate::id::TenureId;
@@ -9,13 +9,13 @@ use crate::time::StoreTime;
 /// A provider whose tenure has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offlined {
-    /// The tenure that its row named.
+    /// The tenure, which its row names.
     pub tenure: TenureId,
-    /// When it ended: at its end time, if it lapsed.
+    /// When it ended; the end time if it lapsed.
     pub at: StoreTime,
-    /// Why.
+    /// The reason of the end.
     pub reason: EndReason,
-    /// When it was heard of last; `None` when it had ended before its row arrived.
+    /// The last heartbeat; `None` if the tenure had ended before its row arrived.
     pub heard_at: Option<StoreTime>,
 }
 
@@ -29,13 +29,13 @@ impl From<&Offlined> for EndedTenure {
     }
 }
 
-/// Those to be followed now.
+/// The tenures for the ledger to apply now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pending {
-    /// They, in the order in which they ended, then by the text of their tenures.
+    /// The tenures, in the order of their ends, then by text.
     pub items: Vec<Offlined>,
-    /// When to ask again: the time of the earliest that is not among these; not in the future when there are more now.
+    /// When to read again: the time of the earliest one not included; not in the future if there are more now.
     pub next: Option<StoreTime>,
-    /// Set when the brake holds some back.
+    /// Set if the brake holds some back.
     pub braked: Option<Brake>,
 }

@@ -1,26 +1,26 @@
-//! What the ledger tells the mirror.
+//! Writes from the ledger to the mirror.
 
 use super::check_items;
 use crate::error::{Error, Result};
 use crate::id::{ProviderId, Term};
 use crate::ledger::{Dirty, Provider, Version, check_tenure};
 
-/// A state of a provider, as the ledger has it.
+/// An entry of the mirror: a row or a removal, as in the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entry {
-    /// A row. When it was heard of is not part of it here: the store knows better.
+pub enum MirrorEntry {
+    /// A row. Its heartbeat is ignored, because the store has the newer one.
     Row(Provider),
-    /// It was removed.
+    /// A removal.
     Gone {
-        /// Who.
+        /// The provider.
         provider: ProviderId,
         /// The version of the removal.
         version: Version,
     },
 }
 
-impl Entry {
-    /// Whose.
+impl MirrorEntry {
+    /// The provider.
     #[must_use]
     pub fn provider(&self) -> &ProviderId {
         match self {
@@ -29,7 +29,7 @@ impl Entry {
         }
     }
 
-    /// Which version.
+    /// The version.
     #[must_use]
     pub fn version(&self) -> Version {
         match self {
@@ -39,7 +39,7 @@ impl Entry {
     }
 }
 
-impl From<Dirty> for Entry {
+impl From<Dirty> for MirrorEntry {
     fn from(dirty: Dirty) -> Self {
         match dirty.row {
             Some(row) => Self::Row(row),
@@ -51,19 +51,19 @@ impl From<Dirty> for Entry {
     }
 }
 
-/// Over what an entry is written.
+/// What a write may overwrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Over {
-    /// Whatever is older; nothing at all is older than everything.
+pub enum Overwrite {
+    /// Any older version, or nothing.
     #[default]
     Older,
-    /// Exactly this version, though it be newer or equal: one of the two lost data, and the ledger wins.
-    /// [`Version::NONE`] is nothing at all.
+    /// Exactly this version, even a newer or equal one: the mirror or the ledger lost data, and the ledger wins.
+    /// [`Version::NONE`] means nothing.
     Exactly(Version),
 }
 
-impl Over {
-    /// Whether something of a version is written over what is there; `None` is nothing at all.
+impl Overwrite {
+    /// Whether a version may overwrite the present one; `None` means nothing is present.
     #[must_use]
     pub fn allows(self, there: Option<Version>, version: Version) -> bool {
         match self {
@@ -73,75 +73,75 @@ impl Over {
     }
 }
 
-/// An entry to take over.
+/// An entry to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Put {
-    /// What.
-    pub entry: Entry,
-    /// Over what.
-    pub over: Over,
+    /// The entry.
+    pub entry: MirrorEntry,
+    /// What it may overwrite.
+    pub over: Overwrite,
 }
 
 impl Put {
-    /// An entry that is written over whatever is older.
+    /// An entry that overwrites an older version.
     #[must_use]
-    pub fn newer(entry: Entry) -> Self {
+    pub fn newer(entry: MirrorEntry) -> Self {
         Self {
             entry,
-            over: Over::Older,
+            over: Overwrite::Older,
         }
     }
 }
 
-/// How a row's tenure stands with the store.
+/// The state of a row's tenure in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// The row names none, or there is no row.
+    /// The row names no tenure, or there is no row.
     Offline,
     /// It is alive.
     Alive,
-    /// It has ended, and the ledger has to follow.
+    /// It has ended, and the ledger must apply that.
     Ended,
-    /// The store knows nothing of it: the ledger made it up while the store was away, or the store lost its data. Seat the
-    /// provider, and let the ledger follow.
+    /// The store does not know it: the ledger created it during an outage of the store, or the store lost its data.
+    /// Call [`RosterMirror::ensure_tenures`](super::RosterMirror::ensure_tenures), and update the ledger.
     Unknown,
 }
 
-/// What became of an entry.
+/// The result of writing an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PutOutcome {
-    /// Whether it was taken over.
+    /// Whether it was written.
     pub applied: bool,
-    /// The version that is there now, a removal's too; [`Version::NONE`] for nothing at all.
+    /// The present version, also of a removal; [`Version::NONE`] means nothing.
     pub version: Version,
-    /// How the tenure stands that the row names that is there now.
+    /// The state of the tenure that the present row names.
     pub standing: Standing,
 }
 
-/// Refuses what no mirror could keep: too many, a version of 2^53 or above, and a row that is online under the tenure of
-/// another one.
+/// Rejects what a mirror cannot store: too many entries, a version of 2^53 or above, and a row whose tenure belongs to
+/// another provider.
 ///
 /// # Errors
-/// `Invalid`, with what is wrong.
+/// `Invalid`, with the value.
 pub fn check_puts(puts: &[Put]) -> Result<()> {
     check_items(puts.len())?;
     for put in puts {
         check_versions(put.entry.version(), put.over)?;
-        if let Entry::Row(row) = &put.entry {
+        if let MirrorEntry::Row(row) = &put.entry {
             check_tenure(&row.provider, row.online.as_ref())?;
         }
     }
     Ok(())
 }
 
-/// Refuses a version of 2^53 or above: the script of a mirror could not tell it from another.
+/// Rejects a version of 2^53 or above, which Lua cannot represent exactly.
 ///
 /// # Errors
 /// `Invalid`, with the number.
-pub(crate) fn check_versions(version: Version, over: Over) -> Result<()> {
+pub(crate) fn check_versions(version: Version, over: Overwrite) -> Result<()> {
     let over = match over {
-        Over::Older => Version::NONE,
-        Over::Exactly(over) => over,
+        Overwrite::Older => Version::NONE,
+        Overwrite::Exactly(over) => over,
     };
     let highest = version.max(over);
     if highest.0 > Term::MAX {
@@ -155,16 +155,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_end_below_2_pow_53_and_tenures_are_ones_own() {
+    fn versions_and_tenures_of_entries_are_checked() {
         let gone = |version, over| Put {
-            entry: Entry::Gone {
+            entry: MirrorEntry::Gone {
                 provider: ProviderId::new("ann").unwrap(),
                 version: Version(version),
             },
             over,
         };
         let row = |online: &str| {
-            Put::newer(Entry::Row(Provider {
+            Put::newer(MirrorEntry::Row(Provider {
                 provider: ProviderId::new("ann").unwrap(),
                 display_name: None,
                 active: true,
@@ -179,8 +179,12 @@ mod tests {
             }))
         };
         let (last, after) = (Version(Term::MAX), Version(Term::MAX + 1));
-        assert!(check_puts(&[gone(last.0, Over::Exactly(last)), row("ann@1")]).is_ok());
-        for refused in [gone(after.0, Over::Older), gone(1, Over::Exactly(after)), row("bob@1")] {
+        assert!(check_puts(&[gone(last.0, Overwrite::Exactly(last)), row("ann@1")]).is_ok());
+        for refused in [
+            gone(after.0, Overwrite::Older),
+            gone(1, Overwrite::Exactly(after)),
+            row("bob@1"),
+        ] {
             assert!(check_puts(&[row("ann@1"), refused]).is_err());
         }
     }

@@ -1,112 +1,112 @@
-//! What the mirror answers.
+//! The replies of the mirror.
 
 use std::collections::BTreeMap;
 
-use super::put::{Entry, Standing};
+use super::put::{MirrorEntry, Standing};
 use crate::ledger::{Candidate, Provider, RosterStats, Version};
 use crate::time::StoreTime;
 
-/// What every reply tells about the mirror.
+/// The status of the mirror, which every reply carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
-    /// Whether all that the ledger had has ever arrived in this life of the data. A mirror that is not seeded must not be
-    /// believed: it may lack anybody.
+pub struct MirrorStatus {
+    /// Whether all rows of the ledger have arrived since the data was created. A mirror that is not seeded may lack any
+    /// provider, so it must not be trusted.
     pub seeded: bool,
-    /// The highest version that was ever taken over. One that falls tells that the store has lost the end of its data.
+    /// The highest version ever written. A lower value than before means that the store lost its tail.
     pub high: Version,
-    /// The version of the settings that are there.
+    /// The version of the settings.
     pub settings: Version,
     /// When the store last resumed serving after a gap.
     pub resumed_at: StoreTime,
-    /// The store's time of the reply.
+    /// The store time of the reply.
     pub as_of: StoreTime,
 }
 
-/// A row, and how it stands.
+/// A row and its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    /// The row, with the time of the last heartbeat if it is alive, and without one if it is not.
+pub struct MirroredProvider {
+    /// The row, with its last heartbeat only while it is alive.
     pub row: Provider,
-    /// How its tenure stands now. A reader ends nobody: one past its end time reads as `Ended`.
+    /// The state of its tenure now. A read ends no tenure: one past its end time reads as `Ended`.
     pub standing: Standing,
 }
 
-impl Seen {
-    /// Whether it can take work now.
+impl MirroredProvider {
+    /// Whether it is available now.
     #[must_use]
     pub fn is_available(&self) -> bool {
         self.standing == Standing::Alive && self.row.has_room()
     }
 }
 
-/// Who can take work.
+/// A page of the available providers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranked {
-    /// In order.
+    /// The providers, in order.
     pub candidates: Vec<Candidate>,
-    /// Where to read on; `None` at the end.
+    /// The cursor of the next page; `None` at the end.
     pub next: Option<String>,
-    /// About the mirror.
-    pub stamp: Stamp,
+    /// The status of the mirror.
+    pub mirror: MirrorStatus,
 }
 
-/// How many can take work.
+/// The number of available providers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Availability {
-    /// How many.
+    /// The number.
     pub count: u64,
-    /// When they were counted.
+    /// When it was counted.
     pub as_of: StoreTime,
-    /// Whether everyone was looked at. If not, those whose ttl may be over beyond [`MAX_OVERDUE`](super::MAX_OVERDUE) of
-    /// them are not in the count: it is never too high.
+    /// Whether all providers were checked. If not, those beyond [`MAX_OVERDUE`](super::MAX_OVERDUE) possibly lapsed
+    /// ones are not counted, so the number is never too high.
     pub complete: bool,
-    /// About the mirror.
-    pub stamp: Stamp,
+    /// The status of the mirror.
+    pub mirror: MirrorStatus,
 }
 
-/// Providers that were looked up.
+/// The reply to a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Looked {
-    /// In the order asked.
-    pub seen: Vec<Option<Seen>>,
-    /// About the mirror.
-    pub stamp: Stamp,
+pub struct FoundProviders {
+    /// The providers, in request order; `None` for a missing one.
+    pub providers: Vec<Option<MirroredProvider>>,
+    /// The status of the mirror.
+    pub mirror: MirrorStatus,
 }
 
 /// A page of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rows {
-    /// They.
-    pub rows: Vec<Seen>,
-    /// Where to read on; `None` at the end.
+    /// The rows.
+    pub rows: Vec<MirroredProvider>,
+    /// The cursor of the next page; `None` at the end.
     pub next: Option<String>,
-    /// About the mirror.
-    pub stamp: Stamp,
+    /// The status of the mirror.
+    pub mirror: MirrorStatus,
 }
 
-/// How many are in which state.
+/// The number of providers by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stats {
-    /// The counts; `dirty` is the ledger's to tell, and 0 here. One whose tenure ended and whom the ledger has not followed
-    /// yet counts as offline.
+    /// The counts. `dirty` belongs to the ledger and is 0 here. A provider whose tenure ended counts as offline, also
+    /// before the ledger has applied that.
     pub stats: RosterStats,
-    /// Ended tenures that the ledger has to follow.
+    /// Ended tenures that the ledger must apply.
     pub pending: u64,
     /// As in [`Availability`].
     pub complete: bool,
-    /// About the mirror.
-    pub stamp: Stamp,
+    /// The status of the mirror.
+    pub mirror: MirrorStatus,
 }
 
-/// A part of the mirror that was gone through.
+/// The result of verifying a part of the mirror.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
-    /// What is there: rows and removals, each once at least over all parts.
-    pub entries: Vec<Entry>,
-    /// What was mended, by kind ([`drift`](crate::sweep::drift)).
+    /// The rows and removals; each appears at least once over all parts.
+    pub entries: Vec<MirrorEntry>,
+    /// The repaired inconsistencies, by kind ([`drift`](crate::sweep::drift)).
     pub repaired: BTreeMap<String, u64>,
-    /// Where to go on; `None` at the end.
+    /// The cursor of the next part; `None` at the end.
     pub next: Option<String>,
-    /// About the mirror.
-    pub stamp: Stamp,
+    /// The status of the mirror.
+    pub mirror: MirrorStatus,
 }

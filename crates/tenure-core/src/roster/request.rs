@@ -5,7 +5,10 @@ use std::time::Duration;
 #[cfg(doc)]
 use super::RosterMirror;
 use super::put::check_versions;
-use super::{Heartbeat, Heartbeats, Looked, Over, Put, Task, check_holder, check_items, check_puts, check_stale_after};
+use super::{
+    FoundProviders, Heartbeat, Heartbeats, Overwrite, Put, Task, check_holder, check_items, check_puts,
+    check_stale_after,
+};
 use crate::call::Limits;
 use crate::error::Result;
 use crate::id::{ProviderId, TenureId};
@@ -17,7 +20,7 @@ use crate::time::StoreTime;
 /// [`RosterMirror::put_providers`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutProviders {
-    /// Each is answered by itself.
+    /// The entries; each has its own outcome.
     pub puts: Vec<Put>,
 }
 
@@ -28,7 +31,7 @@ impl Limits for PutProviders {
     fn items(&self) -> usize {
         self.puts.len()
     }
-    fn answer_to_nothing(&self) -> Option<Self::Reply> {
+    fn empty_reply(&self) -> Option<Self::Reply> {
         self.puts.is_empty().then(Vec::new)
     }
     fn split_off(&mut self, at: usize) -> Option<Self> {
@@ -40,18 +43,18 @@ impl Limits for PutProviders {
     }
 }
 
-/// [`RosterMirror::seat`] as a value.
+/// [`RosterMirror::ensure_tenures`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seat {
-    /// Each is answered by itself.
+pub struct EnsureTenures {
+    /// The providers; each has its own result.
     pub providers: Vec<ProviderId>,
-    /// The ttl where the group has no settings.
+    /// The ttl if the group has no settings.
     pub stale_after: Duration,
     /// Whether it counts as a heartbeat.
     pub beat: bool,
 }
 
-impl Limits for Seat {
+impl Limits for EnsureTenures {
     fn check(&self, _: Duration) -> Result<()> {
         check_items(self.providers.len())?;
         check_stale_after(self.stale_after)
@@ -59,7 +62,7 @@ impl Limits for Seat {
     fn items(&self) -> usize {
         self.providers.len()
     }
-    fn answer_to_nothing(&self) -> Option<Self::Reply> {
+    fn empty_reply(&self) -> Option<Self::Reply> {
         self.providers.is_empty().then(Vec::new)
     }
     fn split_off(&mut self, at: usize) -> Option<Self> {
@@ -77,7 +80,7 @@ impl Limits for Seat {
 /// [`RosterMirror::heartbeat`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BeatProviders {
-    /// Each is answered by itself.
+    /// The heartbeats; each has its own reply.
     pub heartbeats: Vec<Heartbeat>,
 }
 
@@ -103,21 +106,21 @@ impl Limits for BeatProviders {
 /// [`RosterMirror::available`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListAvailable {
-    /// Which page.
+    /// The page.
     pub page: PageRequest,
 }
 
 /// [`RosterMirror::availability`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountAvailable {
-    /// How old the count may be.
+    /// The maximum age of the snapshot.
     pub snapshot: Duration,
 }
 
 /// [`RosterMirror::look`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookUp {
-    /// Each is answered by itself.
+    /// The providers.
     pub providers: Vec<ProviderId>,
 }
 
@@ -133,8 +136,8 @@ impl Limits for LookUp {
         Some(Self { providers })
     }
     fn add(all: Self::Reply, next: Self::Reply) -> Self::Reply {
-        Looked {
-            seen: [all.seen, next.seen].concat(),
+        FoundProviders {
+            providers: [all.providers, next.providers].concat(),
             ..next
         }
     }
@@ -143,7 +146,7 @@ impl Limits for LookUp {
 /// [`RosterMirror::rows`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListRows {
-    /// Which page.
+    /// The page.
     pub page: PageRequest,
 }
 
@@ -151,14 +154,14 @@ pub struct ListRows {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CountRoster;
 
-/// [`RosterMirror::stamp`] as a value.
+/// [`RosterMirror::mirror_status`] as a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReadStamp;
+pub struct ReadMirrorStatus;
 
 /// [`RosterMirror::pending_offline`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListPending {
-    /// At most this many.
+    /// The maximum number of tenures.
     pub limit: u32,
     /// Lift the brake first.
     pub force: bool,
@@ -173,7 +176,7 @@ impl Limits for ListPending {
 /// [`RosterMirror::offline_done`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfflineDone {
-    /// Which the ledger has followed.
+    /// The tenures that the ledger has applied.
     pub tenures: Vec<TenureId>,
 }
 
@@ -196,10 +199,10 @@ impl Limits for OfflineDone {
 /// [`RosterMirror::put_roster_settings`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutRosterSettings {
-    /// What the ledger says.
+    /// The settings of the ledger.
     pub settings: RosterSettings,
-    /// What they are put over.
-    pub over: Over,
+    /// What they may overwrite.
+    pub over: Overwrite,
 }
 
 impl Limits for PutRosterSettings {
@@ -215,7 +218,7 @@ pub struct ReadSettings;
 /// [`RosterMirror::retime`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retime {
-    /// At most this many members.
+    /// The maximum number of members.
     pub limit: u32,
 }
 
@@ -228,9 +231,9 @@ impl Limits for Retime {
 /// [`RosterMirror::end_turn`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndTurn {
-    /// At what.
+    /// The task.
     pub task: Task,
-    /// Whose.
+    /// The holder of the turn.
     pub holder: String,
     /// Whether the task was done.
     pub done: bool,
@@ -245,7 +248,7 @@ impl Limits for EndTurn {
 /// [`RosterMirror::mark_seeded`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkSeeded {
-    /// When the store last resumed, as it was before anything was brought.
+    /// The time of the last resume, from before the first row was written.
     pub since: StoreTime,
 }
 

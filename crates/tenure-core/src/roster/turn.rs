@@ -6,20 +6,20 @@ use crate::call::Limits;
 use crate::error::{Error, Result};
 use crate::time::StoreTime;
 
-/// What is to be done for a roster now and then.
+/// A periodic task of a roster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Task {
     /// Comparing the mirror with the ledger, or filling it.
     Reconcile,
-    /// Writing down in the ledger who was heard of.
+    /// Recording heartbeats in the ledger.
     Heartbeats,
 }
 
 impl Task {
-    /// All of them.
+    /// All tasks.
     pub const ALL: [Self; 2] = [Self::Reconcile, Self::Heartbeats];
 
-    /// Its name, in the store and on status pages.
+    /// The name, in the store and on status pages.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -28,23 +28,23 @@ impl Task {
         }
     }
 
-    /// From the name.
+    /// Parses the name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|task| task.as_str() == name)
     }
 }
 
-/// A request for the turn at a task. One's own turn is prolonged by it.
+/// A request for the turn at a task. Extends the caller's own turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnRequest {
-    /// At which.
+    /// The task.
     pub task: Task,
-    /// A name for oneself; letters, digits, `-`, at most 64.
+    /// The caller's name: letters, digits and `-`, at most 64.
     pub holder: String,
-    /// After which time somebody else may take it.
+    /// The duration of the turn, after which another instance may take it.
     pub lasts: Duration,
-    /// Do not take it when it was done less long ago than this.
+    /// Take the turn only if the task was done at least this long ago.
     pub every: Duration,
 }
 
@@ -54,18 +54,18 @@ impl Limits for TurnRequest {
     }
 }
 
-/// Whose turn it is.
+/// The holder of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// One's own, until then.
+    /// The caller, until then.
     Mine(StoreTime),
-    /// Somebody else's, until then at the latest.
+    /// Another instance, until then at the latest.
     Others(StoreTime),
-    /// Nobody's: it was done lately, and is due again then.
+    /// No instance: the task was done recently and is due then.
     DoneUntil(StoreTime),
 }
 
-/// Refuses a name that a store could not keep beside what else it keeps of a turn.
+/// Rejects an invalid holder name.
 ///
 /// # Errors
 /// `Invalid`, with the name.
@@ -76,6 +76,6 @@ pub fn check_holder(holder: &str) -> Result<()> {
     }
     let shown: String = holder.chars().take(64).collect();
     Err(Error::invalid(format!(
-        "{shown:?} is no name of a holder of a turn; use 1 to 64 letters, digits and -"
+        "invalid turn holder {shown:?}; use 1 to 64 letters, digits and -"
     )))
 }

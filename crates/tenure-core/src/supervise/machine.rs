@@ -1,4 +1,4 @@
-//! The machine: one state, one step at a time, until nothing more is to be done now.
+//! The state machine of the supervisor. Each event runs single steps until nothing more is due.
 
 use std::time::Duration;
 
@@ -6,115 +6,114 @@ use super::{Action, Event, Evidence, OnUncertain, Primacy, Restart, Run, Setting
 use crate::clock::Mono;
 use crate::lease::Token;
 
-/// How often a child that should be dead is killed again: what it forks meanwhile is not in the first blow.
+/// The interval between repeated KILLs, which catch children forked in between.
 const AGAIN: Duration = Duration::from_millis(500);
-/// The exit codes that stand for a signal begin here.
+/// The first exit code that stands for a signal.
 const OF_SIGNALS: u8 = 128;
 
-/// Decides for one program. See the module's documentation for what it keeps.
+/// The supervisor of one program. The module lists its guarantees.
 #[derive(Debug, Clone)]
 pub struct Supervisor {
     settings: Settings,
-    state: State,
-    /// The latest run, present or past.
+    state: Phase,
+    /// The current or latest run.
     run: Run,
     evidence: Evidence,
-    /// Since when the evidence has been unclear.
+    /// The start of the current uncertainty.
     unclear_since: Mono,
-    /// When the latest evidence for this node stops counting. Doubt does not lift it.
+    /// The deadline of the latest positive evidence. Uncertainty does not clear it.
     deadline: Option<Mono>,
-    /// The token under which the child was started.
+    /// The token of the running child.
     token: Option<Token>,
-    entry: Entry,
-    /// No child starts before; after failures.
+    registration: Registration,
+    /// The earliest next start, after failures.
     not_before: Mono,
     failures: u32,
-    way_out: Option<WayOut>,
-    /// How often somebody asked to end.
+    shutdown: Option<Shutdown>,
+    /// The number of shutdown requests.
     asked: u32,
-    /// The latest instant that the machine was told.
+    /// The latest instant received.
     now: Mono,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Phase {
     /// No child.
     Waiting,
-    /// A child that is not ready.
+    /// The child is not ready.
     Starting { since: Mono },
-    /// A child that is ready.
+    /// The child is ready.
     Running { since: Mono },
-    /// A child that has to go, or what it left behind.
+    /// The child or its descendants are being stopped.
     Stopping(Stop),
-    /// No child, and none to come.
+    /// No child, and shutting down.
     Leaving,
     /// [`Action::Exit`] was given.
     Over,
 }
 
-/// How far the stop of a child is.
+/// The progress of stopping a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stop {
     since: Mono,
-    /// TERM waits for the catalog and the drain delay.
+    /// Whether TERM waits for the catalog and the drain delay.
     drains: bool,
-    /// When the catalog confirmed that the service is gone.
+    /// When the catalog confirmed the deregistration.
     absent_at: Option<Mono>,
     term_sent: Option<Mono>,
-    /// The latest of them.
+    /// The latest KILL.
     kill_sent: Option<Mono>,
 }
 
-/// What the catalog was last asked for.
+/// The latest request to the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Entry {
-    /// Nothing that would have to be taken back.
+enum Registration {
+    /// No registration to withdraw.
     Absent,
     Wanted,
-    /// To be gone, which is not confirmed yet.
+    /// Deregistration was requested and is not confirmed.
     Unwanted,
 }
 
-/// The end of the supervisor is decided.
+/// A decided shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct WayOut {
+struct Shutdown {
     code: u8,
     by: Mono,
-    /// A second wish to end: from here on nothing is waited for.
+    /// The time of the second request, from which on nothing waits.
     fast_from: Option<Mono>,
 }
 
 impl Supervisor {
-    /// A supervisor without a child that knows nothing yet, and whose service is in no catalog.
+    /// A supervisor without a child, evidence or registration.
     #[must_use]
     pub fn new(settings: Settings, now: Mono) -> Self {
         Self {
             settings,
-            state: State::Waiting,
+            state: Phase::Waiting,
             run: Run(0),
-            evidence: Evidence::Uncertain("nothing was heard yet".to_owned()),
+            evidence: Evidence::Uncertain("no evidence yet".to_owned()),
             unclear_since: now,
             deadline: None,
             token: None,
-            entry: Entry::Absent,
+            registration: Registration::Absent,
             not_before: now,
             failures: 0,
-            way_out: None,
+            shutdown: None,
             asked: 0,
             now,
         }
     }
 
-    /// Takes in what happened, and tells what is to be done now, in order.
+    /// Handles an event and returns the actions, in order.
     pub fn on(&mut self, event: Event, now: Mono) -> Vec<Action> {
         let mut actions = Vec::new();
-        if self.state == State::Over {
+        if self.state == Phase::Over {
             return actions;
         }
         let now = self.now.max(now);
         self.now = now;
-        // What was due before it happened comes first: a child that was killed because its deadline has passed has not
-        // crashed.
+        // Due steps come before the event: a child that was killed at its deadline has not crashed.
         while self.step(now, &mut actions) {}
         match event {
             Event::Evidence(evidence) => self.learn(evidence, now),
@@ -130,39 +129,39 @@ impl Supervisor {
         actions
     }
 
-    /// When the machine wants an [`Event::Tick`] at the latest. `None`: nothing happens by itself. Always later than what
-    /// it has been told, so that nobody spins.
+    /// When the machine needs an [`Event::Tick`] at the latest; `None` if it needs none. Always later than the latest
+    /// instant received, so that the caller does not spin.
     #[must_use]
     pub fn wake(&self) -> Option<Mono> {
         let instants = match &self.state {
-            State::Waiting => [self.may_start_at().filter(|at| *at > self.now), None],
-            State::Starting { .. } | State::Running { .. } => [self.must_stop_at(), None],
-            State::Stopping(stop) => {
+            Phase::Waiting => [self.may_start_at().filter(|at| *at > self.now), None],
+            Phase::Starting { .. } | Phase::Running { .. } => [self.must_stop_at(), None],
+            Phase::Stopping(stop) => {
                 let next = match (stop.term_sent, stop.kill_sent) {
                     (None, _) => self.term_at(stop),
                     (Some(_), None) => self.kill_at(stop),
                     (_, Some(sent)) => sent + AGAIN,
                 };
-                [Some(next), self.way_out.map(|way_out| way_out.by)]
+                [Some(next), self.shutdown.map(|shutdown| shutdown.by)]
             }
-            State::Leaving => [self.way_out.map(|way_out| way_out.by), None],
-            State::Over => [None, None],
+            Phase::Leaving => [self.shutdown.map(|shutdown| shutdown.by), None],
+            Phase::Over => [None, None],
         };
         instants.into_iter().flatten().min()
     }
 
-    /// Where it stands.
+    /// The current stage.
     #[must_use]
     pub fn stage(&self) -> Stage {
         match &self.state {
-            State::Waiting if matches!(self.evidence, Evidence::Primary(_)) => Stage::BackingOff,
-            State::Waiting => Stage::Waiting,
-            State::Starting { .. } => Stage::Starting,
-            State::Running { .. } => Stage::Running,
-            State::Stopping(stop) if stop.term_sent.is_none() => Stage::Draining,
-            State::Stopping(_) => Stage::Stopping,
-            State::Leaving => Stage::Leaving,
-            State::Over => Stage::Over,
+            Phase::Waiting if matches!(self.evidence, Evidence::Primary(_)) => Stage::BackingOff,
+            Phase::Waiting => Stage::Waiting,
+            Phase::Starting { .. } => Stage::Starting,
+            Phase::Running { .. } => Stage::Running,
+            Phase::Stopping(stop) if stop.term_sent.is_none() => Stage::Draining,
+            Phase::Stopping(_) => Stage::Stopping,
+            Phase::Leaving => Stage::Leaving,
+            Phase::Over => Stage::Over,
         }
     }
 
@@ -172,22 +171,22 @@ impl Supervisor {
         &self.evidence
     }
 
-    /// When the latest evidence for this node stops counting.
+    /// The deadline of the latest positive evidence.
     #[must_use]
     pub const fn deadline(&self) -> Option<Mono> {
         self.deadline
     }
 
-    /// The present run, or the latest one. `Run(0)` before the first.
+    /// The current or latest run; `Run(0)` before the first.
     #[must_use]
     pub const fn run(&self) -> Run {
         self.run
     }
 
-    /// Whether the service is wanted in the catalog.
+    /// Whether the service should be registered.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        self.entry == Entry::Wanted
+        self.registration == Registration::Wanted
     }
 
     fn learn(&mut self, evidence: Evidence, now: Mono) {
@@ -195,24 +194,24 @@ impl Supervisor {
         match &evidence {
             Evidence::Primary(Primacy { until, .. }) => self.deadline = *until,
             Evidence::Uncertain(_) if !was_unclear => self.unclear_since = now,
-            // The deadline stays: until then nobody else can be the primary, and what is left of the child must be gone.
+            // The deadline stays: no other node can be the primary before it, and the child must be gone by then.
             Evidence::Uncertain(_) | Evidence::Replica => {}
         }
         self.evidence = evidence;
     }
 
     fn ready(&mut self, run: Run) {
-        if let State::Starting { since } = self.state
+        if let Phase::Starting { since } = self.state
             && run == self.run
         {
-            self.state = State::Running { since };
+            self.state = Phase::Running { since };
         }
     }
 
-    /// The child itself is over; what it left behind is stopped like the child.
+    /// Handles the end of the child itself; its descendants are stopped like the child.
     fn ended(&mut self, code: u8, now: Mono, actions: &mut Vec<Action>) {
         match &mut self.state {
-            State::Starting { since } | State::Running { since } => {
+            Phase::Starting { since } | Phase::Running { since } => {
                 let ran = now.since(*since);
                 match self.settings.restart {
                     Restart::OnFailure { first, most } if code != 0 => {
@@ -225,45 +224,45 @@ impl Supervisor {
                 }
                 self.stop(false, now, actions);
             }
-            State::Stopping(stop) => {
+            Phase::Stopping(stop) => {
                 stop.drains = false;
-                // Whoever sent a signal wants to know how the child took it. A supervisor that ends because it has failed
-                // has failed, however well the child took that.
-                if let Some(way_out) = &mut self.way_out
+                // After a signal, the child's exit code is the result. A supervisor that ends because of a failure
+                // keeps its own code.
+                if let Some(shutdown) = &mut self.shutdown
                     && self.asked > 0
-                    && way_out.code >= OF_SIGNALS
+                    && shutdown.code >= OF_SIGNALS
                 {
-                    way_out.code = code;
+                    shutdown.code = code;
                 }
             }
-            State::Waiting | State::Leaving | State::Over => {}
+            Phase::Waiting | Phase::Leaving | Phase::Over => {}
         }
     }
 
     fn gone(&mut self, now: Mono) {
-        if !matches!(self.state, State::Stopping(_)) {
+        if !matches!(self.state, Phase::Stopping(_)) {
             return;
         }
-        self.state = if self.way_out.is_some() {
-            State::Leaving
+        self.state = if self.shutdown.is_some() {
+            Phase::Leaving
         } else {
             self.not_before = self.not_before.max(now);
-            State::Waiting
+            Phase::Waiting
         };
     }
 
     fn absent(&mut self, now: Mono) {
-        if self.entry != Entry::Unwanted {
+        if self.registration != Registration::Unwanted {
             return;
         }
-        self.entry = Entry::Absent;
-        if let State::Stopping(stop) = &mut self.state {
+        self.registration = Registration::Absent;
+        if let Phase::Stopping(stop) = &mut self.state {
             stop.absent_at.get_or_insert(now);
         }
     }
 
     fn unlisted(&mut self) {
-        if let State::Stopping(stop) = &mut self.state {
+        if let Phase::Stopping(stop) = &mut self.state {
             stop.drains = false;
         }
     }
@@ -271,26 +270,28 @@ impl Supervisor {
     fn asked_to_end(&mut self, code: u8, now: Mono, actions: &mut Vec<Action>) {
         self.asked = self.asked.saturating_add(1);
         if self.asked == 1 {
-            if self.way_out.is_none() {
+            if self.shutdown.is_none() {
                 self.leave(code, now);
             }
             match self.state {
-                State::Waiting => {
+                Phase::Waiting => {
                     self.unwant(actions);
-                    self.state = State::Leaving;
+                    self.state = Phase::Leaving;
                 }
-                State::Starting { .. } | State::Running { .. } => self.stop(self.entry == Entry::Wanted, now, actions),
-                State::Stopping(_) => self.unwant(actions),
-                State::Leaving | State::Over => {}
+                Phase::Starting { .. } | Phase::Running { .. } => {
+                    self.stop(self.registration == Registration::Wanted, now, actions)
+                }
+                Phase::Stopping(_) => self.unwant(actions),
+                Phase::Leaving | Phase::Over => {}
             }
-        } else if let Some(way_out) = &mut self.way_out {
-            way_out.fast_from.get_or_insert(now);
-            way_out.by = way_out.by.min(now + self.settings.reserve * 2);
+        } else if let Some(shutdown) = &mut self.shutdown {
+            shutdown.fast_from.get_or_insert(now);
+            shutdown.by = shutdown.by.min(now + self.settings.reserve * 2);
         }
     }
 
     fn leave(&mut self, code: u8, now: Mono) {
-        self.way_out = Some(WayOut {
+        self.shutdown = Some(Shutdown {
             code,
             by: now + self.settings.stop_budget,
             fast_from: None,
@@ -299,7 +300,7 @@ impl Supervisor {
 
     fn stop(&mut self, drains: bool, now: Mono, actions: &mut Vec<Action>) {
         self.unwant(actions);
-        self.state = State::Stopping(Stop {
+        self.state = Phase::Stopping(Stop {
             since: now,
             drains,
             absent_at: None,
@@ -308,36 +309,38 @@ impl Supervisor {
         });
     }
 
-    /// Out of the catalog, or never into it. On the way out it is said even when nothing was ever wanted.
+    /// Withdraws the registration. A shutdown requests it even if nothing was registered.
     fn unwant(&mut self, actions: &mut Vec<Action>) {
-        if self.entry == Entry::Wanted {
-            self.entry = Entry::Unwanted;
+        if self.registration == Registration::Wanted {
+            self.registration = Registration::Unwanted;
             actions.push(Action::Deregister);
-        } else if self.way_out.is_some() {
+        } else if self.shutdown.is_some() {
             actions.push(Action::Deregister);
         }
     }
 
-    /// Does one thing that is due. `false` when nothing is.
+    /// Takes one due step; `false` if nothing is due.
     fn step(&mut self, now: Mono, actions: &mut Vec<Action>) -> bool {
         let due = |at: Option<Mono>| at.is_some_and(|at| at <= now);
         match self.state {
-            State::Waiting if due(self.may_start_at()) && !due(self.too_late_at()) => {
+            Phase::Waiting if due(self.may_start_at()) && !due(self.too_late_at()) => {
                 self.run = Run(self.run.0.saturating_add(1));
                 self.token = self.evidence.token();
-                self.state = State::Starting { since: now };
+                self.state = Phase::Starting { since: now };
                 actions.push(Action::Start(self.run));
             }
-            State::Starting { .. } | State::Running { .. } if due(self.must_stop_at()) => {
+            Phase::Starting { .. } | Phase::Running { .. } if due(self.must_stop_at()) => {
                 self.stop(false, now, actions);
             }
-            State::Running { .. } if self.entry != Entry::Wanted && matches!(self.evidence, Evidence::Primary(_)) => {
-                self.entry = Entry::Wanted;
+            Phase::Running { .. }
+                if self.registration != Registration::Wanted && matches!(self.evidence, Evidence::Primary(_)) =>
+            {
+                self.registration = Registration::Wanted;
                 actions.push(Action::Register);
             }
-            State::Stopping(stop) => return self.step_of_stop(stop, now, actions),
-            State::Leaving if self.entry != Entry::Unwanted => self.exit(actions),
-            State::Leaving if due(self.way_out.map(|way_out| way_out.by)) => self.exit(actions),
+            Phase::Stopping(stop) => return self.step_of_stop(stop, now, actions),
+            Phase::Leaving if self.registration != Registration::Unwanted => self.exit(actions),
+            Phase::Leaving if due(self.shutdown.map(|shutdown| shutdown.by)) => self.exit(actions),
             _ => return false,
         }
         true
@@ -351,39 +354,39 @@ impl Supervisor {
         } else if stop.term_sent.is_some() && kill_at <= now {
             stop.kill_sent = Some(now);
             actions.push(Action::Kill(self.run));
-        } else if self.way_out.is_some_and(|way_out| way_out.by <= now) {
-            // Nothing more can be done: a process that does not even die of KILL hangs in the kernel.
+        } else if self.shutdown.is_some_and(|shutdown| shutdown.by <= now) {
+            // A process that survives KILL hangs in the kernel; nothing more can be done.
             self.exit(actions);
             return true;
         } else {
             return false;
         }
-        self.state = State::Stopping(stop);
+        self.state = Phase::Stopping(stop);
         true
     }
 
     fn exit(&mut self, actions: &mut Vec<Action>) {
-        self.state = State::Over;
-        let code = self.way_out.map_or(0, |way_out| way_out.code);
+        self.state = Phase::Over;
+        let code = self.shutdown.map_or(0, |shutdown| shutdown.code);
         actions.push(Action::Exit(code));
     }
 
-    /// When a child may start, as things are.
+    /// When a child may start, with the current evidence.
     fn may_start_at(&self) -> Option<Mono> {
         let is_primary = matches!(self.evidence, Evidence::Primary(_));
-        (is_primary && self.way_out.is_none()).then_some(self.not_before)
+        (is_primary && self.shutdown.is_none()).then_some(self.not_before)
     }
 
-    /// When a child would have to be stopped for the deadline's sake.
+    /// When a child must be stopped because of the deadline.
     fn too_late_at(&self) -> Option<Mono> {
         self.deadline.map(|at| before(at, self.settings.head_start()))
     }
 
-    /// When a child has to be stopped, as things are.
+    /// When a child must be stopped, with the current evidence.
     fn must_stop_at(&self) -> Option<Mono> {
         let by_evidence = match (&self.evidence, self.settings.on_uncertain) {
             (Evidence::Replica, _) => Some(Mono::default()),
-            // Primary again, after somebody else may have been: the child works under a token that no sink takes.
+            // Another node may have been the primary in between: every sink rejects the child's token.
             (Evidence::Primary(primacy), _) if primacy.token != self.token => Some(Mono::default()),
             (Evidence::Uncertain(_), OnUncertain::StopAfter(after)) => Some(self.unclear_since + after),
             (Evidence::Uncertain(_), OnUncertain::Keep) | (Evidence::Primary(_), _) => None,
@@ -395,10 +398,10 @@ impl Supervisor {
         if !stop.drains {
             return stop.since;
         }
-        // A confirmation that comes after its time does not begin the drain anew.
+        // A confirmation after this time does not restart the drain.
         let at_most = stop.since + self.settings.deregister;
         let drained = stop.absent_at.map_or(at_most, |at| at.min(at_most)) + self.settings.drain;
-        let fast = self.way_out.and_then(|way_out| way_out.fast_from);
+        let fast = self.shutdown.and_then(|shutdown| shutdown.fast_from);
         [Some(drained), fast, self.must_stop_at()]
             .into_iter()
             .flatten()
@@ -409,9 +412,9 @@ impl Supervisor {
     fn kill_at(&self, stop: &Stop) -> Mono {
         let reserve = self.settings.reserve;
         let after_grace = stop.term_sent.unwrap_or(stop.since) + self.settings.grace;
-        let way_out = self.way_out.map(|way_out| before(way_out.by, reserve));
+        let shutdown = self.shutdown.map(|shutdown| before(shutdown.by, reserve));
         let deadline = self.deadline.map(|at| before(at, reserve));
-        [Some(after_grace), way_out, deadline]
+        [Some(after_grace), shutdown, deadline]
             .into_iter()
             .flatten()
             .min()

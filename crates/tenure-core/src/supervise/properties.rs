@@ -1,5 +1,5 @@
-//! Random histories in a little world: a child that may be deaf, a catalog that may be silent, evidence that flaps, and
-//! ticks exactly when they are wanted. What must hold is checked after every step.
+//! Random histories: a child that may ignore TERM, a catalog that may not answer, evidence that changes, and ticks
+//! exactly when requested. The guarantees are checked after every step.
 
 use std::time::Duration;
 
@@ -9,39 +9,39 @@ use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What the world does next.
+/// A random input.
 #[derive(Debug, Clone)]
-enum Deed {
+enum Operation {
     Pass(Duration),
-    /// Primary, for so long, under this token.
+    /// Primary for this long, with this token.
     Primary(Option<Duration>, Option<u64>),
     Replica,
     Unclear,
     Ready,
-    /// The child ends by itself, or for having been told to.
+    /// The child ends, by itself or after TERM.
     End(u8),
-    /// What it left behind is gone.
+    /// Its descendants are gone.
     Gone,
     CatalogAnswers,
     Stop,
-    /// News of a run that is long over, and a confirmation that nobody waits for.
+    /// An event of an earlier run, and an unexpected confirmation.
     Stale,
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn deed() -> impl Strategy<Value = Operation> {
     let time = (1u64..6_000).prop_map(Duration::from_millis);
     prop_oneof![
-        6 => time.clone().prop_map(Deed::Pass),
+        6 => time.clone().prop_map(Operation::Pass),
         3 => (prop::option::of((1u64..20_000).prop_map(Duration::from_millis)), prop::option::of(1u64..3))
-            .prop_map(|(time, token)| Deed::Primary(time, token)),
-        2 => Just(Deed::Replica),
-        2 => Just(Deed::Unclear),
-        4 => Just(Deed::Ready),
-        2 => prop_oneof![Just(0u8), Just(3), Just(137)].prop_map(Deed::End),
-        3 => Just(Deed::Gone),
-        3 => Just(Deed::CatalogAnswers),
-        1 => Just(Deed::Stop),
-        1 => Just(Deed::Stale),
+            .prop_map(|(time, token)| Operation::Primary(time, token)),
+        2 => Just(Operation::Replica),
+        2 => Just(Operation::Unclear),
+        4 => Just(Operation::Ready),
+        2 => prop_oneof![Just(0u8), Just(3), Just(137)].prop_map(Operation::End),
+        3 => Just(Operation::Gone),
+        3 => Just(Operation::CatalogAnswers),
+        1 => Just(Operation::Stop),
+        1 => Just(Operation::Stale),
     ]
 }
 
@@ -66,14 +66,14 @@ fn settings() -> impl Strategy<Value = Settings> {
     })
 }
 
-/// The child as it really is.
+/// The actual state of the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Real {
     None,
     Up {
         ready: bool,
     },
-    /// It is over, what it started is not.
+    /// It has ended, and its descendants have not.
     Remains,
 }
 
@@ -87,10 +87,10 @@ struct World {
     evidence: Evidence,
     unclear_since: Option<Mono>,
     deadline: Option<Mono>,
-    /// The token under which the child was started.
+    /// The token of the running child.
     token: Option<Token>,
     wanted: bool,
-    /// A deregistration that the catalog has not confirmed.
+    /// An unconfirmed deregistration.
     unconfirmed: bool,
     ever_wanted: bool,
     first_stop: Option<Mono>,
@@ -121,10 +121,10 @@ impl World {
         }
     }
 
-    fn play(&mut self, deed: &Deed) {
+    fn play(&mut self, deed: &Operation) {
         match deed {
-            Deed::Pass(time) => self.pass(*time),
-            Deed::Primary(time, token) => {
+            Operation::Pass(time) => self.pass(*time),
+            Operation::Primary(time, token) => {
                 let until = time.map(|time| self.now + time);
                 self.deadline = until;
                 let primacy = Primacy {
@@ -134,39 +134,39 @@ impl World {
                 };
                 self.hear(Evidence::Primary(primacy));
             }
-            Deed::Replica => self.hear(Evidence::Replica),
-            Deed::Unclear => self.hear(Evidence::Uncertain("?".to_owned())),
-            Deed::Ready => {
+            Operation::Replica => self.hear(Evidence::Replica),
+            Operation::Unclear => self.hear(Evidence::Uncertain("?".to_owned())),
+            Operation::Ready => {
                 if let Real::Up { .. } = self.child {
                     self.child = Real::Up { ready: true };
                     self.tell(Event::Ready(self.machine.run()));
                 }
             }
-            Deed::End(code) => {
+            Operation::End(code) => {
                 if let Real::Up { .. } = self.child {
                     self.child = Real::Remains;
                     self.tell(Event::Ended(self.machine.run(), *code));
                 }
             }
-            Deed::Gone => {
+            Operation::Gone => {
                 if self.child == Real::Remains {
                     self.child = Real::None;
                     self.tell(Event::Gone(self.machine.run()));
                 }
             }
-            Deed::CatalogAnswers => {
+            Operation::CatalogAnswers => {
                 if std::mem::take(&mut self.unconfirmed) {
                     self.tell(Event::Absent);
                 }
             }
-            Deed::Stop => {
+            Operation::Stop => {
                 self.first_stop.get_or_insert(self.now);
                 self.tell(Event::Stop(143));
             }
-            Deed::Stale => {
+            Operation::Stale => {
                 let past = Run(self.machine.run().0.saturating_sub(1));
                 for event in [Event::Ready(past), Event::Ended(past, 1), Event::Gone(past)] {
-                    assert_eq!(self.machine.on(event, self.now), [], "news of {past}");
+                    assert_eq!(self.machine.on(event, self.now), [], "an event of {past}");
                 }
             }
         }
@@ -184,7 +184,7 @@ impl World {
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(at) = self.machine.wake().filter(|at| *at <= end) {
-            assert!(at > self.now, "it would spin");
+            assert!(at > self.now, "the caller would spin");
             self.now = at;
             self.tell(Event::Tick);
         }
@@ -248,7 +248,7 @@ impl World {
         }
     }
 
-    /// What holds between any two steps.
+    /// The invariants between two steps.
     fn check(&self) {
         if self.wanted {
             assert_eq!(self.child, Real::Up { ready: true }, "in the catalog");
@@ -286,10 +286,10 @@ impl World {
         }
         if let Evidence::Primary(primacy) = &self.evidence {
             let same = primacy.token == self.token;
-            assert!(self.termed || same, "it goes on under the token of another reign");
+            assert!(self.termed || same, "the child runs on with an outdated token");
         }
         if let (Some(since), OnUncertain::StopAfter(after)) = (self.unclear_since, self.settings.on_uncertain) {
-            assert!(self.termed || self.now < since + after, "in doubt for too long");
+            assert!(self.termed || self.now < since + after, "uncertain for too long");
         }
         if let Some(at) = self.deadline {
             let gone = Mono::from_origin(at.since_origin().saturating_sub(self.settings.reserve));
@@ -301,15 +301,15 @@ impl World {
         );
     }
 
-    /// Everything behaves from here on.
+    /// All parts respond from here on.
     fn settle(&mut self) {
         for _ in 0..40 {
             if self.termed && self.child != Real::None {
-                self.play(&Deed::End(143));
-                self.play(&Deed::Gone);
+                self.play(&Operation::End(143));
+                self.play(&Operation::Gone);
             }
-            self.play(&Deed::Ready);
-            self.play(&Deed::CatalogAnswers);
+            self.play(&Operation::Ready);
+            self.play(&Operation::CatalogAnswers);
             self.pass(500 * MS);
         }
     }
@@ -319,7 +319,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_the_rules_hold_and_it_settles(
+    fn guarantees_hold_for_random_histories(
         settings in settings(),
         deeds in prop::collection::vec(deed(), 1..60),
         ends_as_primary in any::<bool>(),
@@ -329,7 +329,7 @@ proptest! {
         for deed in &deeds {
             world.play(deed);
         }
-        world.play(&if ends_as_primary { Deed::Primary(None, None) } else { Deed::Replica });
+        world.play(&if ends_as_primary { Operation::Primary(None, None) } else { Operation::Replica });
         world.settle();
         let expected = match (world.exit, ends_as_primary) {
             (Some(_), _) => Stage::Over,
@@ -338,6 +338,6 @@ proptest! {
         };
         prop_assert_eq!(world.machine.stage(), expected);
         prop_assert_eq!(world.wanted, expected == Stage::Running);
-        prop_assert!(world.first_stop.is_none() || world.exit.is_some(), "asked to end, and still there");
+        prop_assert!(world.first_stop.is_none() || world.exit.is_some(), "no exit after a shutdown request");
     }
 }

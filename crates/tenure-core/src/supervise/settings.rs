@@ -1,25 +1,25 @@
-//! What can be chosen about a supervisor.
+//! The settings of a supervisor.
 
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// What unclear evidence means for a child that runs. It never starts one.
+/// The effect of uncertain evidence on a running child. It never starts one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnUncertain {
-    /// It goes on until there is evidence against it, or until the deadline of the last evidence for it.
+    /// The child runs on until there is evidence against it, or until the deadline of the last positive evidence.
     Keep,
-    /// It is stopped when the evidence has been unclear for this long.
+    /// The child is stopped after this long.
     StopAfter(Duration),
 }
 
-/// What happens when the child ends by itself.
+/// The reaction to a child that ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restart {
-    /// The supervisor ends with its exit code.
+    /// The supervisor exits with the child's code.
     Never,
-    /// After an exit code other than 0 it is started again, after a pause that doubles from `first` to `most`. A child
-    /// that ran for `most` begins at `first` again.
+    /// The child restarts after a non-zero exit code. The pause doubles from `first` to `most`, and starts at `first`
+    /// again if the child ran for `most`.
     OnFailure {
         /// The first pause.
         first: Duration,
@@ -28,23 +28,24 @@ pub enum Restart {
     },
 }
 
-/// What can be chosen.
+/// The settings of a supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// What unclear evidence means for a child that runs.
+    /// The effect of uncertain evidence on a running child.
     pub on_uncertain: OnUncertain,
-    /// What happens when the child ends by itself.
+    /// The reaction to a child that ends by itself.
     pub restart: Restart,
-    /// From the wish to end to the end, everything included.
+    /// The time from a shutdown request to the exit, in total.
     pub stop_budget: Duration,
-    /// How long a shutdown waits for the catalog's word that the service is gone before the drain delay begins anyway.
+    /// The maximum wait for the catalog to confirm a deregistration before the drain delay begins.
     pub deregister: Duration,
-    /// How long others may still use what they found in the catalog, before the child is told to end. Not after evidence
-    /// against it.
+    /// How long clients may use the service after its deregistration before the child gets TERM. Does not apply after
+    /// evidence against the child.
     pub drain: Duration,
-    /// How long the child has between TERM and KILL, if the stop budget or a deadline leaves that much.
+    /// The time between TERM and KILL, if the stop budget or a deadline leaves that much.
     pub grace: Duration,
-    /// Kept free at the end of the stop budget, and before a deadline, for KILL and for seeing that nothing is left.
+    /// Reserved at the end of the stop budget and before a deadline, for KILL and for confirming that all processes are
+    /// gone.
     pub reserve: Duration,
 }
 
@@ -64,7 +65,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Checks that everything fits into the stop budget.
+    /// Checks that all times fit into the stop budget.
     ///
     /// # Errors
     /// `Invalid`, with the numbers.
@@ -85,7 +86,7 @@ impl Settings {
         }
     }
 
-    /// How long before a deadline of the evidence the child is told to end.
+    /// How long before a deadline of the evidence the child gets TERM.
     #[must_use]
     pub fn head_start(&self) -> Duration {
         self.grace.saturating_add(self.reserve)

@@ -1,4 +1,4 @@
-//! One story each: what happens, and what is done about it, in order.
+//! Scenarios: events and the resulting actions, in order.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use super::*;
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 
-/// A supervisor, and the time.
-struct Story {
+/// A supervisor and the current time.
+struct Scenario {
     supervisor: Supervisor,
     now: Mono,
 }
 
-impl Story {
+impl Scenario {
     fn new(settings: Settings) -> Self {
         settings.check().unwrap();
         let now = Mono::from_origin(100 * S);
@@ -27,7 +27,7 @@ impl Story {
         self.supervisor.on(event, self.now)
     }
 
-    /// Lets time pass, with a tick whenever one is wanted.
+    /// Advances time, with a tick whenever the machine requests one.
     fn pass(&mut self, time: Duration) -> Vec<(Duration, Action)> {
         let (start, end) = (self.now, self.now + time);
         let mut done = Vec::new();
@@ -49,12 +49,12 @@ impl Story {
         })))
     }
 
-    /// Up to a child that is ready, and wanted in the catalog.
+    /// A supervisor with a ready child and a requested registration.
     fn running(settings: Settings) -> Self {
-        let mut story = Self::new(settings);
-        assert_eq!(story.on(primary()), [Action::Start(Run(1))]);
-        assert_eq!(story.on(Event::Ready(Run(1))), [Action::Register]);
-        story
+        let mut scenario = Self::new(settings);
+        assert_eq!(scenario.on(primary()), [Action::Start(Run(1))]);
+        assert_eq!(scenario.on(Event::Ready(Run(1))), [Action::Register]);
+        scenario
     }
 }
 
@@ -71,84 +71,84 @@ fn unclear() -> Event {
 }
 
 #[test]
-fn nothing_starts_before_there_is_evidence_for_it() {
-    let mut story = Story::new(Settings::default());
-    assert_eq!(story.pass(3_600 * S), []);
-    assert_eq!(story.on(unclear()), []);
-    assert_eq!(story.on(replica()), []);
-    assert_eq!(story.supervisor.stage(), Stage::Waiting);
-    assert_eq!(story.on(primary()), [Action::Start(Run(1))]);
-    assert_eq!(story.supervisor.stage(), Stage::Starting);
+fn child_does_not_start_without_evidence() {
+    let mut scenario = Scenario::new(Settings::default());
+    assert_eq!(scenario.pass(3_600 * S), []);
+    assert_eq!(scenario.on(unclear()), []);
+    assert_eq!(scenario.on(replica()), []);
+    assert_eq!(scenario.supervisor.stage(), Stage::Waiting);
+    assert_eq!(scenario.on(primary()), [Action::Start(Run(1))]);
+    assert_eq!(scenario.supervisor.stage(), Stage::Starting);
 }
 
 #[test]
-fn a_child_is_registered_when_it_is_ready_and_not_before() {
-    let mut story = Story::new(Settings::default());
-    story.on(primary());
-    assert_eq!(story.pass(3 * S), []);
-    assert_eq!(story.on(Event::Ready(Run(7))), [], "another run");
-    assert_eq!(story.on(Event::Ready(Run(1))), [Action::Register]);
-    assert_eq!(story.on(Event::Ready(Run(1))), []);
-    assert_eq!(story.supervisor.stage(), Stage::Running);
+fn child_is_registered_only_when_ready() {
+    let mut scenario = Scenario::new(Settings::default());
+    scenario.on(primary());
+    assert_eq!(scenario.pass(3 * S), []);
+    assert_eq!(scenario.on(Event::Ready(Run(7))), [], "another run");
+    assert_eq!(scenario.on(Event::Ready(Run(1))), [Action::Register]);
+    assert_eq!(scenario.on(Event::Ready(Run(1))), []);
+    assert_eq!(scenario.supervisor.stage(), Stage::Running);
 }
 
 #[test]
-fn a_child_that_becomes_ready_in_doubt_is_registered_when_the_doubt_is_over() {
-    let mut story = Story::new(Settings::default());
-    story.on(primary());
-    story.on(unclear());
-    assert_eq!(story.on(Event::Ready(Run(1))), []);
-    assert_eq!(story.on(primary()), [Action::Register]);
+fn child_ready_while_uncertain_is_registered_afterwards() {
+    let mut scenario = Scenario::new(Settings::default());
+    scenario.on(primary());
+    scenario.on(unclear());
+    assert_eq!(scenario.on(Event::Ready(Run(1))), []);
+    assert_eq!(scenario.on(primary()), [Action::Register]);
 }
 
 #[test]
-fn a_demoted_child_leaves_the_catalog_and_is_told_to_end_at_once() {
-    let mut story = Story::running(Settings::default());
-    assert_eq!(story.on(replica()), [Action::Deregister, Action::Term(Run(1))]);
-    assert_eq!(story.pass(2_999 * MS), []);
-    assert_eq!(story.on(Event::Ended(Run(1), 143)), []);
-    // What it started is still there.
-    assert_eq!(story.on(primary()), []);
+fn demotion_deregisters_and_terminates_immediately() {
+    let mut scenario = Scenario::running(Settings::default());
+    assert_eq!(scenario.on(replica()), [Action::Deregister, Action::Term(Run(1))]);
+    assert_eq!(scenario.pass(2_999 * MS), []);
+    assert_eq!(scenario.on(Event::Ended(Run(1), 143)), []);
+    // Its descendants still run.
+    assert_eq!(scenario.on(primary()), []);
     assert_eq!(
-        story.pass(501 * MS),
+        scenario.pass(501 * MS),
         [(MS, Action::Kill(Run(1))), (501 * MS, Action::Kill(Run(1)))]
     );
-    assert_eq!(story.on(Event::Gone(Run(1))), [Action::Start(Run(2))]);
+    assert_eq!(scenario.on(Event::Gone(Run(1))), [Action::Start(Run(2))]);
 }
 
 #[test]
-fn doubt_stops_nothing_unless_it_is_told_to() {
-    let mut story = Story::running(Settings::default());
-    assert_eq!(story.on(unclear()), []);
-    assert_eq!(story.pass(86_400 * S), []);
+fn uncertainty_stops_a_child_only_if_configured() {
+    let mut scenario = Scenario::running(Settings::default());
+    assert_eq!(scenario.on(unclear()), []);
+    assert_eq!(scenario.pass(86_400 * S), []);
 
-    let mut story = Story::running(Settings {
+    let mut scenario = Scenario::running(Settings {
         on_uncertain: OnUncertain::StopAfter(5 * S),
         ..Settings::default()
     });
-    story.on(unclear());
-    assert_eq!(story.pass(4 * S), []);
-    // Evidence ends it; another reason is the same doubt.
-    story.on(primary());
-    story.on(unclear());
-    assert_eq!(story.pass(4 * S), []);
-    story.on(Event::Evidence(Evidence::Uncertain("another reason".to_owned())));
-    let done = story.pass(S);
+    scenario.on(unclear());
+    assert_eq!(scenario.pass(4 * S), []);
+    // Evidence ends the uncertainty; another reason does not.
+    scenario.on(primary());
+    scenario.on(unclear());
+    assert_eq!(scenario.pass(4 * S), []);
+    scenario.on(Event::Evidence(Evidence::Uncertain("another reason".to_owned())));
+    let done = scenario.pass(S);
     assert_eq!(done, [(S, Action::Deregister), (S, Action::Term(Run(1)))]);
 }
 
 #[test]
-fn nothing_of_a_child_is_left_at_the_deadline_of_the_evidence_also_in_doubt() {
-    let mut story = Story::new(Settings::default());
-    story.primary_for(10 * S);
-    story.on(Event::Ready(Run(1)));
-    assert_eq!(story.pass(4 * S), []);
+fn child_is_gone_at_the_deadline_even_while_uncertain() {
+    let mut scenario = Scenario::new(Settings::default());
+    scenario.primary_for(10 * S);
+    scenario.on(Event::Ready(Run(1)));
+    assert_eq!(scenario.pass(4 * S), []);
     // Renewed: nothing happens at the old deadline.
-    story.primary_for(10 * S);
-    assert_eq!(story.pass(6 * S), []);
-    story.on(unclear());
+    scenario.primary_for(10 * S);
+    assert_eq!(scenario.pass(6 * S), []);
+    scenario.on(unclear());
     assert_eq!(
-        story.pass(3_900 * MS),
+        scenario.pass(3_900 * MS),
         [
             (700 * MS, Action::Deregister),
             (700 * MS, Action::Term(Run(1))),
@@ -158,70 +158,70 @@ fn nothing_of_a_child_is_left_at_the_deadline_of_the_evidence_also_in_doubt() {
 }
 
 #[test]
-fn evidence_that_ends_too_soon_starts_nothing() {
-    let mut story = Story::new(Settings::default());
-    assert_eq!(story.primary_for(3_300 * MS), []);
-    assert_eq!(story.pass(60 * S), []);
-    assert_eq!(story.primary_for(3_301 * MS), [Action::Start(Run(1))]);
+fn evidence_with_a_near_deadline_starts_nothing() {
+    let mut scenario = Scenario::new(Settings::default());
+    assert_eq!(scenario.primary_for(3_300 * MS), []);
+    assert_eq!(scenario.pass(60 * S), []);
+    assert_eq!(scenario.primary_for(3_301 * MS), [Action::Start(Run(1))]);
 }
 
 #[test]
-fn a_supervisor_that_wakes_up_after_the_deadline_kills_at_once() {
-    let mut story = Story::new(Settings::default());
-    story.primary_for(10 * S);
-    story.now = story.now + 60 * S;
-    assert_eq!(story.on(Event::Tick), [Action::Term(Run(1)), Action::Kill(Run(1))]);
+fn late_wakeup_after_the_deadline_kills_immediately() {
+    let mut scenario = Scenario::new(Settings::default());
+    scenario.primary_for(10 * S);
+    scenario.now = scenario.now + 60 * S;
+    assert_eq!(scenario.on(Event::Tick), [Action::Term(Run(1)), Action::Kill(Run(1))]);
 }
 
 #[test]
-fn a_child_that_was_killed_for_the_deadline_has_not_crashed() {
-    let mut story = Story::new(Settings::default());
-    story.primary_for(10 * S);
-    story.now = story.now + 60 * S;
-    let done = story.on(Event::Ended(Run(1), 137));
+fn kill_at_the_deadline_is_not_a_crash() {
+    let mut scenario = Scenario::new(Settings::default());
+    scenario.primary_for(10 * S);
+    scenario.now = scenario.now + 60 * S;
+    let done = scenario.on(Event::Ended(Run(1), 137));
     assert_eq!(done, [Action::Term(Run(1)), Action::Kill(Run(1))]);
-    assert_eq!(story.on(Event::Gone(Run(1))), []);
-    assert_eq!(story.primary_for(10 * S), [Action::Start(Run(2))]);
+    assert_eq!(scenario.on(Event::Gone(Run(1))), []);
+    assert_eq!(scenario.primary_for(10 * S), [Action::Start(Run(2))]);
 }
 
 #[test]
-fn a_child_does_not_go_on_under_the_token_of_an_earlier_reign() {
+fn child_with_an_outdated_token_is_stopped() {
     let reign = |token| {
         Event::Evidence(Evidence::Primary(Primacy {
             token: Some(Token::new(token).unwrap()),
             ..Primacy::default()
         }))
     };
-    let mut story = Story::new(Settings::default());
-    assert_eq!(story.on(reign(1)), [Action::Start(Run(1))]);
-    assert_eq!(story.on(Event::Ready(Run(1))), [Action::Register]);
-    assert_eq!(story.on(reign(1)), []);
-    // Lost and won again, so quickly that nobody has heard of the loss.
-    assert_eq!(story.on(reign(2)), [Action::Deregister, Action::Term(Run(1))]);
-    story.on(Event::Ended(Run(1), 143));
-    assert_eq!(story.on(Event::Gone(Run(1))), [Action::Start(Run(2))]);
+    let mut scenario = Scenario::new(Settings::default());
+    assert_eq!(scenario.on(reign(1)), [Action::Start(Run(1))]);
+    assert_eq!(scenario.on(Event::Ready(Run(1))), [Action::Register]);
+    assert_eq!(scenario.on(reign(1)), []);
+    // Lost and won again before the loss was observed.
+    assert_eq!(scenario.on(reign(2)), [Action::Deregister, Action::Term(Run(1))]);
+    scenario.on(Event::Ended(Run(1), 143));
+    assert_eq!(scenario.on(Event::Gone(Run(1))), [Action::Start(Run(2))]);
 }
 
 #[test]
-fn a_shutdown_deregisters_drains_stops_and_ends_with_the_childs_code() {
-    let mut story = Story::running(Settings::default());
-    assert_eq!(story.on(Event::Stop(143)), [Action::Deregister]);
-    assert_eq!(story.supervisor.stage(), Stage::Draining);
-    story.pass(100 * MS);
-    assert_eq!(story.on(Event::Absent), []);
-    assert_eq!(story.pass(500 * MS), [(500 * MS, Action::Term(Run(1)))]);
-    assert_eq!(story.supervisor.stage(), Stage::Stopping);
-    assert_eq!(story.on(Event::Ended(Run(1), 0)), []);
-    assert_eq!(story.on(Event::Gone(Run(1))), [Action::Exit(0)]);
-    assert_eq!(story.on(primary()), [], "over is over");
+fn shutdown_exits_with_the_childs_code() {
+    let mut scenario = Scenario::running(Settings::default());
+    assert_eq!(scenario.on(Event::Stop(143)), [Action::Deregister]);
+    assert_eq!(scenario.supervisor.stage(), Stage::Draining);
+    scenario.pass(100 * MS);
+    assert_eq!(scenario.on(Event::Absent), []);
+    assert_eq!(scenario.pass(500 * MS), [(500 * MS, Action::Term(Run(1)))]);
+    assert_eq!(scenario.supervisor.stage(), Stage::Stopping);
+    assert_eq!(scenario.on(Event::Ended(Run(1), 0)), []);
+    assert_eq!(scenario.on(Event::Gone(Run(1))), [Action::Exit(0)]);
+    assert_eq!(scenario.on(primary()), [], "over is over");
 }
 
 #[test]
-fn a_silent_catalog_and_a_deaf_child_fit_into_the_stop_budget() {
-    let mut story = Story::running(Settings::default());
-    assert_eq!(story.on(Event::Stop(143)), [Action::Deregister]);
+fn shutdown_fits_the_budget_without_any_response() {
+    let mut scenario = Scenario::running(Settings::default());
+    assert_eq!(scenario.on(Event::Stop(143)), [Action::Deregister]);
     assert_eq!(
-        story.pass(4_500 * MS),
+        scenario.pass(4_500 * MS),
         [
             (1_500 * MS, Action::Term(Run(1))),
             (4_200 * MS, Action::Kill(Run(1))),
@@ -231,118 +231,121 @@ fn a_silent_catalog_and_a_deaf_child_fit_into_the_stop_budget() {
 }
 
 #[test]
-fn a_catalog_that_is_slow_holds_up_the_exit_until_the_budget_is_over() {
-    let mut story = Story::running(Settings::default());
-    story.on(Event::Stop(143));
-    story.pass(1_500 * MS);
-    story.on(Event::Ended(Run(1), 143));
-    assert_eq!(story.on(Event::Gone(Run(1))), []);
-    assert_eq!(story.supervisor.stage(), Stage::Leaving);
-    assert_eq!(story.pass(10 * S), [(3 * S, Action::Exit(143))]);
+fn slow_catalog_delays_the_exit_up_to_the_budget() {
+    let mut scenario = Scenario::running(Settings::default());
+    scenario.on(Event::Stop(143));
+    scenario.pass(1_500 * MS);
+    scenario.on(Event::Ended(Run(1), 143));
+    assert_eq!(scenario.on(Event::Gone(Run(1))), []);
+    assert_eq!(scenario.supervisor.stage(), Stage::Leaving);
+    assert_eq!(scenario.pass(10 * S), [(3 * S, Action::Exit(143))]);
 }
 
-/// The second for the catalog is over, and the drain delay began without its word.
+/// The deregistration time-out is over, and the drain delay has begun without a confirmation.
 #[test]
-fn a_late_confirmation_does_not_begin_the_drain_anew() {
-    let mut story = Story::running(Settings {
+fn late_confirmation_does_not_restart_the_drain() {
+    let mut scenario = Scenario::running(Settings {
         drain: 1_500 * MS,
         ..Settings::default()
     });
-    story.on(Event::Stop(143));
-    assert_eq!(story.pass(1_200 * MS), []);
-    assert_eq!(story.on(Event::Absent), []);
-    assert_eq!(story.pass(2 * S).first(), Some(&(1_300 * MS, Action::Term(Run(1)))));
+    scenario.on(Event::Stop(143));
+    assert_eq!(scenario.pass(1_200 * MS), []);
+    assert_eq!(scenario.on(Event::Absent), []);
+    assert_eq!(scenario.pass(2 * S).first(), Some(&(1_300 * MS, Action::Term(Run(1)))));
 }
 
 #[test]
-fn nobody_drains_what_was_in_no_catalog() {
-    let mut story = Story::new(Settings::default());
-    story.on(primary());
-    assert_eq!(story.on(Event::Stop(130)), [Action::Deregister, Action::Term(Run(1))]);
-    story.on(Event::Ended(Run(1), 130));
-    assert_eq!(story.on(Event::Gone(Run(1))), [Action::Exit(130)]);
-}
-
-#[test]
-fn whoever_waits_ends_at_once_and_says_so_to_the_catalog() {
-    let mut story = Story::new(Settings::default());
-    assert_eq!(story.on(Event::Stop(143)), [Action::Deregister, Action::Exit(143)]);
-}
-
-#[test]
-fn the_second_wish_to_end_goes_fast() {
-    let mut story = Story::running(Settings::default());
-    story.on(Event::Stop(130));
-    assert_eq!(story.on(Event::Stop(130)), [Action::Term(Run(1))]);
+fn unlisted_service_skips_the_drain() {
+    let mut scenario = Scenario::new(Settings::default());
+    scenario.on(primary());
     assert_eq!(
-        story.pass(S),
+        scenario.on(Event::Stop(130)),
+        [Action::Deregister, Action::Term(Run(1))]
+    );
+    scenario.on(Event::Ended(Run(1), 130));
+    assert_eq!(scenario.on(Event::Gone(Run(1))), [Action::Exit(130)]);
+}
+
+#[test]
+fn shutdown_without_a_child_deregisters_and_exits() {
+    let mut scenario = Scenario::new(Settings::default());
+    assert_eq!(scenario.on(Event::Stop(143)), [Action::Deregister, Action::Exit(143)]);
+}
+
+#[test]
+fn second_shutdown_request_skips_waits() {
+    let mut scenario = Scenario::running(Settings::default());
+    scenario.on(Event::Stop(130));
+    assert_eq!(scenario.on(Event::Stop(130)), [Action::Term(Run(1))]);
+    assert_eq!(
+        scenario.pass(S),
         [(300 * MS, Action::Kill(Run(1))), (600 * MS, Action::Exit(130))]
     );
 }
 
 #[test]
-fn a_demotion_ends_the_drain() {
-    let mut story = Story::running(Settings::default());
-    assert_eq!(story.on(Event::Stop(143)), [Action::Deregister]);
-    assert_eq!(story.on(replica()), [Action::Term(Run(1))]);
+fn demotion_ends_the_drain() {
+    let mut scenario = Scenario::running(Settings::default());
+    assert_eq!(scenario.on(Event::Stop(143)), [Action::Deregister]);
+    assert_eq!(scenario.on(replica()), [Action::Term(Run(1))]);
 }
 
 #[test]
-fn a_shutdown_while_a_demoted_child_stops_has_its_own_budget() {
-    let mut story = Story::running(Settings {
+fn shutdown_during_a_demotion_has_its_own_budget() {
+    let mut scenario = Scenario::running(Settings {
         grace: 60 * S,
         ..Settings::default()
     });
-    story.on(replica());
-    story.on(Event::Absent);
-    story.pass(10 * S);
-    assert_eq!(story.on(Event::Stop(143)), [Action::Deregister]);
-    assert_eq!(story.pass(4_200 * MS), [(4_200 * MS, Action::Kill(Run(1)))]);
-    story.on(Event::Ended(Run(1), 137));
-    assert_eq!(story.on(Event::Gone(Run(1))), [Action::Exit(137)]);
+    scenario.on(replica());
+    scenario.on(Event::Absent);
+    scenario.pass(10 * S);
+    assert_eq!(scenario.on(Event::Stop(143)), [Action::Deregister]);
+    assert_eq!(scenario.pass(4_200 * MS), [(4_200 * MS, Action::Kill(Run(1)))]);
+    scenario.on(Event::Ended(Run(1), 137));
+    assert_eq!(scenario.on(Event::Gone(Run(1))), [Action::Exit(137)]);
 }
 
 #[test]
-fn a_crash_deregisters_cleans_up_and_ends_with_its_code() {
-    let mut story = Story::running(Settings::default());
-    let done = story.on(Event::Ended(Run(1), 3));
+fn crash_deregisters_and_exits_with_its_code() {
+    let mut scenario = Scenario::running(Settings::default());
+    let done = scenario.on(Event::Ended(Run(1), 3));
     assert_eq!(done, [Action::Deregister, Action::Term(Run(1))]);
-    assert_eq!(story.on(Event::Gone(Run(1))), []);
-    assert_eq!(story.on(Event::Absent), [Action::Exit(3)]);
+    assert_eq!(scenario.on(Event::Gone(Run(1))), []);
+    assert_eq!(scenario.on(Event::Absent), [Action::Exit(3)]);
 }
 
 #[test]
-fn a_failing_child_is_started_again_after_longer_and_longer_pauses() {
+fn failing_child_restarts_with_growing_pauses() {
     let settings = Settings {
         restart: Restart::OnFailure { first: S, most: 5 * S },
         ..Settings::default()
     };
-    let mut story = Story::new(settings);
-    story.on(primary());
+    let mut scenario = Scenario::new(settings);
+    scenario.on(primary());
     for (run, pause) in [(1, 1), (2, 2), (3, 4), (4, 5), (5, 5)] {
-        assert_eq!(story.on(Event::Ended(Run(run), 1)), [Action::Term(Run(run))]);
-        assert_eq!(story.on(Event::Gone(Run(run))), []);
-        assert_eq!(story.supervisor.stage(), Stage::BackingOff);
-        assert_eq!(story.pass(pause * S), [(pause * S, Action::Start(Run(run + 1)))]);
+        assert_eq!(scenario.on(Event::Ended(Run(run), 1)), [Action::Term(Run(run))]);
+        assert_eq!(scenario.on(Event::Gone(Run(run))), []);
+        assert_eq!(scenario.supervisor.stage(), Stage::BackingOff);
+        assert_eq!(scenario.pass(pause * S), [(pause * S, Action::Start(Run(run + 1)))]);
     }
-    // It ran for long, so it begins anew.
-    story.pass(5 * S);
-    story.on(Event::Ended(Run(6), 1));
-    story.on(Event::Gone(Run(6)));
-    assert_eq!(story.pass(S), [(S, Action::Start(Run(7)))]);
-    // Nothing starts on a replica, however long ago the failure was.
-    story.on(Event::Ended(Run(7), 1));
-    story.on(Event::Gone(Run(7)));
-    story.on(replica());
-    assert_eq!(story.pass(60 * S), []);
-    assert_eq!(story.on(primary()), [Action::Start(Run(8))]);
-    // An end that is no failure is an end.
-    story.on(Event::Ended(Run(8), 0));
-    assert_eq!(story.on(Event::Gone(Run(8))), [Action::Exit(0)]);
+    // It ran long enough, so the pause starts over.
+    scenario.pass(5 * S);
+    scenario.on(Event::Ended(Run(6), 1));
+    scenario.on(Event::Gone(Run(6)));
+    assert_eq!(scenario.pass(S), [(S, Action::Start(Run(7)))]);
+    // Nothing starts on a replica, however old the failure is.
+    scenario.on(Event::Ended(Run(7), 1));
+    scenario.on(Event::Gone(Run(7)));
+    scenario.on(replica());
+    assert_eq!(scenario.pass(60 * S), []);
+    assert_eq!(scenario.on(primary()), [Action::Start(Run(8))]);
+    // A successful exit is not restarted.
+    scenario.on(Event::Ended(Run(8), 0));
+    assert_eq!(scenario.on(Event::Gone(Run(8))), [Action::Exit(0)]);
 }
 
 #[test]
-fn settings_that_leave_the_child_no_time_are_refused_with_the_numbers() {
+fn impossible_settings_error_has_the_numbers() {
     let error = Settings {
         drain: 4 * S,
         ..Settings::default()
@@ -364,28 +367,32 @@ fn settings_that_leave_the_child_no_time_are_refused_with_the_numbers() {
 }
 
 #[test]
-fn only_a_signal_leaves_the_exit_code_to_the_child() {
+fn only_a_signal_returns_the_childs_exit_code() {
     for (asked, ended, code) in [(143, 0, 0), (130, 9, 9), (1, 0, 1), (1, 143, 1)] {
-        let mut story = Story::running(Settings::default());
-        assert_eq!(story.on(Event::Stop(asked)), [Action::Deregister]);
-        assert_eq!(story.on(Event::Absent), []);
-        assert_eq!(story.pass(500 * MS), [(500 * MS, Action::Term(Run(1)))]);
-        assert_eq!(story.on(Event::Ended(Run(1), ended)), []);
-        assert_eq!(story.on(Event::Gone(Run(1))), [Action::Exit(code)], "{asked}, {ended}");
+        let mut scenario = Scenario::running(Settings::default());
+        assert_eq!(scenario.on(Event::Stop(asked)), [Action::Deregister]);
+        assert_eq!(scenario.on(Event::Absent), []);
+        assert_eq!(scenario.pass(500 * MS), [(500 * MS, Action::Term(Run(1)))]);
+        assert_eq!(scenario.on(Event::Ended(Run(1), ended)), []);
+        assert_eq!(
+            scenario.on(Event::Gone(Run(1))),
+            [Action::Exit(code)],
+            "{asked}, {ended}"
+        );
     }
-    // Nor does a signal that comes after it.
-    let mut story = Story::running(Settings::default());
-    story.on(Event::Stop(1));
-    story.on(Event::Stop(143));
-    story.on(Event::Absent);
-    story.on(Event::Ended(Run(1), 0));
-    assert_eq!(story.on(Event::Gone(Run(1))), [Action::Exit(1)]);
+    // Nor does a later signal.
+    let mut scenario = Scenario::running(Settings::default());
+    scenario.on(Event::Stop(1));
+    scenario.on(Event::Stop(143));
+    scenario.on(Event::Absent);
+    scenario.on(Event::Ended(Run(1), 0));
+    assert_eq!(scenario.on(Event::Gone(Run(1))), [Action::Exit(1)]);
 }
 
 #[test]
-fn service_in_no_catalog_has_nothing_to_drain() {
-    let mut story = Story::running(Settings::default());
-    assert_eq!(story.on(Event::Stop(143)), [Action::Deregister]);
-    assert_eq!(story.on(Event::Unlisted), [Action::Term(Run(1))]);
-    assert_eq!(story.supervisor.stage(), Stage::Stopping);
+fn unlisted_service_has_nothing_to_drain() {
+    let mut scenario = Scenario::running(Settings::default());
+    assert_eq!(scenario.on(Event::Stop(143)), [Action::Deregister]);
+    assert_eq!(scenario.on(Event::Unlisted), [Action::Term(Run(1))]);
+    assert_eq!(scenario.supervisor.stage(), Stage::Stopping);
 }

@@ -1,4 +1,4 @@
-//! The reference ledger passes the suite for ledgers.
+//! The conformance suite over the reference ledger.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! The reference stores, held to the suite that they define.
+//! The conformance suite over the reference stores.
 #![cfg(feature = "conformance")]
 
-mod around;
 mod ledger;
 mod memory;
+mod middleware;

@@ -1,4 +1,4 @@
-//! The reference store passes the suite that it defines.
+//! The conformance suite over the reference store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ tenure_core::conformance_tests!(memory);
 tenure_core::roster_conformance_tests!(memory);
 
 #[tokio::test]
-async fn a_store_that_may_have_lost_its_data_grants_nothing_for_one_max_ttl() {
+async fn store_after_data_loss_grants_nothing_for_one_max_ttl() {
     use tenure_core::lease::{AcquireOutcome, LeaseStore};
     use tenure_core::membership::{EndBy, Join, Labels, MembershipStore};
     use tenure_core::settling::GapCause;
@@ -61,12 +61,12 @@ async fn a_store_that_may_have_lost_its_data_grants_nothing_for_one_max_ttl() {
             cause: GapCause::New
         }]
     );
-    // Nobody is there for whom the silence that follows would be an outage.
+    // No member remains for which the following silence would be an outage.
     let left = store.end(&group, &joined.tenure, EndBy::Leave, Call::default());
     left.await.unwrap();
     clock.advance(retry_in);
     store.tick(&group).await.unwrap();
-    // By now everything has begun anew, also in a group that nobody has asked for yet.
+    // Every group starts fresh, including one that was never read before.
     let other = "other".parse().unwrap();
     for group in [&group, &other] {
         let tenure = store.join(group, &join, Call::default()).await.unwrap().tenure;

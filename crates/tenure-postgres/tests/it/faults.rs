@@ -1,4 +1,4 @@
-//! Servers that die, freeze, refuse and vanish: never a hang, and the truth about what became of a call.
+//! Servers that are killed, frozen, full or unreachable: a call never hangs, and its outcome is correct.
 #![expect(
     clippy::disallowed_methods,
     reason = "that a call gives up in time is about real time"
@@ -16,7 +16,7 @@ use tenure_testkit::postgres::{Server, shared};
 use tenure_testkit::wait::until_async;
 use tenure_testkit::{Mode, Proxy};
 
-use crate::servers::{cell, connect, ledger, patient};
+use crate::servers::{cell, connect, ledger, long_timeouts};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -41,13 +41,13 @@ async fn capacity(ledger: &PostgresLedger) -> Result<u32, Error> {
     Ok(row.expect("she was written down").capacity)
 }
 
-/// A ledger that gives up soon, prepared with room for a slow machine.
-async fn brisk(url: &str) -> Arc<PostgresLedger> {
-    let first = ledger(patient(url));
+/// A ledger with short time-outs, prepared with long ones.
+async fn short_timeouts(url: &str) -> Arc<PostgresLedger> {
+    let first = ledger(long_timeouts(url));
     put(&first, 1).await.expect("a provider");
     first.close().await;
     let mut options = PostgresOptions::new(url).expect("a good URL");
-    // More than a machine stands still for: what a test expects to be done at once is done in that time.
+    // Longer than a short stall of the machine: what a test expects within this time is done in it.
     options.call_timeout = Duration::from_secs(4);
     options.pool_size = 3;
     let ledger = ledger(options);
@@ -73,9 +73,9 @@ async fn is_back(ledger: &PostgresLedger, capacity: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_server_is_told_at_once_and_found_again() {
+async fn a_killed_server_fails_calls_fast_and_is_found_again() {
     let Some(server) = Server::start() else { return };
-    let ledger = ledger(patient(&server.url()));
+    let ledger = ledger(long_timeouts(&server.url()));
     put(&ledger, 5).await.expect("a provider");
     server.kill();
     until_async("no connection is left", SOON, || async {
@@ -87,8 +87,8 @@ async fn a_killed_server_is_told_at_once_and_found_again() {
     let asked = Instant::now();
     is_away(capacity(&ledger).await, Outcome::Unchanged);
     assert!(
-        asked.elapsed() < patient(&server.url()).connect_timeout,
-        "nobody listens, so nobody waits"
+        asked.elapsed() < long_timeouts(&server.url()).connect_timeout,
+        "a refused connection fails without a wait"
     );
     assert!(matches!(ledger.health(), Health::Down { .. }));
     server.restart_with_data();
@@ -98,11 +98,11 @@ async fn a_killed_server_is_told_at_once_and_found_again() {
     assert_eq!(ledger.health(), Health::Up);
 }
 
-/// Invariant 13: what its caller has given up on does not happen later.
+/// Invariant 13: a call that timed out does not take effect later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_frozen_server_was_told_does_not_happen_when_it_thaws() {
+async fn timed_out_calls_to_a_frozen_server_have_no_effect() {
     let Some(server) = Server::start() else { return };
-    let ledger = brisk(&server.url()).await;
+    let ledger = short_timeouts(&server.url()).await;
     server.pause();
     let asked = Instant::now();
     is_away(put(&ledger, 9).await, Outcome::Unknown);
@@ -128,14 +128,14 @@ async fn what_a_frozen_server_was_told_does_not_happen_when_it_thaws() {
     is_back(&ledger, 7).await;
 }
 
-/// The reply was lost: it may have been done, and here it was.
+/// The reply was lost: the call may have taken effect, and here it did.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_reply_is_an_unknown_outcome() {
     let Some(server) = shared() else { return };
     let database = server.database();
     let proxy = Proxy::start(server.addr());
     let through = database.replace(&server.addr().to_string(), &proxy.addr().to_string());
-    let ledger = brisk(&through).await;
+    let ledger = short_timeouts(&through).await;
     proxy.set(Mode::DropReplies);
     is_away(put(&ledger, 9).await, Outcome::Unknown);
     is_away(capacity(&ledger).await, Outcome::Unchanged);
@@ -145,14 +145,14 @@ async fn a_lost_reply_is_an_unknown_outcome() {
     is_back(&ledger, 3).await;
 }
 
-/// G4: in the middle of a statement, again and again.
+/// The network falls silent during a statement, repeatedly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_network_costs_no_connection_for_good() {
+async fn a_silent_network_leaks_no_connection() {
     let Some(server) = shared() else { return };
     let database = server.database();
     let proxy = Proxy::start(server.addr());
     let through = database.replace(&server.addr().to_string(), &proxy.addr().to_string());
-    let ledger = brisk(&through).await;
+    let ledger = short_timeouts(&through).await;
     for round in 0..3 {
         proxy.set(Mode::BlackHole);
         let mut calls = Vec::new();
@@ -170,23 +170,23 @@ async fn a_silent_network_costs_no_connection_for_good() {
     assert!(ledger.connections().0 <= 3);
 }
 
-/// G3: a primary that became read-only, and is one again.
+/// A primary becomes read-only and writable again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_only_primary_is_told_and_left() {
+async fn a_read_only_primary_is_reported_and_dropped() {
     let Some(server) = Server::start() else { return };
-    let ledger = brisk(&server.url()).await;
+    let ledger = short_timeouts(&server.url()).await;
     let switch = |to: &str| {
         let psql = |statement: &str| server.sql(statement).expect("an answer");
         psql(&format!("ALTER SYSTEM SET default_transaction_read_only = {to}"));
         psql("SELECT pg_reload_conf()");
     };
     switch("on");
-    let says_so = |error: &Error| error.is_unavailable() && error.chain().contains("only readable");
-    until_async("it is told", SOON, || async {
+    let says_so = |error: &Error| error.is_unavailable() && error.chain().contains("read-only");
+    until_async("the error says it", SOON, || async {
         put(&ledger, 9).await.is_err_and(|error| says_so(&error))
     })
     .await;
-    let error = put(&ledger, 9).await.expect_err("it is only readable");
+    let error = put(&ledger, 9).await.expect_err("it is read-only");
     assert_eq!(error.outcome(), Outcome::Unchanged);
     switch("off");
     is_back(&ledger, 5).await;
@@ -195,11 +195,11 @@ async fn a_read_only_primary_is_told_and_left() {
 
 /// "Sorry, too many clients already."
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_server_is_told_and_asked_again() {
+async fn a_full_server_is_reported_and_retried() {
     let Some(server) = Server::with(&["max_connections=8", "superuser_reserved_connections=0"]) else {
         return;
     };
-    let mut options = patient(&server.url());
+    let mut options = long_timeouts(&server.url());
     options.call_timeout = Duration::from_secs(5);
     let prepared = ledger(options.clone());
     put(&prepared, 1).await.expect("a provider");
@@ -207,13 +207,13 @@ async fn a_full_server_is_told_and_asked_again() {
     drop(prepared);
     let mut crowd = Vec::new();
     while crowd.len() < 8 {
-        // Those who leave may still be seen leaving.
+        // Closed connections may still be listed for a moment.
         if let Ok(one) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await {
             crowd.push(one);
         }
     }
     let ledger = ledger(options);
-    let error = put(&ledger, 9).await.expect_err("there is no place");
+    let error = put(&ledger, 9).await.expect_err("the server is full");
     assert_eq!(
         (error.kind(), error.outcome()),
         (ErrorKind::Unavailable, Outcome::Unchanged),
@@ -224,12 +224,12 @@ async fn a_full_server_is_told_and_asked_again() {
     is_back(&ledger, 5).await;
 }
 
-/// M7: however many ask.
+/// With any number of callers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_pool_is_never_above_its_size() {
+async fn the_pool_never_exceeds_its_size() {
     let Some(server) = shared() else { return };
     let database = server.database();
-    let mut options = patient(&database);
+    let mut options = long_timeouts(&database);
     options.pool_size = 4;
     let ledger = ledger(options);
     put(&ledger, 1).await.expect("a provider");
@@ -257,12 +257,12 @@ async fn the_pool_is_never_above_its_size() {
     }
 }
 
-/// G5: callers that vanish leave nothing behind.
+/// A cancelled caller leaves nothing behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_caller_that_vanishes_leaves_no_transaction() {
+async fn a_cancelled_caller_leaves_no_transaction() {
     let Some(server) = shared() else { return };
     let database = server.database();
-    let mut options = patient(&database);
+    let mut options = long_timeouts(&database);
     options.pool_size = 2;
     let ledger = ledger(options);
     put(&ledger, 1).await.expect("a provider");
@@ -278,7 +278,7 @@ async fn a_caller_that_vanishes_leaves_no_transaction() {
         let _ = task.await;
     }
     let admin = connect(&database).await;
-    // What was sent before its caller vanished may still be under way.
+    // Statements sent before the cancellation may still run.
     let busy = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() \
                 AND state <> 'idle'";
     until_async("nothing is under way", SOON, || async {
@@ -292,19 +292,25 @@ async fn a_caller_that_vanishes_leaves_no_transaction() {
     assert!(ledger.connections().0 <= 2);
 }
 
-/// G6: what is wrong is told apart.
+/// Each cause has its own error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_connected_to_says_why() {
+async fn a_failed_connection_names_its_cause() {
     let Some(server) = shared() else { return };
     let nowhere = format!("postgres://postgres@{}/nowhere", server.addr());
-    let error = ledger(patient(&nowhere)).now().await.expect_err("no such database");
+    let error = ledger(long_timeouts(&nowhere))
+        .now()
+        .await
+        .expect_err("no such database");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     let stranger = server.url().replace("postgres@", "stranger@");
-    let error = ledger(patient(&stranger)).now().await.expect_err("no such user");
+    let error = ledger(long_timeouts(&stranger)).now().await.expect_err("no such user");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     let closed = tenure_testkit::port::Port::reserve();
     let wrong = format!("postgres://postgres@{}/postgres", closed.addr());
-    let error = ledger(patient(&wrong)).now().await.expect_err("nobody listens");
+    let error = ledger(long_timeouts(&wrong))
+        .now()
+        .await
+        .expect_err("the port is closed");
     assert_eq!(
         (error.kind(), error.outcome()),
         (ErrorKind::Unavailable, Outcome::Unchanged),

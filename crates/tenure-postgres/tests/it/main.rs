@@ -1,4 +1,4 @@
-//! The ledger on a real Postgres: the suite, directly and through a pooler; races; faults; the schema.
+//! The ledger on a real Postgres: the conformance suite, directly and through a pooler; races; faults; the schema.
 
 mod faults;
 mod plain_sql;
@@ -9,7 +9,7 @@ mod servers;
 mod tls;
 mod views;
 
-/// The suite for ledgers, straight to the server.
+/// The conformance suite, directly on the server.
 mod direct {
     use tenure_core::conformance::ledger::LedgerHarness;
 
@@ -20,7 +20,7 @@ mod direct {
     tenure_core::ledger_conformance_tests!(make);
 }
 
-/// The suite through PgBouncer in transaction mode.
+/// The conformance suite through PgBouncer in transaction mode.
 mod pooled {
     use tenure_core::conformance::ledger::LedgerHarness;
 

@@ -1,4 +1,4 @@
-//! Statements of other programs: they get versions, log rows and outbox rows like the steps.
+//! Statements of other programs: they draw versions and write log and outbox rows like the steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use tenure_core::{EngagementId, Ledger, ProviderId, RosterName};
 use tenure_testkit::postgres::shared;
 use tenure_testkit::wait::until_async;
 
-use crate::servers::{connect, ledger, patient};
+use crate::servers::{connect, ledger, long_timeouts};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn edits_by_plain_sql_are_mirrored_and_logged_like_the_steps() {
+async fn plain_sql_is_mirrored_and_logged_like_the_steps() {
     let Some(server) = shared() else { return };
     let database = server.database();
-    let ledger = ledger(patient(&database));
+    let ledger = ledger(long_timeouts(&database));
     ledger.prepare().await.expect("a schema");
     let admin = connect(&database).await;
     let run = async |statement: &str| admin.batch_execute(statement).await;
@@ -79,8 +79,8 @@ async fn edits_by_plain_sql_are_mirrored_and_logged_like_the_steps() {
     assert_eq!(row().await.occupancy, 1);
     run("UPDATE tenure.engagements SET provider = 'zoe' WHERE engagement = 'e3'")
         .await
-        .expect_err("nobody");
-    run("DELETE FROM tenure.providers").await.expect_err("she is engaged");
+        .expect_err("refused");
+    run("DELETE FROM tenure.providers").await.expect_err("it is engaged");
 
     run("UPDATE tenure.providers SET active = false")
         .await
@@ -89,7 +89,7 @@ async fn edits_by_plain_sql_are_mirrored_and_logged_like_the_steps() {
     assert!(!out.active && out.online.is_none() && out.revoked_before.is_some() && out.last_offline_at.is_some());
     run("UPDATE tenure.providers SET online = true")
         .await
-        .expect_err("she is deactivated");
+        .expect_err("the provider is deactivated");
     run("UPDATE tenure.providers SET provider = 'bob'")
         .await
         .expect_err("names stay");
@@ -114,12 +114,12 @@ async fn edits_by_plain_sql_are_mirrored_and_logged_like_the_steps() {
     assert!(dirty[0].version > out.version, "a tombstone");
 }
 
-/// What nobody could read is refused, and a time that never comes is none.
+/// Unreadable values are refused, and an infinite time counts as none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_edit_by_plain_sql_holds_a_roster_up() {
+async fn plain_sql_cannot_block_a_roster() {
     let Some(server) = shared() else { return };
     let database = server.database();
-    let ledger = ledger(patient(&database));
+    let ledger = ledger(long_timeouts(&database));
     ledger.prepare().await.expect("a schema");
     let admin = connect(&database).await;
     let run = async |statement: &str| admin.batch_execute(statement).await;
@@ -172,7 +172,7 @@ async fn no_edit_by_plain_sql_holds_a_roster_up() {
 async fn rosters_are_found_by_row_and_by_provider() {
     let Some(server) = shared() else { return };
     let database = server.database();
-    let ledger = ledger(patient(&database));
+    let ledger = ledger(long_timeouts(&database));
     ledger.prepare().await.expect("a schema");
     assert_eq!(ledger.rosters().await.expect("a list"), []);
     let admin = connect(&database).await;
@@ -185,12 +185,12 @@ async fn rosters_are_found_by_row_and_by_provider() {
     assert_eq!(found, ["C", "a", "b", "c", "d"], "and not what is no name of a roster");
 }
 
-/// The numbers of the log are given out in another order than transactions commit in.
+/// Log ids are assigned in another order than transactions commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn log_cursor_passes_no_entry_that_commits_late() {
+async fn the_log_cursor_skips_no_entry_that_commits_late() {
     let Some(server) = shared() else { return };
     let database = server.database();
-    let ledger = ledger(patient(&database));
+    let ledger = ledger(long_timeouts(&database));
     ledger.prepare().await.expect("a schema");
     let admin = connect(&database).await;
     let run = async |statement: &str| admin.batch_execute(statement).await.expect("a statement");
@@ -219,7 +219,7 @@ async fn log_cursor_passes_no_entry_that_commits_late() {
     run("COMMIT").await;
     read(&mut seen).await;
     assert_eq!(seen, ["p1", "p2", "p3"]);
-    // What is rolled back holds nothing up, and neither does a hole.
+    // A rolled-back transaction or a gap in the ids blocks nothing.
     run("BEGIN; UPDATE tenure.providers SET active = true WHERE provider = 'p2'; ROLLBACK").await;
     let p3 = ProviderId::new("p3").expect("a name");
     ledger.activate(&roster, &p3).await.expect("a change");
@@ -231,7 +231,7 @@ async fn log_cursor_passes_no_entry_that_commits_late() {
 async fn default_capacity_follows_edits_by_plain_sql() {
     let Some(server) = shared() else { return };
     let database = server.database();
-    let ledger = ledger(patient(&database));
+    let ledger = ledger(long_timeouts(&database));
     ledger.prepare().await.expect("a schema");
     let admin = connect(&database).await;
     let run = async |statement: &str| admin.batch_execute(statement).await.expect("a statement");
@@ -254,12 +254,12 @@ async fn default_capacity_follows_edits_by_plain_sql() {
     assert_eq!(capacities().await, "a5 b4");
 }
 
-/// A provider that takes the old default in a transaction which is still open gets the new one.
+/// A provider that takes the old default in an open transaction gets the new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn default_capacity_reaches_an_insert_under_way() {
+async fn a_new_default_capacity_reaches_an_open_insert() {
     let Some(server) = shared() else { return };
     let database = server.database();
-    let ledger = ledger(patient(&database));
+    let ledger = ledger(long_timeouts(&database));
     ledger.prepare().await.expect("a schema");
     let (slow, admin) = (connect(&database).await, connect(&database).await);
     admin

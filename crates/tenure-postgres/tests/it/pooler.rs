@@ -1,4 +1,4 @@
-//! PgBouncer in transaction mode before a test's server, and what is special about it.
+//! PgBouncer in transaction mode in front of a test server, and its specifics.
 
 use std::fs;
 use std::process::Command;
@@ -10,16 +10,16 @@ use tenure_testkit::port::Port;
 use tenure_testkit::postgres::{Endpoint, USER, shared};
 use tenure_testkit::{Process, have};
 
-use crate::servers::{cell, connect, ledger, patient};
+use crate::servers::{cell, connect, ledger, long_timeouts};
 
-/// A running pooler; dropping it ends it.
+/// A running pooler; dropping it stops it.
 pub(crate) struct Pooler {
     port: Port,
     _process: Process,
 }
 
 impl Pooler {
-    /// `None`, after a loud word, when it isn't installed.
+    /// Starts a pooler. Prints a message and returns `None` if PgBouncer is not installed.
     pub(crate) fn start(server: &Endpoint) -> Option<Pooler> {
         let program = have("pgbouncer").or_skip()?;
         let port = Port::reserve();
@@ -52,7 +52,7 @@ impl Pooler {
         })
     }
 
-    /// The URL of a database of the server, through this.
+    /// The URL of one of the server's databases, through this pooler.
     pub(crate) fn url(&self, database: &str) -> String {
         let name = database.rsplit('/').next().unwrap_or_default();
         format!("postgres://{USER}@{}/{name}", self.port.addr())
@@ -64,13 +64,13 @@ fn rustix_is_root() -> bool {
     output.stdout.trim_ascii() == b"0"
 }
 
-/// G7: a server connection serves many clients in turn, and nothing of one is left for the next.
+/// A server connection serves many clients in turn, and no session state of one reaches the next.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_in_a_session_behind_a_pooler() {
+async fn no_session_state_remains_behind_a_pooler() {
     let Some(server) = shared() else { return };
     let Some(pooler) = Pooler::start(server) else { return };
     let database = server.database();
-    let mut options = patient(&pooler.url(&database));
+    let mut options = long_timeouts(&pooler.url(&database));
     options.pool_size = 20;
     let ledger = ledger(options);
     ledger.prepare().await.expect("a schema");
@@ -87,7 +87,7 @@ async fn nothing_is_left_in_a_session_behind_a_pooler() {
     for task in tasks {
         task.await.expect("a task");
     }
-    // On one of the pooler's own connections, as the next client gets it.
+    // On a server connection of the pooler, as the next client gets it.
     let url = pooler.url(&database);
     let (through, direct) = (connect_simple(&url).await, connect(&database).await);
     assert_eq!(through("SELECT count(*) FROM pg_prepared_statements").await, "0");
@@ -111,7 +111,7 @@ async fn nothing_is_left_in_a_session_behind_a_pooler() {
     );
 }
 
-/// Asks without preparing a statement, which a pooler of this age would not bear.
+/// Queries without a prepared statement, which this version of the pooler does not support.
 async fn connect_simple(url: &str) -> impl Fn(&'static str) -> std::pin::Pin<Box<dyn Future<Output = String> + Send>> {
     let client = std::sync::Arc::new(connect(url).await);
     move |statement| {

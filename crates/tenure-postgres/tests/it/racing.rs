@@ -1,4 +1,4 @@
-//! Instances that do the same at the same time.
+//! Concurrent instances of the same program.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tenure_postgres::PostgresLedger;
 use tenure_testkit::postgres::shared;
 use tokio_postgres::Client;
 
-use crate::servers::{cell, connect, ledger, patient};
+use crate::servers::{cell, connect, ledger, long_timeouts};
 
 fn roster() -> RosterName {
     RosterName::new("care").expect("a name")
@@ -28,9 +28,9 @@ fn engagement(n: usize) -> EngagementId {
     EngagementId::new(format!("e{n}")).expect("a name")
 }
 
-/// Instances on one fresh database with so many providers online.
+/// Instances on one new database with this many providers online.
 async fn instances(count: usize, url: &str, providers: usize, capacity: u32) -> (Vec<Arc<PostgresLedger>>, Client) {
-    let all: Vec<_> = (0..count).map(|_| ledger(patient(url))).collect();
+    let all: Vec<_> = (0..count).map(|_| ledger(long_timeouts(url))).collect();
     all[0].prepare().await.expect("a schema");
     for n in 0..providers {
         let spec = ProviderSpec {
@@ -47,7 +47,7 @@ async fn instances(count: usize, url: &str, providers: usize, capacity: u32) -> 
 
 async fn deadlocks(client: &Client) -> String {
     let flush = "SELECT pg_stat_force_next_flush()";
-    // Older servers do it by themselves.
+    // Older servers update the statistics themselves.
     let _ = client.batch_execute(flush).await;
     cell(
         client,
@@ -56,7 +56,7 @@ async fn deadlocks(client: &Client) -> String {
     .await
 }
 
-/// R2.4: two instances, 10,000 calls, 5,000 places.
+/// Two instances, 10,000 calls, 5,000 places.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_reserves_for_five_thousand_places() {
     let Some(server) = shared() else { return };
@@ -104,7 +104,7 @@ async fn ten_thousand_reserves_for_five_thousand_places() {
     assert_eq!(deadlocks(&admin).await, "0");
 }
 
-/// R2.8: one statement's worth of work, one log row each.
+/// Each end is applied by one statement and logged once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_instances_follow_the_same_thousand_ends() {
     let Some(server) = shared() else { return };
@@ -135,7 +135,7 @@ async fn five_instances_follow_the_same_thousand_ends() {
     assert_eq!(deadlocks(&admin).await, "0");
 }
 
-/// G1, G2: everything that locks many rows, in every order, at once.
+/// All steps that lock many rows run concurrently, in every order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn overlapping_batches_never_deadlock() {
     let Some(server) = shared() else { return };
@@ -196,10 +196,10 @@ async fn overlapping_batches_never_deadlock() {
     assert_eq!(cell(&admin, wrong).await, "0");
 }
 
-/// M11: heartbeats touch no index.
+/// Heartbeats update no index.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heartbeats_fit_beside_the_old_ones() {
-    // One of its own, which does nothing by itself: how soon the room of old rows is had again depends on who else looks.
+async fn heartbeats_are_heap_only_updates() {
+    // On its own server without other activity: other sessions affect how soon the space of old rows is reused.
     let Some(server) = tenure_testkit::postgres::Server::with(&["autovacuum=off"]) else {
         return;
     };
@@ -211,7 +211,7 @@ async fn heartbeats_fit_beside_the_old_ones() {
         let news = one[0].record_heartbeats(&roster(), &beats).await;
         assert_eq!(news.expect("heartbeats"), 300);
     }
-    // A server writes its statistics down when a connection has been idle for ten seconds, or ends.
+    // A server flushes its statistics when a connection has been idle for ten seconds, or closes.
     one[0].close().await;
     let updates = "SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'heartbeats'";
     let is_counted = || async { cell(&admin, updates).await == "11700" };

@@ -1,19 +1,19 @@
-//! The schema: made once, by whoever comes first, and refused when it is another's.
+//! The schema: created once by the first process, and refused if another program created it.
 
 use std::sync::Arc;
 
 use tenure_core::{ErrorKind, Ledger};
 use tenure_testkit::postgres::shared;
 
-use crate::servers::{cell, connect, ledger, patient};
+use crate::servers::{cell, connect, ledger, long_timeouts};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_that_start_at_once_make_it_once() {
+async fn concurrent_starts_create_the_schema_once() {
     let Some(server) = shared() else { return };
     let database = server.database();
     let mut tasks = Vec::new();
     for _ in 0..5 {
-        let ledger = ledger(patient(&database));
+        let ledger = ledger(long_timeouts(&database));
         tasks.push(tokio::spawn(async move { ledger.prepare().await }));
     }
     for task in tasks {
@@ -25,13 +25,13 @@ async fn many_that_start_at_once_make_it_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_schema_that_is_newer_or_anothers_is_refused_clearly() {
+async fn a_newer_or_foreign_schema_is_refused_with_a_reason() {
     let Some(server) = shared() else { return };
     let database = server.database();
-    ledger(patient(&database)).prepare().await.expect("a schema");
+    ledger(long_timeouts(&database)).prepare().await.expect("a schema");
     let admin = connect(&database).await;
     let refusal = async || {
-        let ledger = ledger(patient(&database));
+        let ledger = ledger(long_timeouts(&database));
         let error = ledger.now().await.expect_err("it is refused");
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
         error.to_string()
@@ -48,17 +48,17 @@ async fn a_schema_that_is_newer_or_anothers_is_refused_clearly() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_may_not_change_it_says_so() {
+async fn a_process_without_migrate_reports_a_missing_schema() {
     let Some(server) = shared() else { return };
     let database = server.database();
-    let mut options = patient(&database);
+    let mut options = long_timeouts(&database);
     options.migrate = false;
-    let timid = ledger(options);
-    let error = timid.now().await.expect_err("there is none yet");
+    let read_only = ledger(options);
+    let error = read_only.now().await.expect_err("there is none yet");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
-    ledger(patient(&database)).prepare().await.expect("a schema");
-    timid.now().await.expect("now there is");
-    let findings = (Arc::clone(&timid) as Arc<dyn Ledger>).examine().await;
+    ledger(long_timeouts(&database)).prepare().await.expect("a schema");
+    read_only.now().await.expect("now there is");
+    let findings = (Arc::clone(&read_only) as Arc<dyn Ledger>).examine().await;
     let schema = findings.iter().find(|finding| finding.check == "ledger schema");
     assert_eq!(
         schema.expect("a finding").severity,
@@ -67,12 +67,12 @@ async fn one_that_may_not_change_it_says_so() {
     );
 }
 
-/// Restored from a backup of an older version, or taken away for a while: no process has to be restarted.
+/// The schema was restored from an older backup, or removed for a while: no process needs a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restored_schema_is_taken_up_without_restart() {
     let Some(server) = shared() else { return };
     let database = server.database();
-    let running = ledger(patient(&database));
+    let running = ledger(long_timeouts(&database));
     running.prepare().await.expect("a schema");
     let admin = connect(&database).await;
     let newest = cell(&admin, "SELECT max(number) FROM tenure.migrations").await;
@@ -105,6 +105,6 @@ async fn restored_schema_is_taken_up_without_restart() {
         "false",
         "an empty one would be in the way of a restore"
     );
-    ledger(patient(&database)).prepare().await.expect("a schema");
+    ledger(long_timeouts(&database)).prepare().await.expect("a schema");
     assert_eq!(running.rosters().await.expect("it is back"), []);
 }

@@ -1,4 +1,4 @@
-//! A pooler that the tests of one process share, and a ledger under a clock that a test turns.
+//! A pooler shared by the tests of one process, and a ledger on a clock that a test controls.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::pooler::Pooler;
 
 static POOLER: Mutex<Weak<Pooler>> = Mutex::new(Weak::new());
 
-/// The pooler before the shared server, for as long as some test of this process holds it.
+/// The pooler in front of the shared server, kept while a test of this process uses it.
 fn pooler(server: &Endpoint) -> Option<Arc<Pooler>> {
     let mut slot = POOLER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = slot.upgrade() {
@@ -26,15 +26,15 @@ fn pooler(server: &Endpoint) -> Option<Arc<Pooler>> {
     Some(new)
 }
 
-/// A connection past the ledger.
+/// A connection that bypasses the ledger.
 pub(crate) async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a connection");
     tokio::spawn(connection);
     client
 }
 
-/// Long enough for a machine that does other things as well.
-pub(crate) fn patient(url: &str) -> PostgresOptions {
+/// Time-outs that are long enough for a busy machine.
+pub(crate) fn long_timeouts(url: &str) -> PostgresOptions {
     let mut options = PostgresOptions::new(url).expect("a good URL");
     options.call_timeout = Duration::from_secs(20);
     options.batch_timeout = Duration::from_secs(30);
@@ -55,7 +55,7 @@ pub(crate) async fn cell(client: &Client, statement: &str) -> String {
     row.try_get::<_, Option<String>>(0).expect("text").unwrap_or_default()
 }
 
-struct OnPostgres {
+struct PostgresHarness {
     ledger: Arc<PostgresLedger>,
     admin: Client,
     _pooler: Option<Arc<Pooler>>,
@@ -68,12 +68,13 @@ const TURN: &str = "
     AS $$ BEGIN RETURN (SELECT c.at FROM public.test_clock c); END $$;
 ";
 
-/// A ledger in a database of its own, whose clock stands still. The reference where there is no Postgres, which said so.
+/// A ledger in its own database with a stopped clock. Falls back to the reference ledger if Postgres is not installed,
+/// which prints a message.
 pub(crate) async fn harness(through_pooler: bool) -> Box<dyn LedgerHarness> {
     let reference = || {
         let clock = Arc::new(ManualClock::new(1_763_676_800_000_000, 1));
         let ledger = MemoryLedger::new(Arc::clone(&clock) as Arc<dyn Clock>);
-        Box::new(InMemory { clock, ledger })
+        Box::new(MemoryHarness { clock, ledger })
     };
     let Some(server) = shared() else { return reference() };
     let database = server.database();
@@ -85,13 +86,13 @@ pub(crate) async fn harness(through_pooler: bool) -> Box<dyn LedgerHarness> {
         url = started.url(&database);
         pooler = Some(started);
     }
-    let mut options = patient(&url);
+    let mut options = long_timeouts(&url);
     options.pool_size = 6;
     let ledger = ledger(options);
     ledger.prepare().await.expect("a schema");
     let admin = connect(&database).await;
     admin.batch_execute(TURN).await.expect("a clock");
-    Box::new(OnPostgres {
+    Box::new(PostgresHarness {
         ledger,
         admin,
         _pooler: pooler,
@@ -99,7 +100,7 @@ pub(crate) async fn harness(through_pooler: bool) -> Box<dyn LedgerHarness> {
 }
 
 #[async_trait::async_trait]
-impl LedgerHarness for OnPostgres {
+impl LedgerHarness for PostgresHarness {
     fn ledger(&self) -> Arc<dyn Ledger> {
         Arc::clone(&self.ledger) as Arc<dyn Ledger>
     }
@@ -113,13 +114,13 @@ impl LedgerHarness for OnPostgres {
     }
 }
 
-struct InMemory {
+struct MemoryHarness {
     clock: Arc<ManualClock>,
     ledger: Arc<MemoryLedger>,
 }
 
 #[async_trait::async_trait]
-impl LedgerHarness for InMemory {
+impl LedgerHarness for MemoryHarness {
     fn ledger(&self) -> Arc<dyn Ledger> {
         Arc::clone(&self.ledger) as Arc<dyn Ledger>
     }

@@ -1,5 +1,4 @@
-//! TLS to a real Postgres: who is believed, who is let in, what is said when it does not work, and statements that are
-//! cancelled over it.
+//! TLS to a real Postgres: server and client certificates, error messages, and cancelled statements.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,9 +14,9 @@ use tenure_testkit::wait::until_async;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::servers::{cell, connect, ledger, patient};
+use crate::servers::{cell, connect, ledger, long_timeouts};
 
-/// By name, which is in the certificate, as the address is.
+/// By host name, which the certificate contains, like the address.
 fn url(server: &Server, certs: &Certs, more: &str) -> String {
     format!(
         "postgres://postgres@localhost:{}/postgres?sslmode=verify-full&tls_ca={}{more}",
@@ -36,12 +35,12 @@ async fn put(ledger: &dyn Ledger) -> Result<(), Error> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_ledger_is_reached_over_tls_and_only_with_a_certificate_that_is_believed() {
+async fn the_ledger_connects_over_tls_with_a_trusted_certificate() {
     let certs = Certs::new();
     let Some(server) = Server::with_tls(&certs, false) else {
         return;
     };
-    let over_tls = ledger(patient(&url(&server, &certs, "")));
+    let over_tls = ledger(long_timeouts(&url(&server, &certs, "")));
     put(&*over_tls).await.expect("a provider");
     let admin = connect(&server.url()).await;
     let encrypted = "SELECT count(*) > 0 FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid)
@@ -53,27 +52,30 @@ async fn a_ledger_is_reached_over_tls_and_only_with_a_certificate_that_is_believ
         &certs.ca().display().to_string(),
         &certs.other_ca().display().to_string(),
     );
-    let error = ledger(patient(&wrong)).now().await.expect_err("another authority");
+    let error = ledger(long_timeouts(&wrong))
+        .now()
+        .await
+        .expect_err("another authority");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     assert!(error.message().contains("tls_ca"), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_for_another_name_is_not_believed() {
+async fn a_certificate_for_another_name_is_rejected() {
     let certs = Certs::new();
     let Some(server) = Server::with_tls(&certs, false) else {
         return;
     };
     // The same server under a name that is in its certificate, and under one that is not.
     let right = url(&server, &certs, "&hostaddr=127.0.0.1");
-    ledger(patient(&right)).now().await.expect("the time");
+    ledger(long_timeouts(&right)).now().await.expect("the time");
     let wrong = right.replace("@localhost:", "@elsewhere.example:");
-    let error = ledger(patient(&wrong)).now().await.expect_err("another name");
+    let error = ledger(long_timeouts(&wrong)).now().await.expect_err("another name");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
     assert!(error.message().contains("by a name that is in it"), "{error:?}");
 }
 
-/// Relays to a server; once told to, it spoils the last byte of whatever a client sends.
+/// Relays to a server. Once `spoilt` is set, it corrupts the last byte of each client message.
 async fn spoiling(upstream: SocketAddr, spoilt: Arc<AtomicBool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let addr = listener.local_addr().expect("an address");
@@ -99,7 +101,7 @@ async fn spoiling(upstream: SocketAddr, spoilt: Arc<AtomicBool>) -> SocketAddr {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_alert_in_mid_statement_leaves_the_outcome_unknown() {
+async fn an_alert_during_a_statement_has_an_unknown_outcome() {
     let certs = Certs::new();
     let Some(server) = Server::with_tls(&certs, false) else {
         return;
@@ -107,7 +109,7 @@ async fn an_alert_in_mid_statement_leaves_the_outcome_unknown() {
     let spoilt = Arc::new(AtomicBool::new(false));
     let relay = spoiling(server.addr(), Arc::clone(&spoilt)).await;
     let (port, through) = (format!(":{}/", server.port()), format!(":{}/", relay.port()));
-    let ledger = ledger(patient(&url(&server, &certs, "").replace(&port, &through)));
+    let ledger = ledger(long_timeouts(&url(&server, &certs, "").replace(&port, &through)));
     put(&*ledger).await.expect("a provider");
     spoilt.store(true, Ordering::Relaxed);
     let error = put(&*ledger).await.expect_err("the server ends it");
@@ -119,7 +121,7 @@ async fn an_alert_in_mid_statement_leaves_the_outcome_unknown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_wants_a_certificate_gets_one() {
+async fn a_client_certificate_is_sent_on_request() {
     let certs = Certs::new();
     let Some(server) = Server::with_tls(&certs, true) else {
         return;
@@ -128,26 +130,29 @@ async fn a_server_that_wants_a_certificate_gets_one() {
         format!("&tls_cert={}&tls_key={}", cert.display(), key.display())
     };
     let ours = files(certs.client_cert(), certs.client_key());
-    let shown = ledger(patient(&url(&server, &certs, &ours)));
+    let shown = ledger(long_timeouts(&url(&server, &certs, &ours)));
     put(&*shown).await.expect("a provider");
     let stranger = files(certs.other_client_cert(), certs.other_client_key());
     for more in ["", stranger.as_str()] {
-        let error = ledger(patient(&url(&server, &certs, more)))
+        let error = ledger(long_timeouts(&url(&server, &certs, more)))
             .now()
             .await
             .expect_err("let in");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     }
     let plain = format!("postgres://postgres@127.0.0.1:{}/postgres", server.port());
-    let error = ledger(patient(&plain)).now().await.expect_err("let in without TLS");
+    let error = ledger(long_timeouts(&plain))
+        .now()
+        .await
+        .expect_err("let in without TLS");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_without_tls_is_said_to_be_one() {
+async fn a_server_without_tls_is_reported() {
     let certs = Certs::new();
     let Some(server) = Server::start() else { return };
-    let error = ledger(patient(&url(&server, &certs, "")))
+    let error = ledger(long_timeouts(&url(&server, &certs, "")))
         .now()
         .await
         .expect_err("no TLS");
@@ -156,18 +161,18 @@ async fn a_server_without_tls_is_said_to_be_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_statement_that_outlives_its_caller_is_cancelled_over_tls() {
+async fn a_timed_out_statement_is_cancelled_over_tls() {
     let certs = Certs::new();
     let Some(server) = Server::with_tls(&certs, false) else {
         return;
     };
-    let first = ledger(patient(&url(&server, &certs, "")));
+    let first = ledger(long_timeouts(&url(&server, &certs, "")));
     put(&*first).await.expect("a provider");
-    let mut options = patient(&url(&server, &certs, ""));
+    let mut options = long_timeouts(&url(&server, &certs, ""));
     options.call_timeout = Duration::from_secs(1);
-    let brisk = ledger(options);
+    let short_timeouts = ledger(options);
     until_async("the first answer", Duration::from_secs(30), || async {
-        put(&*brisk).await.is_ok()
+        put(&*short_timeouts).await.is_ok()
     })
     .await;
     let (holder, admin) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -175,15 +180,15 @@ async fn a_statement_that_outlives_its_caller_is_cancelled_over_tls() {
         .batch_execute("BEGIN; LOCK TABLE tenure.providers")
         .await
         .expect("the lock");
-    put(&*brisk).await.expect_err("the table is locked");
+    put(&*short_timeouts).await.expect_err("the table is locked");
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-    until_async("nobody waits for the lock", Duration::from_secs(30), || async {
+    until_async("no statement waits for the lock", Duration::from_secs(30), || async {
         cell(&admin, waiting).await == "0"
     })
     .await;
     holder.batch_execute("ROLLBACK").await.expect("the end");
     until_async("it writes again", Duration::from_secs(30), || async {
-        put(&*brisk).await.is_ok()
+        put(&*short_timeouts).await.is_ok()
     })
     .await;
 }

@@ -1,5 +1,5 @@
-//! The guide that puts an application's own tables behind the ledger: its SQL is run here as it stands, by those who are
-//! meant to run it.
+//! The guide that puts views of the ledger in place of an application's tables: its SQL runs here unchanged, under the
+//! roles it names.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use tenure_testkit::wait::until_async;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use crate::servers::{cell, connect, ledger, patient};
+use crate::servers::{cell, connect, ledger, long_timeouts};
 
 const GUIDE: &str = include_str!("../../../../docs/guides/roster-views.md");
 
-/// Roles are known to the whole server, so each test has its own.
+/// Roles are global to the server, so each test has its own.
 static WORLDS: AtomicU32 = AtomicU32::new(1);
 
-/// The SQL of the guide, by the first line of each block without its dashes.
+/// The SQL blocks of the guide, by their first line without dashes.
 fn blocks() -> BTreeMap<&'static str, &'static str> {
     let blocks = GUIDE.split("```sql\n").skip(1);
     blocks
@@ -34,32 +34,32 @@ fn blocks() -> BTreeMap<&'static str, &'static str> {
         .collect()
 }
 
-struct World {
+struct Fixture {
     ledger: Arc<PostgresLedger>,
-    /// Whoever moves the tables.
+    /// The owner of the tables.
     admin: Client,
-    /// The application, with the application's rights.
+    /// A connection with the application's rights.
     app: Client,
     database: String,
     suffix: String,
 }
 
-impl World {
-    /// The application as it was, with some data.
+impl Fixture {
+    /// The application's tables before the move, with some data.
     async fn before() -> Option<Self> {
         let server = shared()?;
         let database = server.database();
-        let ledger = ledger(patient(&database));
+        let ledger = ledger(long_timeouts(&database));
         ledger.prepare().await.expect("a schema");
-        let world = Self {
+        let fixture = Self {
             admin: connect(&database).await,
             app: connect(&database).await,
             suffix: format!("_{}_{}", std::process::id(), WORLDS.fetch_add(1, Ordering::Relaxed)),
             ledger,
             database,
         };
-        world.run("Before.").await;
-        let data = world.own(
+        fixture.run("Before.").await;
+        let data = fixture.with_own_roles(
             "CREATE ROLE rides_app NOLOGIN;
              GRANT USAGE ON SCHEMA public TO rides_app;
              GRANT ALL ON public.drivers, public.rides TO rides_app;
@@ -72,15 +72,15 @@ impl World {
                  (NULL, 'offered', 'Museum', NULL, '2026-01-01 10:00:00+00', '2036-01-01 10:00:00+00'),
                  (2, 'cancelled', 'Zoo', NULL, '2026-01-01 07:00:00+00', NULL);",
         );
-        world.admin.batch_execute(&data).await.expect("data");
-        Some(world)
+        fixture.admin.batch_execute(&data).await.expect("data");
+        Some(fixture)
     }
 
-    /// … and as the guide leaves it.
+    /// The same after the steps of the guide.
     async fn after() -> Option<Self> {
-        let world = Self::before().await?;
-        world.move_over().await;
-        Some(world)
+        let fixture = Self::before().await?;
+        fixture.move_over().await;
+        Some(fixture)
     }
 
     async fn move_over(&self) {
@@ -92,18 +92,18 @@ impl World {
         ] {
             self.run(title).await;
         }
-        self.become_the_application(&self.app).await;
+        self.use_application_role(&self.app).await;
     }
 
-    async fn become_the_application(&self, client: &Client) {
+    async fn use_application_role(&self, client: &Client) {
         client
-            .batch_execute(&self.own("SET ROLE rides_app"))
+            .batch_execute(&self.with_own_roles("SET ROLE rides_app"))
             .await
             .expect("a role");
     }
 
-    /// Statements about the roles of the guide, about those of this world.
-    fn own(&self, statements: &str) -> String {
+    /// Replaces the roles in statements of the guide by this fixture's.
+    fn with_own_roles(&self, statements: &str) -> String {
         statements
             .replace("rides_app", &format!("rides_app{}", self.suffix))
             .replace("rides_bridge", &format!("rides_bridge{}", self.suffix))
@@ -114,11 +114,11 @@ impl World {
             .get(title)
             .copied()
             .unwrap_or_else(|| panic!("the guide has no block {title:?}"));
-        let done = self.admin.batch_execute(&self.own(block)).await;
+        let done = self.admin.batch_execute(&self.with_own_roles(block)).await;
         done.unwrap_or_else(|error| panic!("{title}: {error:?}"));
     }
 
-    /// What the application sees, as text.
+    /// The rows that the application sees, as text.
     async fn seen(&self, client: &Client) -> Vec<String> {
         let mut rows = Vec::new();
         for table in ["drivers", "rides"] {
@@ -132,15 +132,15 @@ impl World {
         rows
     }
 
-    /// The application says this; how many rows it was told.
-    async fn say(&self, statement: &str) -> u64 {
+    /// Runs a statement as the application. Returns the number of affected rows.
+    async fn execute(&self, statement: &str) -> u64 {
         self.app
             .execute(statement, &[])
             .await
             .unwrap_or_else(|error| panic!("{statement}: {error:?}"))
     }
 
-    /// The application is refused this.
+    /// Runs a statement as the application that must be refused.
     async fn refused(&self, statement: &str) -> SqlState {
         let error = self.app.batch_execute(statement).await.expect_err(statement);
         error
@@ -159,14 +159,14 @@ fn provider(name: &str) -> ProviderId {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_move_changes_nothing_that_the_application_sees() {
-    let Some(world) = World::before().await else { return };
-    let before = world.seen(&world.admin).await;
+async fn the_application_sees_the_same_rows_after_the_move() {
+    let Some(fixture) = Fixture::before().await else { return };
+    let before = fixture.seen(&fixture.admin).await;
     assert_eq!(before.len(), 7);
-    world.move_over().await;
-    assert_eq!(world.seen(&world.app).await, before);
+    fixture.move_over().await;
+    assert_eq!(fixture.seen(&fixture.app).await, before);
 
-    let ledger = &world.ledger;
+    let ledger = &fixture.ledger;
     assert_eq!(ledger.rosters().await.expect("rosters"), [roster()]);
     let ann = ledger
         .provider(&roster(), &provider("1"))
@@ -192,9 +192,9 @@ async fn the_move_changes_nothing_that_the_application_sees() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_application_says_is_versioned_logged_and_mirrored() {
-    let Some(world) = World::after().await else { return };
-    let ledger = &world.ledger;
+async fn writes_to_the_views_are_versioned_and_logged() {
+    let Some(fixture) = Fixture::after().await else { return };
+    let ledger = &fixture.ledger;
     let rows = ledger.dirty(&roster(), 10).await.expect("the outbox");
     let rows: Vec<_> = rows.into_iter().map(|dirty| (dirty.provider, dirty.version)).collect();
     assert_eq!(ledger.clean(&roster(), &rows).await.expect("an answer"), 3);
@@ -208,7 +208,7 @@ async fn what_the_application_says_is_versioned_logged_and_mirrored() {
     assert_eq!(statements.len(), 6);
     let mut versions = Vec::new();
     for statement in statements {
-        assert_eq!(world.say(statement).await, 1, "{statement}");
+        assert_eq!(fixture.execute(statement).await, 1, "{statement}");
         let zoe = ledger
             .provider(&roster(), &provider("4"))
             .await
@@ -225,7 +225,7 @@ async fn what_the_application_says_is_versioned_logged_and_mirrored() {
     assert!(!zoe.active && zoe.online.is_none() && zoe.revoked_before.is_some());
     assert_eq!((zoe.capacity, zoe.occupancy), (2, 0));
     let dirty = ledger.dirty(&roster(), 10).await.expect("the outbox");
-    assert_eq!(dirty.len(), 1, "nobody else has changed");
+    assert_eq!(dirty.len(), 1, "no other row has changed");
     assert_eq!(dirty[0].version, zoe.version);
     let log = ledger
         .log(&roster(), Some(&provider("4")), &PageRequest::default())
@@ -242,24 +242,26 @@ async fn what_the_application_says_is_versioned_logged_and_mirrored() {
         ]
     );
 
-    // What changes nothing is no news, and details alone are none of Tenure's.
-    let same = world.say("UPDATE drivers SET name = name").await;
+    // An update that changes nothing draws no version, nor does one of the application's own columns.
+    let same = fixture.execute("UPDATE drivers SET name = name").await;
     assert_eq!(
         (
             same,
-            world.say("UPDATE drivers SET vehicle = 'truck' WHERE id = 3").await
+            fixture
+                .execute("UPDATE drivers SET vehicle = 'truck' WHERE id = 3")
+                .await
         ),
         (4, 1)
     );
     assert_eq!(ledger.dirty(&roster(), 10).await.expect("the outbox").len(), 1);
     assert_eq!(
-        cell(&world.app, "SELECT vehicle FROM drivers WHERE id = 3").await,
+        cell(&fixture.app, "SELECT vehicle FROM drivers WHERE id = 3").await,
         "truck"
     );
 
-    // What goes leaves a tombstone.
-    assert_eq!(world.say("DELETE FROM rides WHERE pickup = 'Harbour'").await, 1);
-    assert_eq!(world.say("DELETE FROM drivers WHERE name = 'Zoe'").await, 1);
+    // A delete leaves a tombstone.
+    assert_eq!(fixture.execute("DELETE FROM rides WHERE pickup = 'Harbour'").await, 1);
+    assert_eq!(fixture.execute("DELETE FROM drivers WHERE name = 'Zoe'").await, 1);
     let dirty = ledger.dirty(&roster(), 10).await.expect("the outbox");
     assert!(
         dirty
@@ -267,41 +269,41 @@ async fn what_the_application_says_is_versioned_logged_and_mirrored() {
             .any(|dirty| dirty.provider == provider("4") && dirty.row.is_none())
     );
     assert_eq!(
-        cell(&world.admin, "SELECT count(*) FROM driver_details WHERE id = 4").await,
+        cell(&fixture.admin, "SELECT count(*) FROM driver_details WHERE id = 4").await,
         "0"
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_tenure_does_shows_in_the_views() {
-    let Some(world) = World::after().await else { return };
-    let (ledger, roster) = (&world.ledger, roster());
+async fn steps_of_tenure_show_in_the_views() {
+    let Some(fixture) = Fixture::after().await else { return };
+    let (ledger, roster) = (&fixture.ledger, roster());
     ledger
         .go_online(&roster, &provider("3"), None)
         .await
         .expect("Cem comes");
     assert_eq!(
-        cell(&world.app, "SELECT on_shift FROM drivers WHERE id = 3").await,
+        cell(&fixture.app, "SELECT on_shift FROM drivers WHERE id = 3").await,
         "true"
     );
 
-    // The application makes the ride, Tenure finds the driver.
-    let id = cell(&world.app, "SELECT id FROM rides WHERE pickup = 'Museum'").await;
+    // The application creates the ride, and Tenure assigns the driver.
+    let id = cell(&fixture.app, "SELECT id FROM rides WHERE pickup = 'Museum'").await;
     let new = NewEngagement::new(EngagementId::new(id).expect("a name"));
     let anyone = Candidates::Any { fresh_since: None };
     let reserved = ledger.reserve(&roster, &new, &anyone).await.expect("an answer");
     assert!(matches!(reserved, ReserveOutcome::Reserved(_)), "{reserved:?}");
     assert_eq!(
-        cell(&world.app, "SELECT driver_id FROM rides WHERE pickup = 'Museum'").await,
+        cell(&fixture.app, "SELECT driver_id FROM rides WHERE pickup = 'Museum'").await,
         "3"
     );
 
     let soon = "UPDATE rides SET expires_at = now() - interval '1 second' WHERE pickup = 'Museum'";
-    assert_eq!(world.say(soon).await, 1);
+    assert_eq!(fixture.execute(soon).await, 1);
     let batch = ledger.expire_due(&roster, 10).await.expect("a batch");
     assert_eq!(batch.expired.len(), 1);
     assert_eq!(
-        cell(&world.app, "SELECT state FROM rides WHERE pickup = 'Museum'").await,
+        cell(&fixture.app, "SELECT state FROM rides WHERE pickup = 'Museum'").await,
         "expired"
     );
 
@@ -309,13 +311,17 @@ async fn what_tenure_does_shows_in_the_views() {
         .deactivate(&roster, &provider("1"))
         .await
         .expect("Ann is blocked");
-    let ann = cell(&world.app, "SELECT blocked AND NOT on_shift FROM drivers WHERE id = 1").await;
+    let ann = cell(
+        &fixture.app,
+        "SELECT blocked AND NOT on_shift FROM drivers WHERE id = 1",
+    )
+    .await;
     assert_eq!(ann, "true");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_application_has_no_rights_but_on_its_views() {
-    let Some(world) = World::after().await else { return };
+async fn the_application_has_rights_only_on_its_views() {
+    let Some(fixture) = Fixture::after().await else { return };
     for forbidden in [
         "SELECT FROM tenure.providers",
         "UPDATE tenure.providers SET capacity = 9",
@@ -326,15 +332,15 @@ async fn the_application_has_no_rights_but_on_its_views() {
         "DROP VIEW drivers",
     ] {
         assert_eq!(
-            world.refused(forbidden).await,
+            fixture.refused(forbidden).await,
             SqlState::INSUFFICIENT_PRIVILEGE,
             "{forbidden}"
         );
     }
-    // Nor has the role between more than it needs.
-    let bridge = connect(&world.database).await;
+    // The bridging role has no more rights than it needs.
+    let bridge = connect(&fixture.database).await;
     bridge
-        .batch_execute(&world.own("SET ROLE rides_bridge"))
+        .batch_execute(&fixture.with_own_roles("SET ROLE rides_bridge"))
         .await
         .expect("a role");
     for forbidden in [
@@ -350,48 +356,51 @@ async fn the_application_has_no_rights_but_on_its_views() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_who_take_one_ride_one_is_told_to_try_again_and_then_finds_it_taken() {
-    let Some(world) = World::after().await else { return };
+async fn concurrent_takers_of_a_ride_conflict_and_one_wins() {
+    let Some(fixture) = Fixture::after().await else { return };
     let take = |driver: u32| {
         format!(
             "UPDATE rides SET driver_id = {driver}, state = 'accepted' WHERE pickup = 'Museum' AND driver_id IS NULL"
         )
     };
-    let other = connect(&world.database).await;
-    world.become_the_application(&other).await;
+    let other = connect(&fixture.database).await;
+    fixture.use_application_role(&other).await;
     let pid = cell(&other, "SELECT pg_backend_pid()").await;
-    world.say("BEGIN").await;
-    assert_eq!(world.say(&take(1)).await, 1);
+    fixture.execute("BEGIN").await;
+    assert_eq!(fixture.execute(&take(1)).await, 1);
     let second = tokio::spawn(async move {
         let refused = other.execute(&take(3), &[]).await.expect_err("it is being taken");
         let again = other.execute(&take(3), &[]).await.expect("an answer");
         (refused.code().cloned(), again)
     });
     let waits = format!("SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = {pid}");
-    let second_waits = async || cell(&world.admin, &waits).await == "true";
+    let second_waits = async || cell(&fixture.admin, &waits).await == "true";
     until_async("the second waits for the first", Duration::from_secs(20), second_waits).await;
-    world.say("COMMIT").await;
+    fixture.execute("COMMIT").await;
     assert_eq!(
         second.await.expect("a task"),
         (Some(SqlState::T_R_SERIALIZATION_FAILURE), 0)
     );
     assert_eq!(
-        cell(&world.app, "SELECT driver_id FROM rides WHERE pickup = 'Museum'").await,
+        cell(&fixture.app, "SELECT driver_id FROM rides WHERE pickup = 'Museum'").await,
         "1"
     );
 
-    // A heartbeat between is nothing that one would have to try again for.
-    world.say("BEGIN").await;
+    // A concurrent heartbeat causes no conflict.
+    fixture.execute("BEGIN").await;
     let beat = "UPDATE tenure.heartbeats SET heard_at = now() WHERE provider = '1'";
-    world.say("SELECT FROM drivers").await;
-    world.admin.batch_execute(beat).await.expect("a heartbeat");
-    assert_eq!(world.say("UPDATE drivers SET name = 'Anna' WHERE id = 1").await, 1);
-    world.say("COMMIT").await;
+    fixture.execute("SELECT FROM drivers").await;
+    fixture.admin.batch_execute(beat).await.expect("a heartbeat");
+    assert_eq!(
+        fixture.execute("UPDATE drivers SET name = 'Anna' WHERE id = 1").await,
+        1
+    );
+    fixture.execute("COMMIT").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_limits_are_as_the_guide_says() {
-    let Some(world) = World::after().await else { return };
+async fn the_limits_match_the_guide() {
+    let Some(fixture) = Fixture::after().await else { return };
     for (statement, state) in [
         ("UPDATE drivers SET last_seen = now() WHERE id = 1", "0A000"),
         ("INSERT INTO drivers (name, last_seen) VALUES ('Eve', now())", "0A000"),
@@ -415,14 +424,14 @@ async fn the_limits_are_as_the_guide_says() {
         ),
         ("TRUNCATE drivers", "42809"),
     ] {
-        assert_eq!(world.refused(statement).await.code(), state, "{statement}");
+        assert_eq!(fixture.refused(statement).await.code(), state, "{statement}");
     }
-    let before = cell(&world.app, "SELECT count(*) FROM drivers").await;
+    let before = cell(&fixture.app, "SELECT count(*) FROM drivers").await;
     assert_eq!(before, "3", "what is refused leaves nothing behind");
-    // Foreign keys go along with the tables.
+    // Foreign keys follow the renamed tables.
     let key = "CREATE TABLE public.ratings (driver bigint REFERENCES public.driver_details)";
-    world.admin.batch_execute(key).await.expect("a key to the details");
-    world
+    fixture.admin.batch_execute(key).await.expect("a key to the details");
+    fixture
         .admin
         .batch_execute("CREATE TABLE public.tips (driver bigint REFERENCES public.drivers)")
         .await

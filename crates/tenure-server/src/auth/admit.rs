@@ -1,4 +1,4 @@
-//! Letting a request in: who is calling, whether they may, and whether they ask too often.
+//! Admission of a request: authentication, authorization and rate limit.
 
 use std::time::Duration;
 
@@ -11,45 +11,42 @@ use tenure_core::time::StoreTime;
 
 use super::caller::{Caller, Peer};
 use super::grant::Grant;
-use super::guard::Ask;
+use super::guard::RequestContext;
 use super::refusal::Refusal;
 use super::rule::Rule;
 use crate::app::App;
 use crate::meters;
 use crate::reply::Failure;
 
-/// Why a request is not let in.
+/// Why a request is not admitted.
 #[derive(Debug)]
-pub(crate) enum Shut {
-    /// Nobody knows the caller, or they may not.
+pub(crate) enum AdmitError {
+    /// The caller is unknown, or lacks permission.
     Refused(Box<Refusal>),
-    /// They ask too often; not so after this long.
+    /// The rate limit is exceeded; retry after this long.
     TooOften(Duration),
 }
 
 impl App {
-    /// Lets a request in, or does not. Without tokens, keys and limits it is a few comparisons.
-    ///
-    /// # Errors
-    /// Why not.
-    pub(crate) fn admit(&self, rule: &Rule, request: &Request) -> Result<Caller, Shut> {
+    /// Admits a request. Without tokens, keys and rate limits it costs a few comparisons.
+    pub(crate) fn admit(&self, rule: &Rule, request: &Request) -> Result<Caller, AdmitError> {
         let known = self.guard.known(request.headers());
-        // Before any signature is looked at, which may take a millisecond.
+        // Before any signature is verified, which may take a millisecond.
         if !rule.is_open() {
-            self.count(known.as_deref(), request).map_err(Shut::TooOften)?;
+            self.count(known.as_deref(), request).map_err(AdmitError::TooOften)?;
         }
-        let ask = Ask {
+        let context = RequestContext {
             headers: request.headers(),
             uri: request.uri(),
             jwt: self.jwt.as_deref(),
             now: &|| self.time(),
         };
-        let found = self.guard.check(rule, known, &ask);
-        found.map_err(|refusal| Shut::Refused(Box::new(refusal)))
+        let found = self.guard.check(rule, known, &context);
+        found.map_err(|refusal| AdmitError::Refused(Box::new(refusal)))
     }
 
-    /// One more request of a caller: of a token of the file by the token, refused or not; of everybody else by their
-    /// address. That includes providers, because who they are is known only from a signature.
+    /// Counts a request: by token for tokens of the file (also when it is refused later), by address otherwise. Providers
+    /// count by address, since their identity is known only after a signature is verified.
     fn count(&self, known: Option<&Grant>, request: &Request) -> Result<(), Duration> {
         let Some(limiter) = &self.limiter else {
             return Ok(());
@@ -62,8 +59,8 @@ impl App {
         }
     }
 
-    /// Refuses to end a tenure in the name of whoever has it where that is for a provider's own token alone: in the group
-    /// of a roster, once there are keys for these.
+    /// Refuses a leave in a roster's group once keys for providers' tokens are configured: only the provider itself may go
+    /// offline then.
     ///
     /// # Errors
     /// 403 `forbidden`.
@@ -78,15 +75,15 @@ impl App {
         Err(Refusal::for_providers(grant).into_failure())
     }
 
-    /// The store's clock, and our own while that is not known.
+    /// The store's clock, or the local wall clock while that is not known.
     pub(crate) fn time(&self) -> StoreTime {
         self.store_time()
             .unwrap_or_else(|| StoreTime::from_micros(self.clock.wall_micros()))
     }
 }
 
-impl Shut {
-    /// Whose token it was, when that is known.
+impl AdmitError {
+    /// The name of the token, if it is known.
     pub(crate) fn who(&self) -> Option<&str> {
         match self {
             Self::Refused(refusal) => refusal.who(),
@@ -94,7 +91,7 @@ impl Shut {
         }
     }
 
-    /// The answer. Counts it.
+    /// The answer. Counts it in the metrics.
     pub(crate) fn into_failure(self) -> Failure {
         match self {
             Self::Refused(refusal) => {
@@ -105,7 +102,7 @@ impl Shut {
                 meters::refused(Code::RateLimited);
                 let problem = Problem::new(
                     Code::RateLimited,
-                    "this caller asks more often than the daemon allows; nothing was done",
+                    "this caller exceeds the daemon's rate limit; nothing was done",
                 );
                 problem.with_outcome(Outcome::Unchanged).with_retry_after(wait).into()
             }

@@ -1,4 +1,4 @@
-//! Who is calling, as the routes see it.
+//! The authenticated caller, as handlers see it.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -16,16 +16,16 @@ use crate::connections::Link;
 use crate::jwt;
 use crate::reply::Failure;
 
-/// Who is calling.
+/// An authenticated caller.
 #[derive(Debug, Clone)]
 pub(crate) enum Caller {
-    /// Whoever it is: the daemon asks nobody.
+    /// Any caller of a daemon without tokens.
     Anyone,
-    /// Somebody who has shown nothing that is known here.
+    /// A caller without a valid token, on a route that is open.
     Stranger,
-    /// A provider with a good token of its own, at the routes of providers; which provider, these see to.
-    Provider(Arc<jwt::Caller>),
-    /// Somebody with a token.
+    /// A provider with a verified token. The routes check that it is the provider in the path.
+    Provider(Arc<jwt::ProviderIdentity>),
+    /// The holder of a token of the file.
     Known(Arc<Grant>),
 }
 
@@ -38,7 +38,7 @@ impl Caller {
         }
     }
 
-    /// Whether they may do something, if it is not about a group or roster that they have no part in.
+    /// Whether the caller has a scope. Says nothing about groups and rosters.
     pub(crate) fn may(&self, scope: Scope) -> bool {
         match self {
             Self::Anyone => true,
@@ -47,7 +47,7 @@ impl Caller {
         }
     }
 
-    /// Refuses what they may not do.
+    /// Requires a scope.
     ///
     /// # Errors
     /// 403 `forbidden`, naming the scope.
@@ -59,7 +59,7 @@ impl Caller {
         }
     }
 
-    /// Whether they see everything there is, and not only groups and rosters by name.
+    /// Whether the caller is not restricted to some groups and rosters.
     pub(crate) fn is_everywhere(&self) -> bool {
         match self {
             Self::Anyone => true,
@@ -89,16 +89,16 @@ impl FromRequestParts<Arc<App>> for Caller {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Infallible> {
-        let nobody = || if app.guard.asks() { Self::Stranger } else { Self::Anyone };
-        Ok(parts.extensions.get().cloned().unwrap_or_else(nobody))
+        let unauthenticated = || if app.guard.asks() { Self::Stranger } else { Self::Anyone };
+        Ok(parts.extensions.get().cloned().unwrap_or_else(unauthenticated))
     }
 }
 
-/// The other side of a connection.
+/// The remote end of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
-    /// The SHA-256 of the certificate that it has shown, if it had to.
+    /// The SHA-256 of its client certificate, when client certificates are required.
     pub(crate) certificate: Option<Arc<str>>,
     pub(crate) link: Arc<Link>,
 }

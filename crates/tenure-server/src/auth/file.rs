@@ -1,4 +1,4 @@
-//! The file of tokens.
+//! The token file.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,11 +12,11 @@ use tenure_core::id::{Group, RosterName};
 use tenure_core::time::StoreTime;
 use toml::{Table, Value};
 
-use super::grant::{Grant, Names, Only};
+use super::grant::{Grant, NamePatterns, Restriction};
 use super::scope::{Scope, Scopes};
 use super::secret::{Hash, is_ours};
 
-/// The largest file that is read, in bytes.
+/// The largest token file, in bytes.
 const MAX_FILE: u64 = 4 << 20;
 /// The most tokens of a file.
 const MAX_TOKENS: usize = 10_000;
@@ -25,26 +25,26 @@ const MAX_NAME: usize = 100;
 
 /// One token of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// How it is called, in the audit log and in refusals: letters, digits and `._:-`, at most 100.
+pub struct TokenEntry {
+    /// Its name in the audit log and in errors: letters, digits and `._:-`, at most 100.
     pub name: String,
     /// The SHA-256 of the secret, in 64 hexadecimal digits.
     pub sha256: String,
-    /// What it may do.
+    /// Its scopes.
     pub scopes: Scopes,
-    /// The groups it is for: names, and beginnings of names with a `*` after them.
+    /// The groups it is valid for: names, or prefixes followed by `*`.
     pub groups: Vec<String>,
-    /// The rosters it is for, likewise. With neither groups nor rosters it is for everything.
+    /// The rosters it is valid for, likewise. With neither groups nor rosters it is valid everywhere.
     pub rosters: Vec<String>,
-    /// Until when it counts.
+    /// When it expires.
     pub expires: Option<StoreTime>,
 }
 
-impl Entry {
-    /// Refuses what no file may have.
+impl TokenEntry {
+    /// Validates the entry.
     ///
     /// # Errors
-    /// `Invalid`, naming the field and what would be right.
+    /// `Invalid`, naming the field and what is expected.
     pub fn check(&self) -> Result<()> {
         self.grant().map(drop).map_err(Error::invalid)
     }
@@ -53,14 +53,14 @@ impl Entry {
         check_name(&self.name)?;
         let Some(hash) = Hash::parse(&self.sha256) else {
             let what = if is_ours(&self.sha256) {
-                "the sha256 is the secret itself; it has to be its hash"
+                "the sha256 is the secret itself; write its hash"
             } else {
                 "the sha256 is not 64 hexadecimal digits"
             };
             return Err(what.to_owned());
         };
         if self.scopes.is_empty() {
-            return Err("it has no scopes; there are read, beat, write and operate".to_owned());
+            return Err("it has no scopes; name some of read, beat, write, operate".to_owned());
         }
         let groups = names("groups", &self.groups, |name| Group::new(name).map(drop))?;
         let rosters = names("rosters", &self.rosters, |name| RosterName::new(name).map(drop))?;
@@ -69,15 +69,15 @@ impl Entry {
             name: self.name.clone(),
             hash,
             scopes: self.scopes,
-            only: (!everywhere).then_some(Only { groups, rosters }),
+            only: (!everywhere).then_some(Restriction { groups, rosters }),
             expires: self.expires,
             due: AtomicU64::new(0),
         })
     }
 }
 
-impl fmt::Display for Entry {
-    /// As it stands in the file.
+impl fmt::Display for TokenEntry {
+    /// As TOML.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |items: &[String]| {
             let quoted: Vec<_> = items.iter().map(|item| format!("\"{item}\"")).collect();
@@ -114,31 +114,29 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn names(field: &str, given: &[String], check: impl Fn(&str) -> Result<()>) -> Result<Names, String> {
+fn names(field: &str, given: &[String], check: impl Fn(&str) -> Result<()>) -> Result<NamePatterns, String> {
     for (n, name) in given.iter().enumerate() {
         let beginning = name.strip_suffix('*').unwrap_or(name);
-        // A lone `*` is any name.
+        // A lone `*` matches every name.
         if !(beginning.is_empty() && name == "*") && check(beginning).is_err() {
             return Err(format!(
-                "in {field}, number {} is neither a name nor a beginning with a `*`",
+                "in {field}, number {} is neither a name nor a prefix with `*`",
                 n + 1
             ));
         }
     }
-    Ok(Names(given.to_vec()))
+    Ok(NamePatterns(given.to_vec()))
 }
 
-/// Reads a file of tokens: a TOML table `[[token]]` for each, with `name`, `sha256`, `scopes`, and where wanted `groups`,
-/// `rosters` and `expires` (RFC 3339). No tokens at all is a file like any other: nobody is let in.
+/// Reads a token file: one TOML table `[[token]]` per token, with `name`, `sha256`, `scopes`, and optionally `groups`,
+/// `rosters` and `expires` (RFC 3339). A file without tokens is valid and admits no caller.
 ///
 /// # Errors
-/// `Misconfigured`, naming the file and the token. Nothing of the file is repeated but names of tokens: it may have secrets
-/// in it by mistake.
-pub fn read(path: &Path) -> Result<Vec<Entry>> {
+/// `Misconfigured`, naming the file and the token. It quotes only token names: the file may contain secrets by mistake.
+pub fn read(path: &Path) -> Result<Vec<TokenEntry>> {
     parse(path, &bytes(path)?).map(|(entries, _)| entries)
 }
 
-/// The bytes of the file.
 pub(super) fn bytes(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)
@@ -150,8 +148,8 @@ pub(super) fn bytes(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The tokens in it.
-pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Entry>, Vec<Grant>)> {
+/// Parses the bytes of a token file.
+pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<TokenEntry>, Vec<Grant>)> {
     let text = std::str::from_utf8(bytes).map_err(|_| refuse(path, "is not text"))?;
     let table: Table = text.parse().map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or("");
@@ -182,30 +180,30 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Entry>, Vec<Grant>
 fn refuse(path: &Path, why: &str) -> Error {
     Error::new(
         ErrorKind::Misconfigured,
-        format!("the file of tokens {} {why}", path.display()),
+        format!("the token file {} {why}", path.display()),
     )
 }
 
 fn tokens(mut table: Table) -> Result<Vec<Value>, String> {
     let tokens = table.remove("token");
     if !table.is_empty() {
-        return Err("has a key that is not understood; it is a list of tables [[token]]".to_owned());
+        return Err("has an unknown key; expected only [[token]] tables".to_owned());
     }
     match tokens {
         None => Ok(Vec::new()),
         Some(Value::Array(tokens)) => Ok(tokens),
-        Some(_) => Err("has a `token` that is no list; write [[token]]".to_owned()),
+        Some(_) => Err("has a `token` that is not a list; write [[token]]".to_owned()),
     }
 }
 
-fn entry(value: Value) -> Result<Entry, String> {
+fn entry(value: Value) -> Result<TokenEntry, String> {
     let Value::Table(mut table) = value else {
-        return Err("it is no table".to_owned());
+        return Err("it is not a table".to_owned());
     };
     let mut text = |field: &str| match table.remove(field) {
-        None => Err(format!("there is no {field}")),
+        None => Err(format!("the {field} is missing")),
         Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(format!("the {field} is no text")),
+        Some(_) => Err(format!("the {field} is not text")),
     };
     let (name, sha256) = (text("name")?, text("sha256")?);
     let scopes = list(table.remove("scopes"), "scopes")?;
@@ -214,13 +212,13 @@ fn entry(value: Value) -> Result<Entry, String> {
         None => None,
         Some(Value::Datetime(at)) => Some(at.to_string()),
         Some(Value::String(at)) => Some(at),
-        Some(_) => return Err("the expires is no time".to_owned()),
+        Some(_) => return Err("the expires is not a time".to_owned()),
     };
     let expires = expires.map(|at| at.parse::<StoreTime>());
     let expires = expires
         .transpose()
-        .map_err(|_| "the expires is no time as RFC 3339 has it, like 2027-01-01T00:00:00Z".to_owned())?;
-    let entry = Entry {
+        .map_err(|_| "the expires is not an RFC 3339 time like 2027-01-01T00:00:00Z".to_owned())?;
+    let entry = TokenEntry {
         name,
         sha256,
         scopes: scopes?.into_iter().collect(),
@@ -230,24 +228,26 @@ fn entry(value: Value) -> Result<Entry, String> {
     };
     if !table.is_empty() {
         let fields = "name, sha256, scopes, groups, rosters and expires";
-        return Err(format!("there is a field that is not understood; there are {fields}"));
+        return Err(format!("it has an unknown field; known are {fields}"));
     }
     Ok(entry)
 }
 
-/// An empty list of groups would be read as "everywhere" by one and as "nowhere" by another; so there is none.
+/// An empty list is rejected: some readers would take it for "everywhere", others for "nowhere".
 fn list(value: Option<Value>, field: &str) -> Result<Vec<String>, String> {
     let items = match value {
         None => return Ok(Vec::new()),
         Some(Value::Array(items)) if items.is_empty() => {
-            return Err(format!("the {field} are an empty list; name some, or leave it out"));
+            return Err(format!(
+                "the {field} are an empty list; name some, or leave the field out"
+            ));
         }
         Some(Value::Array(items)) => items,
-        Some(_) => return Err(format!("the {field} are no list")),
+        Some(_) => return Err(format!("the {field} are not a list")),
     };
     let text = |item| match item {
         Value::String(text) => Ok(text),
-        _ => Err(format!("in {field} there is something that is no text")),
+        _ => Err(format!("the {field} contain a value that is not text")),
     };
     items.into_iter().map(text).collect()
 }

@@ -1,4 +1,4 @@
-//! A token that is known: what it may do, where, and until when.
+//! A token of the file: its scopes, restriction and expiry.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -10,11 +10,11 @@ use tenure_core::time::StoreTime;
 use super::scope::Scopes;
 use super::secret::Hash;
 
-/// Names of groups or rosters: each exact, or the beginning of some, with a `*` after it.
+/// Names of groups or rosters: exact, or a prefix followed by `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Names(pub(super) Vec<String>);
+pub(super) struct NamePatterns(pub(super) Vec<String>);
 
-impl Names {
+impl NamePatterns {
     fn has(&self, name: &str) -> bool {
         self.0.iter().any(|pattern| match pattern.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),
@@ -23,24 +23,24 @@ impl Names {
     }
 }
 
-/// A known token.
+/// A token of the file.
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(super) name: String,
     pub(super) hash: Hash,
     pub(super) scopes: Scopes,
-    /// Where it does; `None` when it does everywhere.
-    pub(super) only: Option<Only>,
+    /// The groups and rosters it is restricted to; `None` when it is valid everywhere.
+    pub(super) only: Option<Restriction>,
     pub(super) expires: Option<StoreTime>,
-    /// When its next request is due, for the limit on requests.
+    /// When its next request is due, for the rate limit.
     pub(crate) due: AtomicU64,
 }
 
-/// Where a token does that does not everywhere.
+/// The groups and rosters that a restricted token is valid for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Only {
-    pub(super) groups: Names,
-    pub(super) rosters: Names,
+pub(super) struct Restriction {
+    pub(super) groups: NamePatterns,
+    pub(super) rosters: NamePatterns,
 }
 
 impl Grant {
@@ -56,8 +56,8 @@ impl Grant {
         self.only.as_ref().is_none_or(|only| only.rosters.has(roster.as_str()))
     }
 
-    /// Whether it does in a group as it is written in a path. The group of a roster goes by the roster's name, lest a token
-    /// for all groups reaches into rosters.
+    /// Whether it is valid for a group as written in a path. The group of a roster is matched by the roster's name, so that a
+    /// token for all groups does not reach into rosters.
     pub(super) fn is_for(&self, group: &str) -> bool {
         let Some(only) = &self.only else {
             return true;
@@ -81,12 +81,12 @@ impl Grant {
     }
 }
 
-/// All known tokens, by their hashes.
+/// All tokens of the file, by hash.
 #[derive(Debug, Default)]
 pub(crate) struct Grants(Vec<Arc<Grant>>);
 
 impl Grants {
-    /// Puts them in order. What was known before and is the same stays the same object, with its count of requests.
+    /// Sorts them. An unchanged token keeps its object, and with it its rate limit.
     pub(super) fn new(mut grants: Vec<Grant>, before: &Self) -> Self {
         grants.sort_unstable_by_key(|grant| grant.hash.place());
         let keep = |grant: Grant| match before.of(&grant.hash) {
@@ -107,7 +107,7 @@ impl Grants {
         )
     }
 
-    /// Whether this very token is still known.
+    /// Whether this exact token is still in the file.
     pub(super) fn has(&self, grant: &Arc<Grant>) -> bool {
         self.of(&grant.hash).is_some_and(|known| Arc::ptr_eq(known, grant))
     }

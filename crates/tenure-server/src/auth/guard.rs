@@ -1,4 +1,4 @@
-//! The check of every request.
+//! The token check of every request.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -14,155 +14,164 @@ use super::caller::Caller;
 use super::file;
 use super::grant::{Grant, Grants};
 use super::refusal::Refusal;
-use super::rule::{Place, Rule};
+use super::rule::{Resource, Rule};
 use super::scope::Scope;
 use super::secret::{Hash, is_ours};
-use crate::jwt::{Refused, Verifier, bearer};
+use crate::jwt::{TokenError, Verifier, bearer};
 use crate::meters;
 
-/// The tokens that this daemon knows, if it asks for one.
+/// The tokens of this daemon, if it requires one.
 #[derive(Debug, Default)]
-pub(crate) struct Guard(Option<Arc<Keeper>>);
+pub(crate) struct Guard(Option<Arc<TokenFile>>);
 
 impl Guard {
-    /// Reads the file, if there is to be one.
+    /// Reads the token file, if one is configured.
     ///
     /// # Errors
-    /// `Misconfigured`, naming the file and what is wrong with it.
+    /// `Misconfigured`, naming the file and the mistake.
     pub(crate) fn new(file: Option<PathBuf>) -> Result<Self> {
-        let keeper = file.map(Keeper::new).transpose()?;
-        Ok(Self(keeper.map(Arc::new)))
+        let token_file = file.map(TokenFile::new).transpose()?;
+        Ok(Self(token_file.map(Arc::new)))
     }
 
-    /// Whether a token is asked for.
+    /// Whether callers need a token.
     pub(crate) fn asks(&self) -> bool {
         self.0.is_some()
     }
 
-    pub(crate) fn keeper(&self) -> Option<&Arc<Keeper>> {
+    pub(crate) fn token_file(&self) -> Option<&Arc<TokenFile>> {
         self.0.as_ref()
     }
 
-    /// Whether a caller of a while ago would still be let in.
+    /// Whether a caller that was admitted earlier still would be.
     pub(crate) fn still_knows(&self, caller: &Caller, now: impl FnOnce() -> StoreTime) -> bool {
         match (caller, &self.0) {
-            (Caller::Known(grant), Some(keeper)) => keeper.grants().has(grant) && !grant.has_expired(now),
+            (Caller::Known(grant), Some(token_file)) => token_file.grants().has(grant) && !grant.has_expired(now),
             _ => true,
         }
     }
 
-    /// The token of the file that a request shows, also one that has expired. It looks at no signature, so that whoever asks
-    /// too often can be told so before anything dear is done.
+    /// The token of the file that a request carries, even an expired one. It verifies no signature, so that the rate limit
+    /// applies before that cost.
     pub(crate) fn known(&self, headers: &HeaderMap) -> Option<Arc<Grant>> {
-        let keeper = self.0.as_ref()?;
+        let token_file = self.0.as_ref()?;
         let shown = bearer(headers).ok().filter(|shown| is_ours(shown))?;
-        let grants = keeper.grants.read().unwrap_or_else(PoisonError::into_inner);
+        let grants = token_file.grants.read().unwrap_or_else(PoisonError::into_inner);
         grants.of(&Hash::of(shown)).map(Arc::clone)
     }
 
-    /// Finds out who is calling, and whether they may. `known` is what [`Guard::known`] found.
+    /// Authenticates and authorizes a request. `known` is the result of [`Guard::known`].
     ///
     /// # Errors
-    /// The refusal, with what is lacking.
-    pub(crate) fn check(&self, rule: &Rule, known: Option<Arc<Grant>>, ask: &Ask<'_>) -> Result<Caller, Refusal> {
+    /// The refusal, naming what the caller lacks.
+    pub(crate) fn check(
+        &self,
+        rule: &Rule,
+        known: Option<Arc<Grant>>,
+        context: &RequestContext<'_>,
+    ) -> Result<Caller, Refusal> {
         match known {
-            _ if rule.open => Ok(self.visitor(known, ask)),
-            Some(grant) => known_one(rule, grant, ask),
-            None if self.asks() => stranger(rule, ask),
-            None => anyone(rule, ask),
+            _ if rule.open => Ok(self.visitor(known, context)),
+            Some(grant) => token_caller(rule, grant, context),
+            None if self.asks() => unknown_caller(rule, context),
+            None => anonymous_caller(rule, context),
         }
     }
 
-    /// Who is calling where nobody is refused.
-    fn visitor(&self, known: Option<Arc<Grant>>, ask: &Ask<'_>) -> Caller {
+    /// The caller on a route that is open.
+    fn visitor(&self, known: Option<Arc<Grant>>, context: &RequestContext<'_>) -> Caller {
         match known {
-            Some(grant) if !grant.has_expired(ask.now) => Caller::Known(grant),
+            Some(grant) if !grant.has_expired(context.now) => Caller::Known(grant),
             _ if self.asks() => Caller::Stranger,
             _ => Caller::Anyone,
         }
     }
 }
 
-/// What is known of a request before it is let in.
-pub(crate) struct Ask<'a> {
+/// The parts of a request that admission looks at.
+pub(crate) struct RequestContext<'a> {
     pub(crate) headers: &'a HeaderMap,
     pub(crate) uri: &'a Uri,
     pub(crate) jwt: Option<&'a Verifier>,
     pub(crate) now: &'a dyn Fn() -> StoreTime,
 }
 
-/// The tokens, and the file they are from.
+/// The token file, reloaded while the daemon runs.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct TokenFile {
     file: PathBuf,
     grants: RwLock<Arc<Grants>>,
-    /// Held while the file is read. Whoever answers requests never waits for it.
+    /// Held while the file is read. Requests never wait for it.
     refreshing: Mutex<()>,
-    seen: Mutex<Seen>,
+    last_read: Mutex<LastRead>,
 }
 
-/// What was in the file when it was last looked at.
+/// The file as it was last read.
 #[derive(Debug)]
-struct Seen {
+struct LastRead {
     bytes: Vec<u8>,
     trouble: Option<String>,
 }
 
-impl Keeper {
+impl TokenFile {
     pub(super) fn new(file: PathBuf) -> Result<Self> {
         let bytes = file::bytes(&file)?;
         let (_, grants) = file::parse(&file, &bytes)?;
         let grants = Grants::new(grants, &Grants::default());
         meters::tokens(grants.len());
         meters::stale(meters::TOKENS_FILE, false);
-        let seen = Mutex::new(Seen { bytes, trouble: None });
+        let last_read = Mutex::new(LastRead { bytes, trouble: None });
         let grants = RwLock::new(Arc::new(grants));
         Ok(Self {
             file,
             grants,
             refreshing: Mutex::new(()),
-            seen,
+            last_read,
         })
     }
 
-    /// How many tokens there are, and why what is in the file now is not used, if it is not.
+    /// The number of tokens, and why the current file is not in use, if it is not.
     pub(crate) fn status(&self) -> (usize, Option<String>) {
-        let trouble = self.seen.lock().unwrap_or_else(PoisonError::into_inner).trouble.clone();
+        let trouble = self
+            .last_read
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .trouble
+            .clone();
         (self.grants().len(), trouble)
     }
 
-    /// Looks at the file, and takes what is new in it. Blocks: files may lie on a disk that is away.
+    /// Reloads the file if it changed. Blocks: the file may be on a network disk.
     ///
     /// # Errors
-    /// `Misconfigured` when it cannot be used: the tokens stay as they were.
+    /// `Misconfigured` when the file is invalid; the tokens do not change.
     pub(crate) fn refresh(&self) -> Result<()> {
-        // One at a time, from reading to taking over: else what was read first could be put in place last, and bring back
-        // tokens that were taken out.
+        // One reload at a time, from reading to replacing: an older read that finishes last would restore removed tokens.
         let _turn = self.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
         let read = file::bytes(&self.file);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_read = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = read.and_then(|bytes| {
-            if bytes == seen.bytes {
+            if bytes == last_read.bytes {
                 return Ok(None);
             }
             let (_, grants) = file::parse(&self.file, &bytes)?;
             Ok(Some((bytes, grants)))
         });
         match changed {
-            Ok(None) => seen.trouble = None,
+            Ok(None) => last_read.trouble = None,
             Ok(Some((bytes, grants))) => {
                 let grants = Grants::new(grants, &self.grants());
-                tracing::info!(tokens = grants.len(), "the tokens have changed");
+                tracing::info!(tokens = grants.len(), "token file reloaded");
                 meters::tokens(grants.len());
                 *self.grants.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(grants);
-                *seen = Seen { bytes, trouble: None };
+                *last_read = LastRead { bytes, trouble: None };
             }
             Err(error) => {
                 let trouble = error.chain();
-                if seen.trouble.as_ref() != Some(&trouble) {
-                    tracing::warn!(error = trouble, "the tokens stay as they were");
+                if last_read.trouble.as_ref() != Some(&trouble) {
+                    tracing::warn!(error = trouble, "token file not reloaded: the old tokens stay valid");
                 }
-                seen.trouble = Some(trouble);
+                last_read.trouble = Some(trouble);
                 meters::stale(meters::TOKENS_FILE, true);
                 return Err(error);
             }
@@ -176,75 +185,77 @@ impl Keeper {
     }
 }
 
-/// Somebody with a token of the file.
-fn known_one(rule: &Rule, grant: Arc<Grant>, ask: &Ask<'_>) -> Result<Caller, Refusal> {
-    if grant.has_expired(ask.now) {
+/// A caller with a token of the file.
+fn token_caller(rule: &Rule, grant: Arc<Grant>, context: &RequestContext<'_>) -> Result<Caller, Refusal> {
+    if grant.has_expired(context.now) {
         return Err(Refusal::expired(&grant));
     }
-    if rule.provider && ask.jwt.is_some() {
+    if rule.provider && context.jwt.is_some() {
         return Err(Refusal::for_providers(Some(&grant)));
     }
-    permits(rule, &grant, ask.uri.path())?;
+    permits(rule, &grant, context.uri.path())?;
     let operates = rule.any_of.has(Scope::Operate) && grant.scopes.has(Scope::Operate);
-    if !operates && is_for_providers(rule, ask) {
+    if !operates && is_for_providers(rule, context) {
         return Err(Refusal::for_providers(Some(&grant)));
     }
     Ok(Caller::Known(grant))
 }
 
-/// Somebody without a token of the file, where one is asked for.
-fn stranger(rule: &Rule, ask: &Ask<'_>) -> Result<Caller, Refusal> {
-    let shown = bearer(ask.headers);
-    let jwt = ask.jwt.filter(|_| !shown.as_ref().is_ok_and(|shown| is_ours(shown)));
+/// A caller without a token of the file, where one is required.
+fn unknown_caller(rule: &Rule, context: &RequestContext<'_>) -> Result<Caller, Refusal> {
+    let shown = bearer(context.headers);
+    let jwt = context
+        .jwt
+        .filter(|_| !shown.as_ref().is_ok_and(|shown| is_ours(shown)));
     if let Some(jwt) = jwt
         && rule.provider
     {
-        return provider(jwt, ask);
+        return provider(jwt, context);
     }
     let shown = shown.map_err(|refused| match refused {
-        Refused::Missing => Refusal::missing(),
+        TokenError::Missing => Refusal::missing(),
         _ => Refusal::unknown(),
     })?;
-    Err(match jwt.map(|jwt| jwt.verify(shown, (ask.now)())) {
+    Err(match jwt.map(|jwt| jwt.verify(shown, (context.now)())) {
         Some(Ok(caller)) => Refusal::provider(&caller.provider),
         Some(Err(_)) | None => Refusal::unknown(),
     })
 }
 
-/// Somebody, where no token of the file is asked for.
-fn anyone(rule: &Rule, ask: &Ask<'_>) -> Result<Caller, Refusal> {
-    let Some(jwt) = ask.jwt else {
+/// A caller of a daemon without a token file.
+fn anonymous_caller(rule: &Rule, context: &RequestContext<'_>) -> Result<Caller, Refusal> {
+    let Some(jwt) = context.jwt else {
         return Ok(Caller::Anyone);
     };
     if rule.provider {
-        return provider(jwt, ask);
+        return provider(jwt, context);
     }
-    // A proxy that passes on the tokens of providers must not make operators of them.
+    // A proxy that forwards providers' tokens must not turn providers into operators.
     if rule.changes()
-        && let Ok(shown) = bearer(ask.headers)
-        && let Ok(caller) = jwt.verify(shown, (ask.now)())
+        && let Ok(shown) = bearer(context.headers)
+        && let Ok(caller) = jwt.verify(shown, (context.now)())
     {
         return Err(Refusal::provider(&caller.provider));
     }
-    if !rule.any_of.has(Scope::Operate) && is_for_providers(rule, ask) {
+    if !rule.any_of.has(Scope::Operate) && is_for_providers(rule, context) {
         return Err(Refusal::for_providers(None));
     }
     Ok(Caller::Anyone)
 }
 
-/// A provider at its own routes. Its token is looked at here and not in the handler, which reads the body first: a stranger
-/// is to take no place among the requests at once.
-fn provider(jwt: &Verifier, ask: &Ask<'_>) -> Result<Caller, Refusal> {
-    let shown = bearer(ask.headers).and_then(|shown| jwt.verify(shown, (ask.now)()));
+/// A provider on its own routes. Its token is verified here and not in the handler, so that an unknown caller takes no permit
+/// and no body memory.
+fn provider(jwt: &Verifier, context: &RequestContext<'_>) -> Result<Caller, Refusal> {
+    let shown = bearer(context.headers).and_then(|shown| jwt.verify(shown, (context.now)()));
     let caller = shown.map_err(|refused| Refusal::token(&refused))?;
     Ok(Caller::Provider(Arc::new(caller)))
 }
 
-/// Whether it is what providers do in their own names, done to the group that their roster is.
-fn is_for_providers(rule: &Rule, ask: &Ask<'_>) -> bool {
-    ask.jwt.is_some()
+/// Whether a request joins, beats or leaves in a roster's group: only the provider itself may, once keys are configured.
+fn is_for_providers(rule: &Rule, context: &RequestContext<'_>) -> bool {
+    context.jwt.is_some()
         && rule.lives()
-        && Group::new(&*named(ask.uri.path())).is_ok_and(|group| roster_of(&group).is_some())
+        && Group::new(&*named(context.uri.path())).is_ok_and(|group| roster_of(&group).is_some())
 }
 
 fn permits(rule: &Rule, grant: &Arc<Grant>, path: &str) -> Result<(), Refusal> {
@@ -257,8 +268,8 @@ fn permits(rule: &Rule, grant: &Arc<Grant>, path: &str) -> Result<(), Refusal> {
     if rule.everywhere {
         return Err(Refusal::everywhere(grant));
     }
-    let roster = rule.place == Place::Roster;
-    if rule.place == Place::Nowhere {
+    let roster = rule.resource == Resource::Roster;
+    if rule.resource == Resource::Daemon {
         return Ok(());
     }
     let name = named(path);
@@ -274,7 +285,7 @@ fn permits(rule: &Rule, grant: &Arc<Grant>, path: &str) -> Result<(), Refusal> {
     }
 }
 
-/// The name of the group or roster that a path is about, as its handler will read it.
+/// The group or roster in a path, decoded as the handler decodes it.
 fn named(path: &str) -> Cow<'_, str> {
     // "", "v1", "groups" or "rosters", and then the name.
     decoded(path.split('/').nth(3).unwrap_or(""))

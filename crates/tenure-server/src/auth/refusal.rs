@@ -1,21 +1,21 @@
-//! Why somebody is not let in, and how that is told.
+//! Refusals of admission, and their answers.
 
 use tenure::wire::Code;
 use tenure_core::id::ProviderId;
 
 use super::grant::Grant;
 use super::scope::Scopes;
-use crate::jwt::Refused;
+use crate::jwt::TokenError;
 use crate::reply::Failure;
 
-/// What helps whoever is known and may not (RFC 6750, 3.1).
+/// The challenge for a valid token without permission (RFC 6750, 3.1).
 const INSUFFICIENT: &str = "Bearer realm=\"tenure\", error=\"insufficient_scope\"";
 
-/// Why somebody is not let in. Cheap to make: it says nothing until somebody wants to read it.
+/// Why a caller is not admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     code: Code,
-    /// Whose token it was, when it is known.
+    /// The name of the token, if it is known.
     who: Option<String>,
     detail: String,
     challenge: String,
@@ -24,7 +24,7 @@ pub(crate) struct Refusal {
 impl Refusal {
     pub(super) fn missing() -> Self {
         Self::unauthenticated(
-            "this daemon asks who is calling: send `Authorization: Bearer <token>` (the `tenure` command: --token-file FILE or \
+            "this daemon requires a token: send `Authorization: Bearer <token>` (the `tenure` command: --token-file FILE or \
              TENURE_TOKEN_FILE)",
             "Bearer realm=\"tenure\"",
         )
@@ -32,7 +32,7 @@ impl Refusal {
 
     pub(super) fn unknown() -> Self {
         Self::unauthenticated(
-            "the token is not known here; was it taken out of the daemon's file, or is it another daemon's?",
+            "unknown token; was it removed from the daemon's token file, or does it belong to another daemon?",
             "Bearer realm=\"tenure\", error=\"invalid_token\"",
         )
     }
@@ -58,27 +58,27 @@ impl Refusal {
             code: Code::NotForProviders,
             who: Some(format!("provider {provider}")),
             detail: format!(
-                "the token is that of the provider {provider}, who may go online, go offline and be heard of, and nothing else"
+                "the token belongs to the provider {provider}, which may only go online, go offline and send heartbeats"
             ),
             challenge: String::new(),
         }
     }
 
-    /// The token of a provider is not believed. Told in the words of these tokens.
-    pub(super) fn token(refused: &Refused) -> Self {
+    /// A provider's token is invalid.
+    pub(super) fn token(error: &TokenError) -> Self {
         Self {
-            code: Code::parse(refused.code()).unwrap_or(Code::TokenMalformed),
+            code: Code::parse(error.code()).unwrap_or(Code::TokenMalformed),
             who: None,
-            detail: refused.to_string(),
-            challenge: refused.challenge().into_owned(),
+            detail: error.to_string(),
+            challenge: error.challenge().into_owned(),
         }
     }
 
-    /// What a provider does in its own name, asked for by somebody else.
+    /// A route for providers, called with another token.
     pub(super) fn for_providers(grant: Option<&Grant>) -> Self {
-        let detail = "this daemon has keys for the tokens of providers, so only a provider's own token does here";
+        let detail = "this daemon verifies providers' tokens, so only the provider's own token is accepted here";
         match grant {
-            Some(grant) => Self::forbidden(grant, format!("the token {} does not do: {detail}", grant.name), ""),
+            Some(grant) => Self::forbidden(grant, format!("the token {} is not accepted: {detail}", grant.name), ""),
             None => Self {
                 code: Code::Forbidden,
                 who: None,
@@ -92,21 +92,23 @@ impl Refusal {
         let needed: Vec<_> = any_of.iter().map(|scope| format!("`{scope}`")).collect();
         let needed = needed.join(" or ");
         let (name, has) = (&grant.name, grant.scopes);
-        let detail = format!("the token {name} may not do this: it takes the scope {needed}, and the token has {has}");
+        let detail =
+            format!("the token {name} may not do this: the scope {needed} is required, and the token has {has}");
         let scopes: Vec<_> = any_of.iter().map(|scope| scope.to_string()).collect();
         Self::forbidden(grant, detail, &format!(", scope=\"{}\"", scopes.join(" ")))
     }
 
     pub(super) fn everywhere(grant: &Grant) -> Self {
         let name = &grant.name;
-        let detail = format!("the token {name} is for some groups and rosters, and this is about all of them");
+        let detail =
+            format!("the token {name} is restricted to some groups and rosters, and this route covers all of them");
         Self::forbidden(grant, detail, "")
     }
 
     pub(super) fn place(grant: &Grant, roster: bool, name: &str) -> Self {
         let kind = if roster { "roster" } else { "group" };
         let shown: String = name.chars().take(200).collect();
-        let detail = format!("the token {} is not for the {kind} {shown:?}", grant.name);
+        let detail = format!("the token {} is not valid for the {kind} {shown:?}", grant.name);
         Self::forbidden(grant, detail, "")
     }
 
@@ -119,7 +121,7 @@ impl Refusal {
         }
     }
 
-    /// Whose token it was.
+    /// The name of the token.
     pub(crate) fn who(&self) -> Option<&str> {
         self.who.as_deref()
     }

@@ -1,4 +1,4 @@
-//! What a route asks for, read from the description of the route.
+//! The permissions a route requires, read from its OpenAPI description.
 
 use axum::http::Method;
 use serde_json::Value;
@@ -7,90 +7,90 @@ use utoipa::openapi::security::SecurityRequirement;
 
 use super::scope::{Scope, Scopes};
 
-/// The name of our tokens in the document.
+/// The security scheme of the daemon's tokens in the document.
 pub(crate) const TOKEN: &str = "token";
-/// The name of the tokens of providers in the document.
+/// The security scheme of providers' tokens in the document.
 pub(crate) const PROVIDER: &str = "provider";
-/// What stands beside a scope that only a token for everything has.
+/// Marks a scope that requires an unrestricted token.
 const EVERYWHERE: &str = "everywhere";
 
-/// What one operation asks for.
+/// The permissions one operation requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
-    /// Nothing.
+    /// No token at all.
     pub(super) open: bool,
-    /// Any of these will do.
+    /// Any one of these scopes.
     pub(super) any_of: Scopes,
-    /// Only a token that is for everything will do.
+    /// An unrestricted token.
     pub(super) everywhere: bool,
-    /// The token of a provider will do as well; which provider, the route sees to.
+    /// A provider's token is accepted, too. The route checks which provider.
     pub(super) provider: bool,
-    /// What it is about.
-    pub(super) place: Place,
+    /// The kind of resource in the path.
+    pub(super) resource: Resource,
 }
 
-/// What a path is about.
+/// The kind of resource that a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    Nowhere,
+pub(super) enum Resource {
+    Daemon,
     Group,
     Roster,
 }
 
-/// The rule of what is the same for everybody and tells nothing.
+/// The rule of a route that is open to everyone.
 const OPEN: Rule = Rule {
     open: true,
     any_of: Scopes::NONE,
     everywhere: false,
     provider: false,
-    place: Place::Nowhere,
+    resource: Resource::Daemon,
 };
 
-/// The rule of what declares none: hardly anybody may do it, until somebody has thought about it.
+/// The rule of a route that declares none: an unrestricted operator token.
 const CLOSED: Rule = Rule {
     open: false,
     any_of: Scopes::OPERATE,
     everywhere: true,
     provider: false,
-    place: Place::Nowhere,
+    resource: Resource::Daemon,
 };
 
 impl Rule {
-    /// Whether it asks nobody.
+    /// Whether no token is required.
     pub(crate) fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Whether it is in the log of what operators do, done or refused.
+    /// Whether it is audited, done or refused.
     pub(crate) fn is_operation(&self) -> bool {
         !self.open && self.any_of == Scopes::OPERATE
     }
 
-    /// Whether it may turn out to be.
+    /// Whether it may be audited, depending on the request.
     pub(crate) fn may_be_operation(&self) -> bool {
-        self.is_operation() || (!self.open && self.any_of.has(Scope::Operate) && self.place != Place::Nowhere)
+        self.is_operation() || (!self.open && self.any_of.has(Scope::Operate) && self.resource != Resource::Daemon)
     }
 
-    /// Whether it changes something: what changes nothing takes `read`, alone or beside others.
+    /// Whether it changes something: a read accepts the scope `read`.
     pub(super) fn changes(&self) -> bool {
         !self.open && !self.any_of.has(Scope::Read)
     }
 
-    /// Whether it is part of a member's life in a group.
+    /// Whether it joins, beats, leaves or acts under a tenure in a group.
     pub(super) fn lives(&self) -> bool {
-        self.changes() && self.any_of.has(Scope::Beat) && self.place == Place::Group
+        self.changes() && self.any_of.has(Scope::Beat) && self.resource == Resource::Group
     }
 
     fn of(path: &str, operation: &Operation) -> Option<Self> {
         let asked = operation.security.as_ref()?;
-        let place = match path {
-            _ if path.starts_with("/v1/groups/{g}") => Place::Group,
-            _ if path.starts_with("/v1/rosters/{r}") => Place::Roster,
-            _ => Place::Nowhere,
+        let resource = match path {
+            _ if path.starts_with("/v1/groups/{g}") => Resource::Group,
+            _ if path.starts_with("/v1/rosters/{r}") => Resource::Roster,
+            _ => Resource::Daemon,
         };
         let mut rule = Self {
             open: false,
-            place,
+            resource,
             ..OPEN
         };
         let (mut scopes, mut everywhere) = (Vec::new(), Vec::new());
@@ -104,7 +104,7 @@ impl Rule {
                 let roles: Vec<_> = roles.iter().filter_map(Value::as_str).collect();
                 everywhere.push(roles.contains(&EVERYWHERE));
                 let named: Vec<Scope> = roles.iter().filter_map(|role| role.parse().ok()).collect();
-                // One scope for each way in; what cannot be read is no way in.
+                // One scope per alternative; an alternative that cannot be parsed grants nothing.
                 if let [scope] = named[..] {
                     scopes.push(scope);
                 }
@@ -116,7 +116,7 @@ impl Rule {
     }
 }
 
-/// The library keeps the content of a requirement to itself, and writes it.
+/// `SecurityRequirement` exposes its content only by serialization.
 fn alternative_of(requirement: &SecurityRequirement) -> Value {
     serde_json::to_value(requirement).unwrap_or_default()
 }
@@ -126,7 +126,7 @@ fn alternative_of(requirement: &SecurityRequirement) -> Value {
 pub(crate) struct Rules(Vec<(Method, Rule)>);
 
 impl Rules {
-    /// As the path declares them.
+    /// As declared in the path item.
     pub(crate) fn of(path: &str, item: &PathItem) -> Self {
         let operations = [
             (Method::GET, &item.get),
@@ -142,17 +142,17 @@ impl Rules {
         Self(declared.collect())
     }
 
-    /// Of what is the same for everybody, whatever the method.
+    /// No rules: open for every method.
     pub(crate) fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// Asks nobody on this path any more.
+    /// The same methods without any permission.
     pub(crate) fn opened(self) -> Self {
         Self(self.0.into_iter().map(|(method, _)| (method, OPEN)).collect())
     }
 
-    /// The rule of a method. One that is not served is told so to anybody: the document says the same.
+    /// The rule of a method. A method that is not served is open: its 405 reveals no more than the document.
     pub(crate) fn of_method(&self, method: &Method) -> &Rule {
         let method = if *method == Method::HEAD { &Method::GET } else { method };
         let found = self.0.iter().find(|(known, _)| known == method);
@@ -175,14 +175,17 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_rule_is_what_the_description_says() {
+    fn rule_follows_the_description() {
         let read = rule("/v1/groups/{g}", Some(vec![token(&["read"]), token(&["beat"])])).unwrap();
         assert_eq!(read.any_of, [Scope::Read, Scope::Beat].into_iter().collect());
-        assert_eq!((read.place, read.everywhere, read.open), (Place::Group, false, false));
+        assert_eq!(
+            (read.resource, read.everywhere, read.open),
+            (Resource::Group, false, false)
+        );
         let operate = rule("/v1/rosters/{r}", Some(vec![token(&["operate"])])).unwrap();
-        assert!(operate.is_operation() && operate.place == Place::Roster);
+        assert!(operate.is_operation() && operate.resource == Resource::Roster);
         let metrics = rule("/metrics", Some(vec![token(&["read", "everywhere"])])).unwrap();
-        assert!(metrics.everywhere && metrics.place == Place::Nowhere);
+        assert!(metrics.everywhere && metrics.resource == Resource::Daemon);
         let provider = SecurityRequirement::new(PROVIDER, [""; 0]);
         let online = rule("/v1/rosters/{r}/x", Some(vec![token(&["beat"]), provider])).unwrap();
         assert!(online.provider);
@@ -190,7 +193,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_declares_nothing_or_nonsense_is_no_rule() {
+    fn missing_or_invalid_security_is_no_rule() {
         for security in [
             None,
             Some(vec![]),

@@ -1,18 +1,18 @@
-//! What a token may do.
+//! Scopes: what a token may do.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a token may do. Nothing is implied: who is to read and to operate has both.
+/// What a token may do. No scope implies another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// Look: lists, states, events, status.
+    /// Read lists, states, events and status.
     Read,
-    /// Live: join, beat and leave; claims, leases and sessions under a tenure; being online in a roster.
+    /// Join, beat and leave; claims, leases and sessions under a tenure; being online in a roster.
     Beat,
-    /// Change what is to be worked on: targets, providers, engagements.
+    /// Change the work: targets, providers, engagements.
     Write,
-    /// Act for others: expel, sweep, deactivate, remove, change settings.
+    /// Act on others: expel, sweep, deactivate, remove, change settings.
     Operate,
 }
 
@@ -41,7 +41,7 @@ impl FromStr for Scope {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|scope| scope.as_str() == name);
-        found.ok_or_else(|| "there are the scopes read, beat, write and operate".to_owned())
+        found.ok_or_else(|| "a scope is one of read, beat, write, operate".to_owned())
     }
 }
 
@@ -59,25 +59,25 @@ impl Scopes {
     pub(super) const NONE: Self = Self(0);
     pub(super) const OPERATE: Self = Self(Scope::Operate.bit());
 
-    /// Whether one is among them.
+    /// Whether the set contains a scope.
     #[must_use]
     pub const fn has(self, scope: Scope) -> bool {
         self.0 & scope.bit() != 0
     }
 
-    /// Whether any of the others is among them.
+    /// Whether the sets intersect.
     #[must_use]
     pub const fn has_any(self, others: Self) -> bool {
         self.0 & others.0 != 0
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// They, in their order.
+    /// The scopes, in declaration order.
     pub fn iter(self) -> impl Iterator<Item = Scope> {
         Scope::ALL.into_iter().filter(move |scope| self.has(*scope))
     }

@@ -1,4 +1,4 @@
-//! The secret that a token is, and its hash.
+//! The secret of a token, and its hash.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use tenure_core::error::{Error, ErrorKind, Result};
 
-/// What every secret begins with, so that people and scanners know one when they see it in the wrong place.
+/// The prefix of every secret, so that people and secret scanners recognize a leaked one.
 const PREFIX: &str = "tnr_";
-/// How many random bytes a secret is made of.
+/// Random bytes per secret.
 const BYTES: usize = 32;
-/// How long a secret is as text.
+/// The length of a secret as text.
 const LENGTH: usize = PREFIX.len() + 2 * BYTES;
 
 /// A secret: `tnr_` and 64 hexadecimal digits, 256 random bits.
@@ -18,15 +18,15 @@ const LENGTH: usize = PREFIX.len() + 2 * BYTES;
 pub struct Secret(String);
 
 impl Secret {
-    /// Draws one from the generator that TLS draws its keys from.
+    /// Draws a secret from the random generator that TLS uses.
     ///
     /// # Errors
-    /// `Internal` when the system gives no random bytes.
+    /// `Internal` when the system returns no random bytes.
     pub fn draw() -> Result<Self> {
         let mut bytes = [0; BYTES];
         SystemRandom::new()
             .fill(&mut bytes)
-            .map_err(|_| Error::new(ErrorKind::Internal, "the system gives no random bytes"))?;
+            .map_err(|_| Error::new(ErrorKind::Internal, "the system returned no random bytes"))?;
         Ok(Self(format!("{PREFIX}{}", hex(&bytes))))
     }
 
@@ -36,7 +36,7 @@ impl Secret {
         &self.0
     }
 
-    /// Its SHA-256 as 64 hexadecimal digits, which the daemon's file has.
+    /// Its SHA-256 as 64 hexadecimal digits, as in the token file.
     #[must_use]
     pub fn sha256(&self) -> String {
         hex(&Hash::of(&self.0).0)
@@ -49,8 +49,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Whether a text is shaped like a secret of ours. Nothing else is looked up, so no password of somebody's own choice can
-/// ever be a token.
+/// Whether a text has the shape of a secret. Nothing else is looked up, so a password chosen by a person is never a token.
 pub(super) fn is_ours(text: &str) -> bool {
     text.len() == LENGTH
         && text.starts_with(PREFIX)
@@ -76,7 +75,7 @@ impl Hash {
         let mut hash = [0; 32];
         for (byte, digits) in hash.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
             let digits = std::str::from_utf8(digits).ok()?;
-            // It would take a sign.
+            // `from_str_radix` accepts a sign.
             if digits.starts_with('+') {
                 return None;
             }
@@ -85,15 +84,15 @@ impl Hash {
         Some(Self(hash))
     }
 
-    /// Where it is in a list that is in order. How long looking there takes tells about the hash of what was shown, whose
-    /// author knows it, and nothing that helps to find another text with a hash that begins in the same way.
+    /// The sort key. The timing of a lookup reveals something about the hash of the token that was sent, which its sender
+    /// knows already, and nothing that helps to find another text with the same hash prefix.
     pub(super) fn place(&self) -> u64 {
         let mut first = [0; 8];
         first.copy_from_slice(&self.0[..8]);
         u64::from_be_bytes(first)
     }
 
-    /// Compares all bytes, however early they differ.
+    /// Compares in constant time.
     pub(super) fn is(&self, other: &Self) -> bool {
         let differences = self.0.iter().zip(&other.0).fold(0, |all, (a, b)| all | (a ^ b));
         std::hint::black_box(differences) == 0

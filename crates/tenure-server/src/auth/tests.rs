@@ -1,4 +1,4 @@
-//! The file of tokens, and whom it lets in where.
+//! The token file, and the permissions of its tokens.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -17,14 +17,14 @@ use utoipa::openapi::security::SecurityRequirement;
 
 use super::file::parse;
 use super::grant::Grants;
-use super::guard::{Ask, Keeper};
+use super::guard::{RequestContext, TokenFile};
 use super::rule::tests::rule;
 use super::secret::{Hash, is_ours};
 use super::*;
 use crate::jwt;
 
-fn entry(name: &str, secret: &Secret) -> Entry {
-    Entry {
+fn entry(name: &str, secret: &Secret) -> TokenEntry {
+    TokenEntry {
         name: name.to_owned(),
         sha256: secret.sha256(),
         scopes: Scope::Read.into(),
@@ -34,13 +34,13 @@ fn entry(name: &str, secret: &Secret) -> Entry {
     }
 }
 
-fn parsed(text: &str) -> Result<(Vec<Entry>, Grants), String> {
+fn parsed(text: &str) -> Result<(Vec<TokenEntry>, Grants), String> {
     let (entries, grants) = parse(Path::new("FILE"), text.as_bytes()).map_err(|error| error.chain())?;
     Ok((entries, Grants::new(grants, &Grants::default())))
 }
 
 #[test]
-fn a_secret_is_long_and_unlike_any_other_and_shows_itself_nowhere() {
+fn secret_is_random_and_hidden_in_debug_output() {
     let (one, two) = (Secret::draw().unwrap(), Secret::draw().unwrap());
     assert!(one != two && is_ours(one.text()), "{}", one.text());
     assert!(!format!("{one:?}").contains(&one.text()[4..]));
@@ -64,7 +64,7 @@ fn hashes_are_read_in_hexadecimal_and_in_nothing_else() {
 }
 
 #[test]
-fn what_is_written_for_the_file_reads_back() {
+fn written_token_file_reads_back() {
     let mut entry = entry("ci:deploy-1", &Secret::draw().unwrap());
     assert_eq!(parsed(&entry.to_string()).unwrap().0, [entry.clone()]);
     entry.scopes = Scope::ALL.into_iter().collect();
@@ -90,13 +90,13 @@ fn a_file_with_a_mistake_is_refused_whole_and_repeats_no_secret() {
     let text = secret.text();
     for (file, must_say) in [
         (format!("[[token]\nname = \"{text}\""), "line 1"),
-        (format!("{good}\nsecret = \"{text}\""), "token 1, there is a field"),
         (
-            format!("{good}\n[other]\na = \"{text}\""),
-            "a key that is not understood",
+            format!("{good}\nsecret = \"{text}\""),
+            "token 1, it has an unknown field",
         ),
-        (format!("token = \"{text}\""), "no list"),
-        (format!("token = [\"{text}\"]"), "no table"),
+        (format!("{good}\n[other]\na = \"{text}\""), "an unknown key"),
+        (format!("token = \"{text}\""), "not a list"),
+        (format!("token = [\"{text}\"]"), "not a table"),
         (with(&secret.sha256(), text), "is the secret itself"),
         (with(&secret.sha256(), "abc"), "64 hexadecimal digits"),
         (
@@ -104,19 +104,16 @@ fn a_file_with_a_mistake_is_refused_whole_and_repeats_no_secret() {
             "name is a secret",
         ),
         (with("name = \"one\"", "name = \"a b\""), "the name is not"),
-        (with("name = \"one\"\n", ""), "there is no name"),
-        (with("name = \"one\"", "name = 1"), "the name is no text"),
+        (with("name = \"one\"\n", ""), "the name is missing"),
+        (with("name = \"one\"", "name = 1"), "the name is not text"),
         (with("[\"read\"]", "[]"), "empty list"),
-        (
-            with("[\"read\"]", &format!("[\"{text}\"]")),
-            "there are the scopes read",
-        ),
+        (with("[\"read\"]", &format!("[\"{text}\"]")), "a scope is one of read"),
         (with("scopes = [\"read\"]\n", ""), "no scopes"),
         (format!("{good}groups = []"), "empty list"),
         (format!("{good}groups = [\"a b\"]"), "in groups, number 1"),
         (format!("{good}rosters = [\"a\", \"*b\"]"), "in rosters, number 2"),
         (format!("{good}expires = \"soon\""), "RFC 3339"),
-        (format!("{good}expires = 7"), "no time"),
+        (format!("{good}expires = 7"), "not a time"),
         (format!("{good}{good}"), "two tokens with the name one"),
         (format!("{good}{}", with("\"one\"", "\"two\"")), "hash of two twice"),
     ] {
@@ -124,11 +121,11 @@ fn a_file_with_a_mistake_is_refused_whole_and_repeats_no_secret() {
         assert!(error.contains("FILE") && error.contains(must_say), "{error}");
         assert!(!error.contains(&text[4..]), "{error}");
     }
-    assert_eq!(parsed("").unwrap().0, [], "nobody is let in");
+    assert_eq!(parsed("").unwrap().0, [], "no caller is admitted");
 }
 
 #[test]
-fn a_token_is_for_what_it_names_and_the_group_of_a_roster_goes_by_the_roster() {
+fn restricted_token_covers_named_groups_and_rosters_only() {
     let grant = |groups: &[&str], rosters: &[&str]| {
         let mut entry = entry("one", &Secret::draw().unwrap());
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -160,7 +157,7 @@ fn a_token_is_for_what_it_names_and_the_group_of_a_roster_goes_by_the_roster() {
 }
 
 #[test]
-fn the_right_token_is_found_among_many_and_stays_the_same_object_while_it_is_the_same() {
+fn unchanged_token_keeps_its_object_across_reloads() {
     let secrets: Vec<_> = (0..300).map(|_| Secret::draw().unwrap()).collect();
     let file = |skip: usize| -> String {
         let entries = secrets.iter().enumerate().skip(skip);
@@ -196,7 +193,7 @@ fn a_token_ends_at_the_instant_it_names() {
 }
 
 #[test]
-fn of_two_looks_at_the_file_the_later_one_counts() {
+fn later_of_two_reloads_wins() {
     let dir = TempDir::new().unwrap();
     let (file, pipe, new) = (
         dir.path().join("tokens"),
@@ -207,13 +204,13 @@ fn of_two_looks_at_the_file_the_later_one_counts() {
     let kept = entry("kept", &kept).to_string();
     let before = format!("{kept}{}", entry("out", &out));
     fs::write(&file, "").unwrap();
-    let keeper = Arc::new(Keeper::new(file.clone()).unwrap());
+    let token_file = Arc::new(TokenFile::new(file.clone()).unwrap());
     let look = || {
-        let (keeper, (tell, told)) = (Arc::clone(&keeper), mpsc::channel());
-        thread::spawn(move || tell.send(keeper.refresh()));
+        let (token_file, (tell, told)) = (Arc::clone(&token_file), mpsc::channel());
+        thread::spawn(move || tell.send(token_file.refresh()));
         told
     };
-    // A pipe is a file that hangs until somebody writes to it: the first one to look has begun to read, and goes on later.
+    // A pipe hangs until it is written to: the first reload has begun to read, and continues later.
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     fs::rename(&pipe, &file).unwrap();
     let first = look();
@@ -228,28 +225,28 @@ fn of_two_looks_at_the_file_the_later_one_counts() {
     let soon = Duration::from_secs(20);
     first.recv_timeout(soon).unwrap().unwrap();
     early.or_else(|_| second.recv_timeout(soon)).unwrap().unwrap();
-    assert_eq!(keeper.status(), (1, None), "a token that was taken out is back");
+    assert_eq!(token_file.status(), (1, None), "a token that was taken out is back");
 }
 
 #[test]
-fn where_nobody_is_refused_no_signature_is_looked_at() {
+fn open_route_verifies_no_signature() {
     let dir = TempDir::new().unwrap();
     let (file, known) = (dir.path().join("tokens"), Secret::draw().unwrap());
     fs::write(&file, entry("one", &known).to_string()).unwrap();
     let guard = Guard::new(Some(file)).unwrap();
-    let key = jwt::KeySource::Secret(jwt::Secret::new(&b"a secret that is long enough for HS256"[..]));
+    let key = jwt::KeySource::Secret(jwt::JwtSecret::new(&b"a secret that is long enough for HS256"[..]));
     let verifier = jwt::Verifier::new(jwt::JwtSettings::with_secret(key)).unwrap();
     let open = rule("/livez", Some(vec![SecurityRequirement::default()])).unwrap();
     let who = |token: &str| {
         let mut headers = HeaderMap::new();
         headers.insert(AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
-        let ask = Ask {
+        let context = RequestContext {
             headers: &headers,
             uri: &Uri::from_static("/livez"),
             jwt: Some(&verifier),
-            now: &|| panic!("somebody looks at a token"),
+            now: &|| panic!("a token is verified"),
         };
-        guard.check(&open, guard.known(&headers), &ask).unwrap()
+        guard.check(&open, guard.known(&headers), &context).unwrap()
     };
     assert!(matches!(who(known.text()), Caller::Known(_)));
     assert!(matches!(who("eyJhbGciOiJIUzI1NiJ9.e30.AAAA"), Caller::Stranger));

@@ -1,4 +1,4 @@
-//! The loop that looks at the file of tokens.
+//! The loop that reloads the token file.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use async_trait::async_trait;
 use tenure::loops::{LoopBody, Turn};
 use tenure_core::error::Result;
 
-use super::guard::Keeper;
+use super::guard::TokenFile;
 
-/// Looks at the file at every turn.
-pub(crate) struct TokenWatch(pub(crate) Arc<Keeper>);
+/// Reloads the token file in each turn.
+pub(crate) struct TokenWatch(pub(crate) Arc<TokenFile>);
 
 #[async_trait]
 impl LoopBody for TokenWatch {
     async fn turn(&mut self) -> Result<Turn> {
-        let keeper = Arc::clone(&self.0);
-        let refreshed = tokio::task::spawn_blocking(move || keeper.refresh().is_err()).await;
-        // A file that cannot be used has been reported, and is no reason to look at it more often.
+        let token_file = Arc::clone(&self.0);
+        let refreshed = tokio::task::spawn_blocking(move || token_file.refresh().is_err()).await;
+        // An invalid file was reported already, and is not read more often for it.
         let skipped = u64::from(refreshed.unwrap_or(true));
         Ok(Turn {
             skipped,

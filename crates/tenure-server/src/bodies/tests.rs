@@ -35,7 +35,7 @@ fn bytes(count: usize) -> Bytes {
 }
 
 #[tokio::test]
-async fn a_read_body_gives_its_memory_back() {
+async fn complete_body_returns_its_memory() {
     let (bodies, clock) = bodies();
     let (sender, body) = body();
     sender.send(bytes(600)).unwrap();
@@ -53,7 +53,7 @@ async fn a_read_body_gives_its_memory_back() {
     sender.send(bytes(600)).unwrap();
     sender.send(bytes(401)).unwrap();
     let refused = bodies.read(&clock, share("10.0.0.1", "g"), body, LIMIT).await.err();
-    assert_eq!((refused, bodies.memory.held()), (Some(Unread::TooLarge(LIMIT)), 0));
+    assert_eq!((refused, bodies.memory.held()), (Some(BodyError::TooLarge(LIMIT)), 0));
 }
 
 #[tokio::test]
@@ -65,14 +65,14 @@ async fn a_body_has_its_time() {
     assert!(poll!(&mut reading).is_pending());
     assert_eq!(bodies.reading(), 1);
     clock.advance(Duration::from_secs(10));
-    assert_eq!(reading.await.err(), Some(Unread::TooSlow));
+    assert_eq!(reading.await.err(), Some(BodyError::TooSlow));
 }
 
 /// So many stalled bodies that nearly fill what one group of a caller may send.
 type Stuck = Vec<mpsc::UnboundedSender<Bytes>>;
 
 #[tokio::test]
-async fn slow_bodies_yield_to_their_own_caller_alone() {
+async fn slow_bodies_yield_to_the_same_caller_only() {
     let (bodies, clock) = bodies();
     let mine = share("10.0.0.1", "g");
     let (mut senders, mut stuck): (Stuck, Vec<_>) = (Vec::new(), Vec::new());
@@ -91,7 +91,7 @@ async fn slow_bodies_yield_to_their_own_caller_alone() {
         body
     };
     let refused = bodies.read(&clock, mine, whole(), LIMIT).await.err();
-    assert_eq!(refused, Some(Unread::NoRoom), "none of them is slow yet");
+    assert_eq!(refused, Some(BodyError::NoRoom), "none of them is slow yet");
     let stranger = bodies.read(&clock, share("10.0.0.2", "g"), whole(), LIMIT).await;
     assert!(stranger.is_ok(), "another caller has room of its own");
     drop(stranger);
@@ -101,7 +101,7 @@ async fn slow_bodies_yield_to_their_own_caller_alone() {
     let mut stuck = stuck.into_iter();
     assert_eq!(
         stuck.next().unwrap().await.err(),
-        Some(Unread::NoRoom),
+        Some(BodyError::NoRoom),
         "the oldest was cut"
     );
     drop((room, stuck));
@@ -111,11 +111,11 @@ async fn slow_bodies_yield_to_their_own_caller_alone() {
 #[tokio::test]
 async fn only_a_small_refused_body_is_drained() {
     let clock = ManualClock::new(0, 1);
-    assert!(spill(&clock, Body::from("{}")).await);
-    assert!(!spill(&clock, Body::from(bytes(SPILL))).await);
+    assert!(discard_rest(&clock, Body::from("{}")).await);
+    assert!(!discard_rest(&clock, Body::from(bytes(DISCARD_LIMIT))).await);
     let (_sender, body) = body();
-    let mut waiting = Box::pin(spill(&clock, body));
+    let mut waiting = Box::pin(discard_rest(&clock, body));
     assert!(poll!(&mut waiting).is_pending());
-    clock.advance(SPILL_TIME);
+    clock.advance(DISCARD_TIME);
     assert!(!waiting.await);
 }

@@ -1,14 +1,13 @@
-//! File descriptors: as many as the process may have, and whether that is enough for its connections.
+//! File descriptors: raises the limit, and derives the number of connections from it.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Kept for the store, the ledger and files; of a small limit it is half.
+/// Reserved for the store, the ledger and files; at most half of a small limit.
 const RESERVE: u64 = 128;
-/// As many as the kernel grants when there is no limit to ask for.
+/// The soft limit to set when the hard limit is infinite.
 const MOST: u64 = 1 << 20;
 
-/// Raises the soft limit to the hard one, and answers how many of `wanted` connections can be open. Says in the log when it
-/// is fewer.
+/// Raises the soft limit to the hard one, and returns how many of `wanted` connections fit. Logs a warning when it is fewer.
 pub(super) fn connections(wanted: usize) -> usize {
     let limit = raise();
     let possible = possible(wanted, limit);
@@ -21,7 +20,7 @@ pub(super) fn connections(wanted: usize) -> usize {
     possible
 }
 
-/// The new soft limit; `None` if the process has no limit.
+/// The new soft limit; `None` for unlimited.
 fn raise() -> Option<u64> {
     let found = getrlimit(Resource::Nofile);
     let most = found.maximum.unwrap_or(MOST);
@@ -53,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_store_and_files_keep_a_reserve() {
+    fn descriptors_are_reserved_for_store_and_files() {
         for (wanted, limit, connections) in [
             (10_000, None, 10_000),
             (10_000, Some(1 << 20), 10_000),

@@ -1,15 +1,15 @@
-// What an operator may do from the page: expel a member, settle a group. Each says first what will happen, with numbers that
-// were read for it, and then what did happen.
+// Operator actions: expel a member, settle a group. Each shows its effect with fresh numbers, asks for confirmation, and shows
+// the result.
 
 import { ask, find, now, path, Refused } from './api.js';
 import { h, many, say, show, span, time } from './dom.js';
 import { cause } from './story.js';
 import { changed, lookAt, poll } from './world.js';
 
-/** How long an order may take. It carries the time after which it must not take effect. */
+/** The time limit of an action, which it also carries as its not-after. */
 const PATIENCE = 8000;
 
-/** Asks whether to end the tenure of a member. */
+/** Confirms the expulsion of a member. */
 export function expel(group, member) {
   return confirm('Expel ' + member + '?', 'Expel it', async () => {
     const known = await find(path`v1/groups/${group}/members/${member}`, { patience: PATIENCE });
@@ -34,11 +34,11 @@ function consequences({ member, tenure, holdings, expires_in_ms: left }) {
     leases && 'It holds ' + many(leases, 'lease') + ', which can be acquired by others from ' + time(now() + left) + ' on (in ' + span(left)
       + '), its last deadline: until then its process may still trust them.',
     !removed && !leases && 'It holds nothing.',
-    'A client of Tenure is told at its next beat, stops, and does not join again by itself. Any other program can join as ' + member + ' again.',
+    'A Tenure client learns of it with its next beat, stops, and does not rejoin. Any other program can join as ' + member + ' again.',
   ].filter(Boolean);
 }
 
-/** Asks whether to end the wait of a group. */
+/** Confirms ending the wait of a group. */
 export function settle(group) {
   return confirm('Settle ' + group + '?', 'Settle it', async () => {
     const state = await lookAt(group);
@@ -48,14 +48,14 @@ export function settle(group) {
     return {
       lines: [
         'No lease is granted in ' + group + ' until ' + time(Date.parse(until)) + ', for another ' + span(left) + ', because of the store: ' + cause(why) + '.',
-        'If you settle it, free leases are granted at once. This is your word that no process still trusts a lease that was granted before.',
+        'Settling it grants free leases immediately. By settling you assert that no process still relies on a lease granted before.',
         'If one does, two holders work at the same time.',
       ],
       order: async () => {
         const body = JSON.stringify(why === 'new' ? {} : { cause: why });
         const answer = await (await order('POST', path`v1/groups/${group}/settle`, body)).json();
         const kept = answer.left.map((one) => cause(one.cause)).join(', ');
-        return answer.settled ? group + ' is settled: leases are granted at once.' : kept ? group + ' keeps waiting: ' + kept + '.' : group + ' was settled before.';
+        return answer.settled ? group + ' is settled: leases are granted immediately.' : kept ? group + ' keeps waiting: ' + kept + '.' : group + ' was settled before.';
       },
     };
   });
@@ -66,7 +66,7 @@ function order(method, address, body) {
   return ask(address, { method, body, headers, patience: PATIENCE });
 }
 
-/** Shows the question once `prepare` has read what it is about: `{lines, order?}`. Without an order there is nothing to do. */
+/** Shows the confirmation once `prepare` has read its facts: `{lines, order?}`. Without an order there is nothing to confirm. */
 async function confirm(title, word, prepare) {
   const dialog = document.getElementById('act');
   if (dialog.open) return;
@@ -102,7 +102,7 @@ async function confirm(title, word, prepare) {
   close.focus();
 }
 
-/** What is known after an order was not answered well. */
+/** The outcome as far as it is known after an error. */
 function failed(error) {
   if (error instanceof Refused && error.status < 500) return 'Refused, nothing was changed: ' + error.message;
   if (error instanceof Refused && error.outcome === 'unchanged') return 'Nothing was changed: ' + error.message;

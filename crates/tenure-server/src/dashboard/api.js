@@ -1,5 +1,5 @@
-// Asking the daemon. One way for everything: addresses relative to the page, a token only in a header, a time limit, and
-// the store's clock learnt from every answer.
+// Requests to the daemon: addresses relative to the page, the token only in a header, a time limit, and
+// the store's clock learned from every answer.
 
 import { say } from './dom.js';
 
@@ -15,10 +15,10 @@ let offset = 0;
 export const proof = { store: 0, said: new Map(), refused: new Map() };
 const GROUP = /^v1\/groups\/([^/?]+)/;
 
-/** How much was asked for, for who measures the page. */
+/** The number of requests, for measurements. */
 export const cost = { requests: 0, streamed: 0, painted: 0, paints: 0 };
 
-/** What the daemon refused, in its words. */
+/** An error answer of the daemon. */
 export class Refused extends Error {
   constructor(status, problem, after) {
     super(problem.detail || problem.title || 'The daemon answered ' + status);
@@ -30,7 +30,7 @@ export class Refused extends Error {
   }
 }
 
-/** The store's time now, as far as it is known, in ms. */
+/** The estimated time of the store, in ms. */
 export function now() {
   return Date.now() + offset;
 }
@@ -40,12 +40,12 @@ export function learn(text, age = 0) {
   if (!Number.isNaN(at)) offset = at - Date.now();
 }
 
-/** A moment of the browser's clock, by the store's. */
+/** Converts a time of the browser's clock to the store's. */
 export function storeTime(ms) {
   return ms + offset;
 }
 
-/** Notes what an answer proves. Only reads of a group and of the clock are answers of the store itself. */
+/** Records what an answer proves about the store: only reads of a group and of the clock come from the store itself. */
 function note(path, sent, outcome) {
   const name = GROUP.exec(path)?.[1];
   const group = name && decodeURIComponent(name);
@@ -61,7 +61,7 @@ export function path(strings, ...names) {
   return strings.reduce((all, part, at) => all + encodeURIComponent(names[at - 1]) + part);
 }
 
-/** Asks, and answers the response when it is a good one. `again` is for the one try after a token was shown. */
+/** Sends a request; returns the response if it is a success. `again` marks the one retry with a new token. */
 export async function ask(path, { headers = {}, signal, patience = PATIENCE, method, body } = {}, again = true) {
   if (locked) await locked.opened(signal);
   cost.requests += 1;
@@ -93,12 +93,12 @@ export async function ask(path, { headers = {}, signal, patience = PATIENCE, met
   throw refused;
 }
 
-/** Asks for JSON. */
+/** Requests JSON. */
 export async function get(path, options) {
   return (await ask(path, options)).json();
 }
 
-/** Asks for JSON; `null` where there is none. */
+/** Requests JSON; `null` for a 404. */
 export async function find(path, options) {
   try {
     return await get(path, options);
@@ -108,12 +108,12 @@ export async function find(path, options) {
   }
 }
 
-/** Whether everything waits for a token. */
+/** Whether requests wait for a token. */
 export function isLocked() {
   return locked !== null;
 }
 
-/** Everybody who asks waits until a token was shown. It is kept for this tab alone, and in no address. */
+/** Requests wait here until a token is entered. It is kept for this tab only, and never in an address. */
 function lock(refused, wasUsed) {
   if (locked) return;
   token = null;
@@ -139,7 +139,7 @@ function lock(refused, wasUsed) {
   unlock();
 }
 
-/** Asks for the token, once more if the question was closed. */
+/** Shows the token dialog, again if it was closed. */
 export function unlock() {
   const dialog = document.getElementById('token');
   if (locked && !dialog.open) dialog.showModal();
@@ -149,7 +149,7 @@ export function begin() {
   const dialog = document.getElementById('token');
   const field = document.getElementById('token-field');
   dialog.addEventListener('close', () => {
-    // The event comes after the dialog has closed: it may be open again, with text in its field.
+    // The event fires after the dialog has closed: it may be open again, with text in its field.
     if (dialog.open) return;
     const shown = field.value.trim();
     field.value = '';

@@ -1,4 +1,4 @@
-// What somebody should know before anything else: settling, brakes, what does not answer, and why.
+// Banners: grace periods, brakes, and what does not answer, with reasons.
 
 import { settle } from './acts.js';
 import { isLocked, now, storeTime, unlock } from './api.js';
@@ -51,12 +51,12 @@ function ofBrake(state) {
   const until = Date.parse(brake.until);
   return [{
     key: 'brake ' + name, tone: 'braked', title: 'Removal is paused in ' + name + '.', href: at('g', name), until: isKnown(name) && until,
-    text: then(name) + number(brake.lapsed) + ' lapsed at once, ' + many(brake.present, 'is', 'are') + ' present. ' + keeps(state)
+    text: then(name) + number(brake.lapsed) + ' lapsed together, ' + many(brake.present, 'is', 'are') + ' present. ' + keeps(state)
       + ' If they are really gone: tenure sweep --force --group ' + name + ' --store ' + location.origin,
   }];
 }
 
-/** One store serves many groups, so that graces mostly come together: they are told together. */
+/** Grace periods of many groups on one store usually coincide: they share a banner. */
 function ofGraces(list) {
   if (!list.length) return [];
   const until = Math.max(...list.map(({ unsettled }) => Date.parse(unsettled.until)));
@@ -74,7 +74,7 @@ function ofGraces(list) {
   }];
 }
 
-/** Since when that was so, when it is not known to be so now. */
+/** The age of a state that is not current. */
 function then(group) {
   return isKnown(group) ? '' : 'As of ' + asOf(group) + ': ';
 }
@@ -86,7 +86,7 @@ function ofStream() {
   }
   const gap = world.gaps.at(-1);
   if (gap && Date.now() - gap.seen < 60_000) {
-    list.push({ key: 'gap ' + gap.id, tone: 'uncertain', title: 'Events of ' + gap.group + ' are missing.', text: 'They were trimmed, or lost with the data of the store. Everything shown was read anew.' });
+    list.push({ key: 'gap ' + gap.id, tone: 'uncertain', title: 'Events of ' + gap.group + ' are missing.', text: 'They were trimmed, or lost with the data of the store. The page has read everything again.' });
   }
   return list;
 }
@@ -95,13 +95,13 @@ function ofRosters() {
   const list = [];
   for (const roster of world.status?.rosters?.rosters ?? []) {
     if (roster.answers_from === 'mirror') continue;
-    const text = roster.answers_from === 'seeding' ? 'Its mirror is being filled; it answers from the ledger meanwhile.' : 'Its mirror is away or has not caught up; it answers from the ledger.';
+    const text = roster.answers_from === 'seeding' ? 'Its mirror is being filled; it answers from the ledger until then.' : 'Its mirror is away or has not caught up; it answers from the ledger.';
     list.push({ key: 'roster ' + roster.roster, tone: 'uncertain', title: 'Roster ' + roster.roster + '.', text, href: at('r', roster.roster) });
   }
   return list;
 }
 
-/** A loop that failed once and does its work every second is well again before anybody reads it. */
+/** A single failure of a loop that runs every second is over before it can be read, so it is not shown. */
 function ofLoops() {
   const isLate = (loop) => (loop.last_success_age_ms ?? Infinity) > 60_000;
   const failing = (world.status?.loops ?? []).filter((loop) => loop.bad_in_a_row > 0 && isLate(loop));
@@ -121,7 +121,7 @@ export class Banners {
     keyed(this.root, list.length > MOST ? [...shown, { key: 'more', more: list.length - MOST }] : shown, (banner) => banner.key, make, update);
   }
 
-  /** Counts down, unheard by those who listen to the page. */
+  /** Counts down without announcements by screen readers. */
   tick() {
     for (const element of this.root.children) if (element.until) say(element.left, left(element.until));
   }

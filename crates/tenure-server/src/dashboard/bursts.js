@@ -1,24 +1,24 @@
-// Many events of one kind as one: ten thousand members that lapse at once are one line with their number, also where the
-// events themselves are too many to keep.
+// Bursts: many events of one kind as one line. Ten thousand members that lapse together are one line with their number, even
+// when there are too many events to keep.
 
-/** Events of one kind belong together when none comes later than this after the one before, by the store's clock. */
+/** The longest pause between two events of a burst, by the store's clock. */
 const WITHIN = 2000;
-/** As many of one kind at once are told in one line. */
+/** The least number of events that make a burst. */
 const BURST = 4;
-/** So many bursts are kept whose events are not. */
+/** The most bursts that are kept without their events. */
 const KEPT = 200;
 
 const keyOf = ({ type, reason }) => type + ' ' + (reason ?? '');
 const begun = (at) => ({ count: 0, from: at, to: at, tenures: new Set(), events: [] });
 
-/** The bursts that begin before the first event that is kept. Of their events some are kept, to tell which they were. */
+/** Bursts that begin before the oldest kept event. Some of their events are kept as examples. */
 export class Folded {
   constructor() {
     this.byKey = new Map();
     this.closed = [];
   }
 
-  /** Takes the oldest event that is kept, which is kept no more. */
+  /** Adds the oldest kept event, which is being dropped. */
   drop(event) {
     const at = Date.parse(event.at);
     const key = keyOf(event);
@@ -31,7 +31,7 @@ export class Folded {
     this.byKey.set(key, add(begun(at), event, at));
   }
 
-  /** Takes an event that is older than all that are known; `kept` are these. */
+  /** Adds an event older than all `kept` ones. */
   before(event, kept) {
     const at = Date.parse(event.at);
     const key = keyOf(event);
@@ -51,13 +51,13 @@ function add(burst, event, to) {
   burst.count += 1;
   burst.to = to;
   if (burst.events.length < BURST) burst.events.push(event);
-  // What one of them held may go in several batches.
+  // The holdings of one member may be evicted in several batches.
   if (event.type === 'evicted') burst.tenures.add(event.tenure);
   return burst;
 }
 
 /** The lines that the `wanted` of some events make, the newest first: `{event}`, or `{burst}` with `isMore` when events
-    before `since` are not known and may belong to it. Those in `opened` are told one by one. */
+    before `since` are unknown and may belong to it. Bursts in `opened` are listed event by event. */
 export function lines(events, folded, opened, since, wanted = () => true) {
   const running = new Map();
   for (const [key, burst] of folded.byKey) if (burst.count) running.set(key, { ...burst, tenures: new Set(burst.tenures), events: [...burst.events], own: [], index: -1 });

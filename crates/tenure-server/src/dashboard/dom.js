@@ -1,19 +1,19 @@
-// Making and changing elements, and writing numbers and times. Text becomes text and never markup.
+// Elements, numbers and times. Strings become text nodes, never markup.
 
 const SVG = 'http://www.w3.org/2000/svg';
 const count = new Intl.NumberFormat('en');
 const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
 const day = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' });
 
-/** What names are made of. */
+/** The characters of names. */
 export const NAME = /^[A-Za-z0-9._:-]{1,200}$/;
 
-/** An element. `on…` are listeners, `true` is an attribute without a value, `null` and `false` are none. */
+/** Creates an element. `on…` are listeners, `true` is an attribute without a value, `null` and `false` omit it. */
 export function h(tag, props, ...children) {
   return fill(document.createElement(tag), props, children);
 }
 
-/** The same for drawings. */
+/** The same for SVG. */
 export function svg(tag, props, ...children) {
   return fill(document.createElementNS(SVG, tag), props, children);
 }
@@ -27,7 +27,7 @@ function fill(element, props, children) {
   return element;
 }
 
-/** Sets an attribute when it is another one; `null`, `undefined` and `false` remove it. */
+/** Sets an attribute if it differs; `null`, `undefined` and `false` remove it. */
 export function attr(element, name, value) {
   if (value === null || value === undefined || value === false) element.removeAttribute(name);
   else {
@@ -36,7 +36,7 @@ export function attr(element, name, value) {
   }
 }
 
-/** Sets the text of an element when it is another one: what did not change costs no layout. */
+/** Sets the text of an element if it differs, to avoid layout. */
 export function say(element, text) {
   const written = String(text ?? '');
   if (element.said !== written) {
@@ -50,7 +50,7 @@ export function show(element, visible) {
   if (element.hidden === Boolean(visible)) element.hidden = !visible;
 }
 
-/** Makes the children of `parent` be those of `items`, in order. Elements stay with their keys. */
+/** Reconciles the children of `parent` with `items`, in order. Elements are reused by key. */
 export function keyed(parent, items, key, make, update) {
   const old = parent.byKey ?? new Map();
   const now = new Map();
@@ -69,7 +69,7 @@ export function keyed(parent, items, key, make, update) {
   parent.byKey = now;
 }
 
-/** The address of a place within the page. */
+/** The address of a view of the page. */
 export function at(...parts) {
   return '#/' + parts.map(encodeURIComponent).join('/');
 }
@@ -85,12 +85,12 @@ export function many(value, one, more = one + 's') {
 
 const UNITS = [['d', 86_400], ['h', 3600], ['min', 60], ['s', 1]];
 
-/** A stretch of time that has passed or is left: whole seconds up to an hour, then minutes, then hours. */
+/** An elapsed or remaining time: whole seconds up to an hour, then minutes, then hours. */
 export function span(ms) {
   return units(Math.max(0, Math.floor(ms / 1000))).slice(0, 2).join(' ');
 }
 
-/** A stretch of time that was set, such as a ttl: all of it. */
+/** A configured duration such as a ttl, in full. */
 export function exact(ms) {
   const seconds = Math.floor(ms / 1000);
   const rest = (ms - seconds * 1000) / 1000;
@@ -110,7 +110,7 @@ function units(seconds) {
   return parts.length ? parts : ['0 s'];
 }
 
-/** A time of day, with the day when it is not today. */
+/** A time of day, with the date unless it is today. */
 export function time(ms) {
   const at = new Date(ms);
   if (Number.isNaN(at.getTime())) return '';
@@ -133,19 +133,19 @@ export function command(text) {
   return h('div', { class: 'command' }, h('code', {}, text), button);
 }
 
-/** What stands where there is nothing yet: what it would be, and what to do for it. */
+/** The placeholder of an empty view: what it will show, and how to get there. */
 export function nothing(title, text, ...commands) {
   return h('div', { class: 'empty' }, h('p', { class: 'lead' }, title), text && h('p', {}, text), commands.map(command));
 }
 
-/** A field that filters as it is typed into. */
+/** A field that filters while typing. */
 export function field(label, placeholder, typed) {
   const input = h('input', { type: 'search', class: 'filter', 'aria-label': label, placeholder, spellcheck: 'false', autocapitalize: 'off', maxlength: 200 });
   input.addEventListener('input', () => typed(input.value.trim()));
   return input;
 }
 
-/** A row of choices of which one is made. */
+/** A row of options, one of which is selected. */
 export class Choice {
   constructor(label, options, chosen, onchoose) {
     this.root = h('div', { class: 'chips', role: 'group', 'aria-label': label });
@@ -173,7 +173,7 @@ export class Choice {
   }
 }
 
-/** A bar in parts, `[label, count, tone]`; in words for those who do not see it. */
+/** A bar in parts, `[label, count, tone]`; with a text alternative. */
 export function parts(bar, list) {
   attr(bar, 'role', 'img');
   attr(bar, 'aria-label', list.map(([label, count]) => number(count) + ' ' + label).join(', '));

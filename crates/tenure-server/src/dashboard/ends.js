@@ -1,5 +1,5 @@
-// What ended lately in all groups, and how many ends and beats there are a minute. Ends are read from the events of the
-// groups. Beats make no events: the daemon counts those that went through it.
+// Recent ends in all groups, and ends and beats per minute. Ends come from the events of the groups. Beats create no events:
+// they are counted by the metrics of this daemon.
 
 import { ask, get, path, storeTime } from './api.js';
 import { Folded, lines } from './bursts.js';
@@ -8,17 +8,17 @@ import { tellMany } from './timeline.js';
 import { tell } from './story.js';
 import { changed, groups, isLive, moment } from './world.js';
 
-/** How far back is looked. */
+/** The window that is shown. */
 export const WINDOW = 30 * 60_000;
 const MINUTE = 60_000;
 const TYPES = 'left,lapsed,superseded,expelled';
 const PAGE = 1000;
-/** So many pages of one group are read at a time, and so many groups in a round. */
+/** Pages read per group, and groups read per round. */
 const MOST_PAGES = 12;
 const MOST_GROUPS = 8;
-/** So many ends of a group are kept one by one. */
+/** The most ends of a group that are kept individually. */
 const KEPT = 1000;
-/** Beats are counted this often: the answer tells of everything that is measured. */
+/** The interval of reading the metrics, which are large. */
 const COUNTED = 10_000;
 
 export class Ends {
@@ -28,7 +28,7 @@ export class Ends {
     this.error = null;
   }
 
-  /** Reads what is new. A group whose newest event is older than the window has nothing; events are numbered by time. */
+  /** Reads new events. Events are numbered by time, so a group whose newest event is older than the window is skipped. */
   async look(signal) {
     if (this.busy) return;
     this.busy = true;
@@ -68,7 +68,7 @@ export class Ends {
       if (Number(page.next) === after) break;
       after = Number(page.next);
     }
-    // What is left is read in the next round, unless it was lost with the data of the store.
+    // The rest is read in the next round, unless the store lost its data.
     return { fresh, last: fresh.length ? after : Math.max(after, newest) };
   }
 
@@ -92,7 +92,7 @@ export class Ends {
     }
   }
 
-  /** The newest ends of all groups, each `{key, group, event, told, at}`, those of one kind at once as one. */
+  /** The newest ends of all groups, each `{key, group, event, told, at}`, bursts as one. */
   recent(most) {
     const all = [];
     for (const [group, { events, folded }] of this.groups) {
@@ -134,7 +134,7 @@ export class Beats {
     try {
       const text = await (await ask('metrics', { signal })).text();
       const total = Number(/^tenure_beats_total\{outcome="renewed"\} (\d+)/m.exec(text)?.[1] ?? 0);
-      // A daemon that started again counts from 0.
+      // A restarted daemon counts from 0.
       if (total < (this.samples.at(-1)?.total ?? 0)) this.samples = [];
       this.samples.push({ at: this.asked, total });
       this.samples = this.samples.filter(({ at }) => at >= this.asked - WINDOW - MINUTE);

@@ -92,7 +92,7 @@ export class GroupPage {
     const address = path`v1/groups/${this.group}/events`;
     this.stream = new Stream(address, newest, (events) => this.hear(events), (state, error) => {
       if (world.stream !== state) {
-        // What happened in between is read anew.
+        // Events may be missing: read everything again.
         if (state === 'live' && world.stream === 'waiting') this.freshen();
         world.stream = state;
         changed();
@@ -114,14 +114,14 @@ export class GroupPage {
     changed();
   }
 
-  /** Shows another part, or the same one beside or instead of the timeline. */
+  /** Shows a part, beside the timeline or in its place. */
   go(tab) {
     this.tab = tab in this.kinds ? tab : Object.keys(this.kinds)[0];
     this.place();
   }
 
   place() {
-    // No part shows, in a command to copy, what somebody wrote into an address.
+    // Names from the address never appear in a command to copy.
     if (!NAME.test(this.group)) return;
     const wide = WIDE.matches;
     const first = Object.keys(this.kinds)[0];
@@ -188,7 +188,7 @@ export class GroupPage {
     this.pane?.tick();
   }
 
-  /** Whether it is shown as it is now. Without the hot copy a roster is read from the ledger. */
+  /** Whether the content is current. Without its mirror a roster is read from the ledger. */
   isNow() {
     return this.pane?.isNow?.() ?? isKnown(this.group);
   }

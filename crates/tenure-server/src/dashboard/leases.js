@@ -1,4 +1,4 @@
-// Leases by node: where each target is held, and where a fleet would rather have it.
+// Leases by node: the holder and the preferred node of each target.
 
 import { get, path } from './api.js';
 import { at, attr, Choice, h, keyed, many, nothing, number, say, show, svg } from './dom.js';
@@ -10,7 +10,7 @@ import { changed, isKnown, trouble } from './world.js';
 const MOST = 10_000;
 const MOST_NODES = 60;
 const MOST_CELLS = 500;
-/** A group of more than this is read anew for what happens in it, and else only so often. */
+/** A larger group is read again only after events, and at this interval. */
 const LARGE = 1000;
 const EVERY = 30_000;
 const CELL = 9;
@@ -19,7 +19,7 @@ const KINDS = ['here', 'away', 'ghost', 'wanted', 'paused'];
 const WORDS = {
   here: 'held where it is preferred', away: 'held elsewhere than preferred', ghost: 'its holder has ended', wanted: 'preferred here, not held here', paused: 'paused',
 };
-const NOBODY = '';
+const FREE = '';
 
 export class Leases {
   constructor(group) {
@@ -39,7 +39,7 @@ export class Leases {
       fill: (element, index) => this.fill(element, index),
       open: (index) => this.go(this.shown()[index]),
       empty: nothing(
-        'No leases and no targets yet.', 'A target is what a fleet works on; its lease says who does. Make one, or acquire a lease by its name:',
+        'No leases and no targets yet.', 'A target is a unit of work of a fleet; its lease names the holder. Create one, or acquire a lease by name:',
         'tenure targets add endpoint-1 --store ' + location.origin + ' --group ' + group,
       ),
     });
@@ -64,12 +64,12 @@ export class Leases {
     if (this.entries.size <= LARGE || Date.now() - this.last >= EVERY) this.look();
   }
 
-  /** Reads all of it, a thousand at a time. What is heard meanwhile is newer than what is read. */
+  /** Reads everything in pages of a thousand. Events that arrive during the read are newer than what is read. */
   async look() {
     if (this.busy) return;
     this.busy = true;
     this.last = Date.now();
-    this.meanwhile = new Map();
+    this.arrived = new Map();
     try {
       const entries = new Map();
       this.more = await this.pages('targets', (target) => {
@@ -82,9 +82,9 @@ export class Leases {
       this.entries = entries;
       this.read = true;
       this.made = null;
-      for (const [name, news] of this.meanwhile) this.change(name, news);
+      for (const [name, news] of this.arrived) this.change(name, news);
     } catch {
-      // The banner tells; what was read before stays.
+      // A banner shows the error; the old content stays.
       this.last = 0;
     }
     this.busy = false;
@@ -92,7 +92,7 @@ export class Leases {
     changed();
   }
 
-  /** Looks again after a moment, once for all that happens in it; when it is looking already, after that. */
+  /** Reads again soon, once for all events until then; after the current read, if there is one. */
   soonest() {
     this.once = this.busy;
     if (!this.busy) this.soon ??= setTimeout(() => { this.soon = null; this.look(); }, this.entries.size > LARGE ? 4000 : 700);
@@ -110,7 +110,7 @@ export class Leases {
     return true;
   }
 
-  /** Leases change at once; where targets would rather be is asked for when members have changed. */
+  /** Lease events apply immediately; preferred nodes are read again when members have changed. */
   hear(events) {
     let placed = false;
     for (const event of events) {
@@ -124,7 +124,7 @@ export class Leases {
   }
 
   learn(name, news) {
-    if (this.busy) this.meanwhile.set(name, news);
+    if (this.busy) this.arrived.set(name, news);
     this.change(name, news);
   }
 
@@ -136,7 +136,7 @@ export class Leases {
     this.made = null;
   }
 
-  /** Sorts the leases to their nodes. */
+  /** Groups the leases by node. */
   make() {
     if (this.made) return this.made;
     const all = [...this.entries.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
@@ -157,10 +157,10 @@ export class Leases {
     }
     for (const entry of all) {
       if (entry.preferred && entry.holder !== entry.preferred && !entry.paused) of(entry.preferred).cells.push(['wanted', entry]);
-      else if (!entry.holder) of(NOBODY).cells.push([entry.paused ? 'paused' : 'wanted', entry]);
+      else if (!entry.holder) of(FREE).cells.push([entry.paused ? 'paused' : 'wanted', entry]);
     }
     this.rows = null;
-    this.made = { all, counts, nodes: [...nodes.values()].sort((a, b) => (a.name === NOBODY ? 1 : b.name === NOBODY || a.name < b.name ? -1 : 1)) };
+    this.made = { all, counts, nodes: [...nodes.values()].sort((a, b) => (a.name === FREE ? 1 : b.name === FREE || a.name < b.name ? -1 : 1)) };
     return this.made;
   }
 
@@ -184,7 +184,7 @@ export class Leases {
     show(this.choice.root, counts.all > 0);
     this.choice.set([
       ['all', (this.more ? 'First ' : 'All ') + number(counts.all)], ['away', 'Elsewhere than preferred ' + number(counts.away), 'uncertain'],
-      ['free', 'Held by nobody ' + number(counts.free), 'ended'], ['paused', 'Paused ' + number(counts.paused)],
+      ['free', 'Not held ' + number(counts.free), 'ended'], ['paused', 'Paused ' + number(counts.paused)],
     ]);
     if (nodes.length > MOST_NODES) say(this.caption, many(nodes.length - MOST_NODES, 'more node') + ' not drawn; the list has all.');
     this.list.draw(this.read ? this.shown().length : 0, this.read && counts.all === 0 && isKnown(this.group), trouble(this.group));
@@ -194,7 +194,7 @@ export class Leases {
     this.list.tick();
   }
 
-  /** A node: its name, how much it has, and a cell for each lease. */
+  /** A node: its name, its load, and a cell for each lease. */
   strip() {
     const paths = Object.fromEntries(KINDS.map((kind) => [kind, svg('path', { 'data-cell': kind })]));
     const drawing = svg('svg', { class: 'cells', role: 'img' }, Object.values(paths));
@@ -226,12 +226,12 @@ export class Leases {
     attr(element, 'data-cell', entry.kind);
     say(parts.name, entry.name);
     say(parts.state, entry.paused ? 'paused' : entry.holder && !entry.alive ? 'its holder has ended; the next acquire gets it' : entry.weight > 1 ? 'weight ' + entry.weight : '');
-    say(parts.holder, entry.holder ? entry.holder : 'held by nobody');
+    say(parts.holder, entry.holder ? entry.holder : 'not held');
     say(parts.sub, entry.kind === 'away' ? 'preferred ' + entry.preferred : entry.token ? 'token ' + entry.token : entry.preferred ? 'preferred ' + entry.preferred : '');
   }
 }
 
-/** What a cell shows of a lease. */
+/** The state of a lease for its cell. */
 function kind(entry) {
   if (entry.paused) return 'paused';
   if (!entry.holder) return 'wanted';
@@ -240,15 +240,15 @@ function kind(entry) {
 }
 
 function whereabouts({ holder, preferred }) {
-  const held = holder ? ', held by ' + holder : ', held by nobody';
+  const held = holder ? ', held by ' + holder : ', not held';
   return held + (preferred && preferred !== holder ? ', preferred ' + preferred : '');
 }
 
-/** Draws the cells of a node as one path for each kind, however many they are. */
+/** Draws the cells of a node as one path per kind, whatever their number. */
 function fillStrip(element, node, columns) {
-  say(element.label, node.name || 'nobody');
+  say(element.label, node.name || 'not held');
   const more = node.cells.length - MOST_CELLS;
-  say(element.sub, (node.name ? number(node.held) + ' held, ' + number(node.preferred) + ' preferred' : number(node.cells.length) + ' held by nobody: paused, or nobody is there')
+  say(element.sub, (node.name ? number(node.held) + ' held, ' + number(node.preferred) + ' preferred' : number(node.cells.length) + ' not held: paused, or no member is alive')
     + (more > 0 ? ', ' + number(more) + ' not drawn' : ''));
   const cells = node.cells.slice(0, MOST_CELLS);
   const lines = Object.fromEntries(KINDS.map((kind) => [kind, '']));
@@ -261,7 +261,7 @@ function fillStrip(element, node, columns) {
   const tall = Math.max(1, Math.ceil(cells.length / columns)) * PITCH;
   attr(element.drawing, 'height', tall);
   attr(element.drawing, 'width', Math.min(columns, Math.max(1, cells.length)) * PITCH);
-  attr(element.drawing, 'aria-label', (node.name || 'nobody') + ': ' + KINDS.map((kind) => [WORDS[kind], node.cells.filter(([own]) => own === kind).length])
+  attr(element.drawing, 'aria-label', (node.name || 'not held') + ': ' + KINDS.map((kind) => [WORDS[kind], node.cells.filter(([own]) => own === kind).length])
     .filter(([, count]) => count).map(([words, count]) => number(count) + ' ' + words).join(', '));
   Object.assign(element, { cells, columns });
 }

@@ -1,12 +1,12 @@
-// Long lists: only the rows that are seen are elements, and only the pages that were looked at are fetched.
+// Virtual lists: only visible rows are elements, and only visited pages are fetched.
 
 import { get } from './api.js';
 import { attr, h, say } from './dom.js';
 import { changed } from './world.js';
 
-/** Rows beyond the edges, so that a little scrolling shows no hole. */
+/** Extra rows above and below, so that scrolling shows no gap. */
 const BEYOND = 6;
-/** The largest page of a leap through a list. */
+/** The page size after a jump. */
 const LEAP = 500;
 /** Browsers cannot scroll further than some 30 million pixels. */
 export const MOST_ROWS = 200_000;
@@ -34,14 +34,14 @@ export class List {
     this.moved = () => changed();
   }
 
-  /** Where it scrolls: the nearest that does. */
+  /** The nearest scrolling ancestor. */
   scroller() {
     const own = this.root.closest('.scrolls');
     const scrolls = own && getComputedStyle(own).overflowY !== 'visible';
     return scrolls ? own : document.scrollingElement;
   }
 
-  /** Whether rows must not move: the pointer is on one. */
+  /** Whether rows must not move because the pointer is on one. */
   get isHeld() {
     return this.isPointed || document.activeElement === this.body;
   }
@@ -62,7 +62,7 @@ export class List {
     return parseFloat(getComputedStyle(this.body).getPropertyValue('--row')) || 48;
   }
 
-  /** Which rows are in sight now. */
+  /** The visible rows. */
   look() {
     const scroller = this.scroller();
     const row = this.height();
@@ -133,7 +133,7 @@ export class List {
     this.active = -1;
   }
 
-  /** Fills the rows in sight again, without looking where they are: for what counts seconds. */
+  /** Fills the visible rows again without measuring: for ages in seconds. */
   tick() {
     for (const [index, element] of this.rows) this.fill(element, index);
   }
@@ -178,9 +178,9 @@ export class List {
   }
 }
 
-/** The pages of a listing, one after the other, as far as they were looked at; each fetched anew while it is in sight. */
+/** The pages of a listing, as far as they were visited; visible ones are fetched again periodically. */
 export class Pages {
-  /** `address` makes the path of a page from its query; `name` is what the items are called, `id` what tells them apart. */
+  /** `address` makes the path of a page from its query; `name` is the field with the items, `id` the key of an item. */
   constructor(address, name, id, size = 100) {
     Object.assign(this, { address, name, id, size });
     this.reset();
@@ -205,13 +205,13 @@ export class Pages {
     return this.all;
   }
 
-  /** How many rows there are: those fetched, and those that somebody else has counted. */
+  /** The number of rows: fetched ones, or the known total. */
   count(expected) {
     const loaded = this.items().length;
     return this.whole ? loaded : Math.max(loaded, Math.min(expected ?? 0, MOST_ROWS));
   }
 
-  /** Sees to it that the item at an index is there. Large leaps take large pages. */
+  /** Fetches up to the item at an index. Large jumps use large pages. */
   want(index) {
     if (this.busy || this.whole || index < this.items().length) return;
     const version = this.version;
@@ -221,7 +221,7 @@ export class Pages {
     ).finally(() => {
       if (version !== this.version) return;
       this.busy = null;
-      // A failure waits for the next round of freshening.
+      // A failed fetch is repeated in the next round.
       if (!this.error) this.want(index);
       changed();
     });
@@ -275,7 +275,7 @@ export class Pages {
       return hit;
     });
     for (const page of seen.slice(0, 4)) {
-      // Large pages, left by leaps, are read half as often.
+      // Large pages, left by jumps, are read half as often.
       if (page.items.length > 2 * this.size && Date.now() - (page.read ?? 0) < 5500) continue;
       page.read = Date.now();
       const { items, next, answer } = await this.read(page.after, Math.min(1000, Math.max(this.size, page.items.length)));
@@ -291,7 +291,7 @@ export class Pages {
     }
   }
 
-  /** Puts an item where it belongs: in place of its former self, or in the order of names, or at the end. */
+  /** Inserts or replaces an item, in the order of names if there is one. */
   put(item) {
     stamp(item);
     const name = this.id(item);
@@ -310,7 +310,7 @@ export class Pages {
     this.all = null;
   }
 
-  /** Takes items away. */
+  /** Removes items. */
   drop(gone) {
     for (const page of this.pages) {
       const left = page.items.filter((item) => !gone(item));
@@ -322,7 +322,7 @@ export class Pages {
   }
 }
 
-/** Notes when an item was read, so that its times can go on. */
+/** Records when an item was read, so that its ages advance. */
 function stamp(item) {
   item.read = Date.now();
   return item;

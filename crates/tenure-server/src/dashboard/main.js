@@ -1,4 +1,4 @@
-// The page: which part is shown, the keys, the theme, and the beat of it all.
+// The page: routing, keyboard, theme and timer.
 
 import { begin as beginAsking, cost, isLocked, storeTime } from './api.js';
 import { Banners } from './banners.js';
@@ -12,7 +12,7 @@ import { begin, changed, isLive, link, moment, rosterOf, world } from './world.j
 const KEPT = 'tenure.theme';
 const THEMES = ['system', 'light', 'dark'];
 const SIGNS = { system: '◐', light: '○', dark: '●' };
-/** Rows in sight are fetched anew every so many seconds: beats make no events. */
+/** The interval of fetching visible rows again, in seconds: beats create no events. */
 const FRESHEN = 3;
 
 const main = document.getElementById('main');
@@ -21,7 +21,7 @@ const search = new Search(() => ({ group: view?.group ?? null, names: view?.name
 let view = null;
 let seconds = 0;
 
-/** What an address shows. */
+/** The view of an address. */
 function route() {
   const parts = location.hash.replace(/^#\/?/, '').split('/').filter(Boolean).map(decode);
   const [kind, name, third] = parts;
@@ -52,7 +52,7 @@ function navigate() {
     main.replaceChildren(view.root);
     scrollTo(0, 0);
     view.attach();
-    // A new part begins at its beginning; a new page at its top, where the way past it is.
+    // A new part scrolls to its start; a new page to its top, where the skip link is.
     if (before && document.activeElement === document.body) main.focus({ preventScroll: true });
   }
   const title = view.title();
@@ -67,7 +67,7 @@ function paint() {
   paintLink();
 }
 
-/** Whether what is shown is live, and if not, since when. */
+/** Whether the content is live; otherwise its age. */
 function paintLink() {
   const element = document.getElementById('link');
   const since = moment() ? ' since ' + time(storeTime(moment())) : '';
@@ -85,11 +85,11 @@ function tick() {
   view?.tick();
   banners.tick();
   if (!isLive()) changed();
-  // A daemon that does not answer is asked one thing until it does.
+  // A daemon that does not answer gets only one request at a time.
   if (seconds % FRESHEN === 0 && !isLocked() && link() !== 'daemon') view?.freshen?.();
 }
 
-/** The theme: that of the system, unless somebody chose another. */
+/** The theme: the system's, unless one was selected. */
 function theme(next) {
   const root = document.documentElement;
   const now = next ?? read();
@@ -102,7 +102,7 @@ function theme(next) {
   try {
     if (next) localStorage.setItem(KEPT, next);
   } catch {
-    // A browser that keeps nothing.
+    // Storage is disabled in this browser.
   }
   theme.now = now;
 }
@@ -137,7 +137,7 @@ document.getElementById('theme').addEventListener('click', another);
 document.querySelector('.skip').addEventListener('click', (event) => { event.preventDefault(); main.focus(); });
 addEventListener('keydown', press);
 addEventListener('hashchange', navigate);
-// For who measures the page, and for tests.
+// For measurements and tests.
 globalThis.tenure = { cost, world, get view() { return view; } };
-// The status first, if it comes soon: whether a group is the mirror of a roster decides how it is shown.
+// Wait briefly for the status: it says whether a group is the mirror of a roster, which is shown differently.
 Promise.race([begin(paint, tick), new Promise((resolve) => setTimeout(resolve, 700))]).finally(navigate);

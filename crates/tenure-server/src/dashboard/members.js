@@ -1,4 +1,4 @@
-// The members of a group: who is alive, when each last beat, what it holds; those first that have not beaten for longest.
+// The members of a group: liveness, last beat and holdings. Late members come first.
 
 import { path, storeTime } from './api.js';
 import { at, attr, Choice, exact, field, h, many, nothing, number, say, show, span, time } from './dom.js';
@@ -7,9 +7,9 @@ import { View, Walk } from './walk.js';
 import { changed, groupState, isKnown, storeMomentOf, trouble } from './world.js';
 
 const ENDS = new Set(['left', 'lapsed', 'superseded', 'expelled']);
-/** How long a row that has ended stays, so that its end is seen. */
+/** How long the row of an ended member stays visible. */
 const LINGER = 4000;
-/** How long a reading is taken for how it is now. */
+/** How long a reading counts as current. */
 export const FRESH = 6000;
 
 /** All members of a group, to sort or filter. */
@@ -57,7 +57,7 @@ export class Members {
     this.walk.stop();
   }
 
-  /** Whether the whole has to be known: pages come by name. */
+  /** Whether the whole listing is needed, since pages are ordered by name. */
   get isWhole() {
     return this.order !== 'name' || this.text !== '' || this.state !== 'all';
   }
@@ -81,7 +81,7 @@ export class Members {
     }
   }
 
-  /** What the list shows, in order: names, or members where pages come by name. */
+  /** The items of the list, in order: names, or members if pages are shown as they come. */
   items() {
     if (!this.isWhole) return this.pages.items();
     return this.view.list(this.list.isHeld).map((id) => this.walk.items.get(id));
@@ -109,13 +109,13 @@ export class Members {
     if (!whole && seen && seen.last >= this.pages.items().length) this.pages.want(seen.last);
   }
 
-  /** Many that lapsed at once, as one: how many, what the brake keeps, and until when. */
+  /** A mass lapse as one row: the number, what the brake retains, and until when. */
   paintCrash(state) {
     const brake = state?.brake;
     show(this.crash, Boolean(brake));
     if (!brake) return;
     const left = Date.parse(brake.until) - storeMomentOf(this.group);
-    say(this.crash.firstChild, many(brake.lapsed, 'member') + ' lapsed at once.');
+    say(this.crash.firstChild, many(brake.lapsed, 'member') + ' lapsed together.');
     say(this.crash.lastChild, many(brake.present, 'is', 'are') + ' present. ' + keeps(state, isKnown(this.group) && left > 0 ? ', another ' + span(left) : ''));
   }
 
@@ -144,20 +144,20 @@ export class Members {
     this.list.tick();
   }
 
-  /** Every few seconds: beats make no events. */
+  /** Called every few seconds: beats create no events. */
   freshen() {
     const { first, last } = this.list.seen;
     if (this.isWhole) return this.walk.isSmall ? null : this.refresh((this.shown ?? []).slice(first, last + 1));
     return this.pages.freshen(first, Math.max(first, last));
   }
 
-  /** Reads the rows in sight again, where a pass over the whole takes long. */
+  /** Reads the visible rows again when a full pass takes long. */
   refresh(names) {
     const isOver = (name) => !this.ended.has(this.walk.items.get(name)?.tenure);
     return this.walk.refresh(names, (name) => path`v1/groups/${this.group}/members/${name}`, isOver);
   }
 
-  /** Events, as they come. */
+  /** Applies events. */
   hear(events) {
     const joined = new Set();
     let news = false;
@@ -171,7 +171,7 @@ export class Members {
     if (this.ended.size) this.forget();
   }
 
-  /** What came is read: all of a small group, and a few of a large one, whose next pass finds the rest. */
+  /** Reads new members: all of a small group, a few of a large one, whose next pass finds the rest. */
   look() {
     const coming = [...(this.coming ?? [])];
     this.coming = null;
@@ -180,7 +180,7 @@ export class Members {
     else this.refresh(coming);
   }
 
-  /** Takes those away whose end was shown for a while. */
+  /** Removes rows of members that ended a while ago. */
   forget() {
     this.leaving ??= setTimeout(() => {
       this.leaving = null;
@@ -238,7 +238,7 @@ function row() {
   return element;
 }
 
-/** How far the reading of the whole has come. */
+/** The progress of reading the whole listing. */
 export function told(walk, expected, isHeld) {
   if (!walk.whole) return walk.read ? 'Read ' + number(walk.read) + (expected ? ' of ' + number(expected) : '') + ' so far; those are in order.' : '';
   const cut = walk.isCut ? 'The first ' + number(walk.read) + ' are in order; more are not read. ' : '';
@@ -248,7 +248,7 @@ export function told(walk, expected, isHeld) {
 
 export const beatAt = (item) => (item.beat ??= Date.parse(item.last_beat_at));
 
-/** Those past their end first, then those that have not beaten for longest. */
+/** Orders by lateness: past their end first, then by the age of the last beat. */
 export function byUrgency(a, b) {
   return a.alive - b.alive || beatAt(a) - beatAt(b) || (a.member < b.member ? -1 : 1);
 }
@@ -276,9 +276,9 @@ export function standing(item, isKnown, ended) {
   return { tone: 'alive', state: '', share, age };
 }
 
-/** What the brake keeps, and until when, in words. */
+/** What the brake retains and until when, as text. */
 export function keeps({ releasing, brake }, left = '') {
-  const what = releasing ? 'The brake keeps what ' + many(releasing, 'ended tenure') + ' held' : 'They held nothing that the brake has to keep; it holds';
+  const what = releasing ? 'The brake keeps what ' + many(releasing, 'ended tenure') + ' held' : 'They held nothing that the brake retains; it holds';
   return what + ' until ' + time(Date.parse(brake.until)) + left + ', or until enough members are back.';
 }
 

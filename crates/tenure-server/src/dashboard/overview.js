@@ -1,5 +1,4 @@
-// The overview: the whole in one sentence, what ended lately, how many ends and beats there are, groups, rosters, stores,
-// and the loops that are in trouble.
+// The overview: a summary, recent ends, rates of ends and beats, groups, rosters, the store, and failing loops.
 
 import { get, isLocked, storeTime } from './api.js';
 import { at, attr, h, keyed, many, nothing, number, say, show, span, time } from './dom.js';
@@ -7,9 +6,9 @@ import { Ends, paintRecent, Rates, WINDOW } from './ends.js';
 import { asOf, groups, isKnown, isLive, link, moment, rosterOf, rosters, world } from './world.js';
 
 const MOST = 200;
-/** How many ends are listed. */
+/** The number of listed ends. */
 const ENDS = 8;
-/** What the sentence counts as lately. */
+/** The window of "recent" in the summary. */
 const LATELY = 5 * 60_000;
 
 export class Overview {
@@ -103,7 +102,7 @@ export class Overview {
     this.paintLoops();
   }
 
-  /** What ended; with the end of all that could be read when that is nothing. */
+  /** Recent ends; if there are none, how far back was read. */
   paintEnds(listed) {
     const { ends } = this;
     show(this.endPart, listed.some(({ last_event: last }) => last));
@@ -125,7 +124,7 @@ export class Overview {
     say(this.well, (bad.length ? many(status.loops.length - bad.length, 'other') + ' did not fail' : 'None of the ' + number(status.loops.length) + ' fails') + then + '.');
   }
 
-  /** The whole in one sentence: who is there, how it stands, and its tone. */
+  /** The summary: members, state and tone. */
   tell(listed) {
     const sum = (of) => listed.reduce((total, state) => total + of(state), 0);
     const own = listed.filter(({ group }) => !rosterOf(group)).length;
@@ -142,7 +141,7 @@ export class Overview {
     const ended = this.ends.count(storeTime(moment()), LATELY);
     if (braked.length) {
       const lapsed = braked.reduce((total, { brake }) => total + brake.lapsed, 0);
-      return [who + '.', many(lapsed, 'member') + ' lapsed at once; removal is paused in ' + many(braked.length, 'group') + '.', 'braked'];
+      return [who + '.', many(lapsed, 'member') + ' lapsed together; removal is paused in ' + many(braked.length, 'group') + '.', 'braked'];
     }
     if (unknown) return [who + '.', 'The store does not answer for ' + many(unknown, 'group') + '.', 'unknown'];
     if (unsettled) return [who + '.', many(unsettled, 'group') + (unsettled === 1 ? ' is' : ' are') + ' settling.', 'uncertain'];
@@ -151,7 +150,7 @@ export class Overview {
     return [who + '.', 'All settled, nothing left behind.', 'alive'];
   }
 
-  /** Asks the daemon to look at what could hurt. */
+  /** Runs the doctor of the daemon. */
   async examine() {
     this.doctor.disabled = true;
     try {
@@ -165,7 +164,7 @@ export class Overview {
   }
 }
 
-/** What a group is like, in a word, and its tone. */
+/** The state of a group as a word, and its tone. */
 export function mood(state) {
   if (!state) return ['', null];
   if (state.brake) return ['removal paused', 'braked'];
@@ -189,7 +188,7 @@ function updateGroup(element, state) {
   say(name, word);
 }
 
-/** What is in a group, counted. */
+/** The counts of a group. */
 export function contents({ members, leases, sessions, disconnected }) {
   const waiting = disconnected ? ' (' + number(disconnected) + ' disconnected)' : '';
   return [many(members, 'member'), leases && many(leases, 'lease'), sessions && many(sessions, 'session') + waiting].filter(Boolean).join(' · ');

@@ -1,5 +1,5 @@
-// Registries: which key belongs to whom, those first whose owner has ended or has not beaten for longest. The daemon tells
-// the names it has heard of; any other can be asked for.
+// Registries: keys and owners. Keys of ended or late owners come first. The daemon lists registries that it has seen; any
+// other name can be entered.
 
 import { path } from './api.js';
 import { at, attr, Choice, field, h, NAME, nothing, number, say, show, span } from './dom.js';
@@ -74,14 +74,14 @@ export class Registries {
     changed();
   }
 
-  /** Reads what is to be shown: all claims and owners, or the pages in sight. */
+  /** Reads the content: all claims and owners, or the visible pages. */
   begin() {
     if (!this.chosen || !this.list.attached) return;
     const { state, text } = this;
     const owners = this.members.items;
     const wanted = (item) => (state === 'all' || item.alive === (state === 'alive'))
       && (!text || item.key.toLowerCase().includes(text) || item.owner.toLowerCase().includes(text));
-    // An owner that was not read yet is no less urgent than one that is on time.
+    // An owner that was not read yet sorts like one that is on time.
     const beat = (item) => {
       const owner = ownerOf(item, owners);
       return owner ? beatAt(owner) : Infinity;
@@ -102,7 +102,7 @@ export class Registries {
     }
   }
 
-  /** The names there are: those that the daemon has heard of, those that were evicted from, and those that were asked for. */
+  /** Known names: seen by the daemon, named by evictions, or entered here. */
   learn() {
     for (const name of groupState(this.group)?.registries ?? []) this.heard.add(name);
     if (!this.chosen && this.heard.size) this.choose([...this.heard].sort()[0]);
@@ -160,7 +160,7 @@ export class Registries {
   paintWhole() {
     const { walk, view } = this;
     const held = this.list.isHeld;
-    // Owners come to be known after their claims.
+    // Owners are read after their claims.
     if (view && this.owners !== this.members.pass) {
       this.owners = this.members.pass;
       view.version = -1;
@@ -191,7 +191,7 @@ export class Registries {
     return this.isWhole ? this.walk?.items.get(this.shown?.[index]) : this.pages.items()[index];
   }
 
-  /** What is on the page, for the search. */
+  /** The names on the page, for the search. */
   items() {
     return this.isWhole ? (this.shown ?? []).slice(0, 1000).map((key) => this.walk.items.get(key)).filter(Boolean) : this.pages.items();
   }
@@ -238,7 +238,7 @@ function row() {
   return element;
 }
 
-/** Names of registries that somebody asked for in this browser, by group. */
+/** Registries entered in this browser, by group. */
 function kept() {
   try {
     return JSON.parse(localStorage.getItem(KEPT)) ?? {};
@@ -251,6 +251,6 @@ function keep(group, names) {
   try {
     localStorage.setItem(KEPT, JSON.stringify({ ...kept(), [group]: names.slice(0, 100) }));
   } catch {
-    // A browser that keeps nothing; the name is there until the page is closed.
+    // Storage is disabled: the name is kept until the page closes.
   }
 }

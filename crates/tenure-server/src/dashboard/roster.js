@@ -5,7 +5,7 @@ import { at, attr, Choice, h, many, nothing, number, parts, say, show, span, tim
 import { List, Pages } from './list.js';
 import { changed, link, moment, rosters } from './world.js';
 
-/** How long an answer is taken for how it is now: it is asked for every 3 s. */
+/** How long an answer counts as current; it is refreshed every 3 s. */
 const OLD = 8000;
 
 export class Providers {
@@ -55,7 +55,7 @@ export class Providers {
       this.stats = await get(path`v1/rosters/${this.roster}/stats`, { signal: this.pages.stop.signal });
       this.read = sent;
     } catch {
-      // The banner tells.
+      // A banner shows the error.
     }
     await this.pages.freshen(first, Math.max(first, last));
     changed();
@@ -85,17 +85,17 @@ export class Providers {
     if (seen && seen.last >= this.pages.items().length) this.pages.want(seen.last);
   }
 
-  /** Whether it is shown as it is now. While the hot copy is away the ledger answers, so that this is the roster's own. */
+  /** Whether the content is current. Independent of the group, since the ledger answers while the mirror is down. */
   isNow() {
     return link() !== 'daemon' && Date.now() - (this.read ?? 0) < OLD;
   }
 
-  /** The moment that what is shown is true for, by the browser's clock. */
+  /** The time of the content, by the browser's clock. */
   moment() {
     return this.isNow() ? Date.now() : this.read ?? moment();
   }
 
-  /** Where the answers are from, and when each sweep was last done. */
+  /** The source of the answers, and the last success of each sweep. */
   told() {
     const known = rosters().find((roster) => roster.roster === this.roster);
     const source = this.stats?.source;

@@ -1,4 +1,4 @@
-// The search: any id leads to its why.
+// The search: every id leads to its why page.
 
 import { at, attr, h, keyed, say } from './dom.js';
 import { subject } from './story.js';
@@ -6,12 +6,12 @@ import { matches } from './why.js';
 import { groups, isLive, world } from './world.js';
 
 const PAUSE = 250;
-/** How many groups are asked about a name that the shown one does not know. */
+/** The most groups that are searched for a name that the current one does not have. */
 const MOST_GROUPS = 8;
 const MOST_FOUND = 12;
 
 export class Search {
-  /** `context` tells which group is shown, if one is, and which names are on the page. */
+  /** `context` has the current group, if any, and the names on the page. */
   constructor(context) {
     this.context = context;
     this.field = document.getElementById('search');
@@ -36,7 +36,7 @@ export class Search {
     this.put([]);
   }
 
-  /** At once what is on the page, and soon what the daemon knows. */
+  /** Shows matches on the page immediately, and matches of the daemon soon after. */
   type() {
     clearTimeout(this.timer);
     this.stop?.abort();
@@ -54,7 +54,7 @@ export class Search {
     }), PAUSE);
   }
 
-  /** What the daemon knows of exactly this name; `null` when it was asked for something else in the meantime. */
+  /** Exact matches of the daemon; `null` if the text has changed since. */
   async ask(text) {
     this.stop?.abort();
     const stop = this.stop = new AbortController();
@@ -70,7 +70,7 @@ export class Search {
       if (!found.length) found = (await Promise.all(others.map((name) => matches(name, text, stop.signal)))).flat();
       if (stop.signal.aborted) return null;
       if (found.length) return found;
-      // It may have been there before: the events of one group tell, and of many the one that is meant has to be shown first.
+      // It may have existed before: search the events of the group, which must be selected first if there are several.
       const [only, ...more] = own.length ? own : others;
       if (!more.length) return only ? [{ group: only, kind: 'not found; search the events', id: text, isGuess: true }] : [];
       return [{ note: 'Not found in ' + (groups().length > MOST_GROUPS ? 'the first ' + MOST_GROUPS : more.length + 1) + ' groups. Open a group to search its events.', id: text }];

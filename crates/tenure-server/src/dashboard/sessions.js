@@ -1,4 +1,4 @@
-// The sessions of a group, by state, with the time that they can still be resumed.
+// The sessions of a group by state, with the time left to resume them.
 
 import { get, path } from './api.js';
 import { at, attr, Choice, h, many, nothing, number, parts, say, show, span } from './dom.js';
@@ -53,7 +53,7 @@ export class Sessions {
     try {
       this.stats = await get(path`v1/groups/${this.group}/sessions-stats`, { signal: this.pages.stop.signal });
     } catch {
-      // The banner tells.
+      // A banner shows the error.
     }
     await this.pages.freshen(first, Math.max(first, last));
     changed();

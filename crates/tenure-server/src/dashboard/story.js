@@ -7,7 +7,7 @@ const ENDINGS = new Set([
   'sessions_repaired', 'provider_deactivated', 'sweep_braked', 'sweep_unbraked', 'group_unsettled', 'group_settled', 'gap',
 ]);
 
-/** Whether an event is what ended, what was cleaned up after it, or what kept it from being cleaned up. */
+/** Whether an event is an end, its clean-up, or a pause of the clean-up. */
 export function isEnding({ type, reason }) {
   if (type === 'lease_released') return reason !== 'released' && reason !== 'handed_off';
   return ENDINGS.has(type);
@@ -24,10 +24,10 @@ export function ending(reason) {
     left: 'it ended its own tenure',
     superseded: 'the same member joined again',
     expelled: 'an operator ended it',
-  }[reason] ?? reason ?? 'nobody knows why';
+  }[reason] ?? reason ?? 'unknown reason';
 }
 
-/** `who` did or met `what`, with what there is to add, and in which tone; `id` is what to ask `why` about. */
+/** An event as text: `who`, `what`, `detail` and `tone`; `id` is the subject for the why page. */
 export function tell(event) {
   const teller = TELLERS[event.type];
   const told = teller ? teller(event) : { who: memberOf(event.tenure), what: event.type.replaceAll('_', ' ') };
@@ -47,7 +47,7 @@ function sessionDetail(event) {
   const alias = event.alias && 'alias ' + event.alias;
   if (event.type === 'session_disconnected') {
     const why = {
-      detached: 'it was detached', max_age: 'it had been attached for too long', ghost: 'nobody knew that tenure any more',
+      detached: 'it was detached', max_age: 'it had been attached for too long', ghost: 'its tenure was unknown to the store',
     }[event.reason] ?? 'that tenure had ended (' + (event.reason ?? 'unknown') + ')';
     return about('its last connection went: ' + why, alias);
   }
@@ -137,7 +137,7 @@ const TELLERS = {
   }),
 };
 
-/** What `why` is asked about: a member, a tenure, a key, a lease or a session. */
+/** The subject of a why page: a member, a tenure, a key, a lease or a session. */
 export function subject(id) {
   const slash = id.indexOf('/');
   if (slash >= 0) return { kind: 'key', registry: id.slice(0, slash), name: id.slice(slash + 1) };
@@ -151,7 +151,7 @@ const WIDE = new Set(['group_unsettled', 'group_settled', 'sweep_braked', 'sweep
 
 /** Whether an event belongs to the story of a subject. `present` is the tenure that explains the state now. */
 export function concerns(event, subject, present) {
-  // What happened to the whole group explains why nobody lapsed, or nothing was removed, for a while.
+  // Events of the whole group explain why no member lapsed, or nothing was removed, for a while.
   if (WIDE.has(event.type)) return true;
   if (subject.kind === 'session') return event.session === subject.name || event.type === 'sessions_repaired';
   if (event.session) return false;

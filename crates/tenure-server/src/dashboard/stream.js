@@ -1,16 +1,16 @@
-// Following the events of a group: server-sent events over fetch, so that a token can travel in a header. Goes on after
-// the last event it saw, however often the connection breaks.
+// Follows the events of a group: server-sent events over fetch, so that the token is sent in a header. Resumes after the last
+// event when the connection breaks.
 
 import { ask, cost, Refused } from './api.js';
 
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 15_000;
-/** A stream that says nothing for this long is dead: the daemon says that it is still there every 15 s. */
+/** A stream without data for this long is dead: the daemon sends a keep-alive every 15 s. */
 const SILENCE = 40_000;
-/** The longest line that is read. An event is far below; more is no event stream. */
+/** The longest accepted line, far above an event. */
 const LONGEST = 4 << 20;
 
-/** Cuts a stream of text into events (WHATWG HTML, 9.2.6). */
+/** Parses an event stream (WHATWG HTML, 9.2.6). */
 export class Parser {
   constructor() {
     this.rest = '';
@@ -23,7 +23,7 @@ export class Parser {
     this.data = null;
   }
 
-  /** The events that are complete with this piece. */
+  /** Adds a piece; returns the events that it completes. */
   feed(piece) {
     const lines = (this.rest + piece).split(/\r\n|\n|\r(?!$)/);
     this.rest = lines.pop();
@@ -47,7 +47,7 @@ export class Parser {
 }
 
 export class Stream {
-  /** `heard` gets events as they come, by the piece; `turned` the state: `live`, or `waiting` with the error. */
+  /** `heard` receives batches of events; `turned` the state: `live`, or `waiting` with the error. */
   constructor(path, after, heard, turned) {
     Object.assign(this, { path, last: String(after), heard, turned });
     this.stopping = new AbortController();
@@ -72,7 +72,7 @@ export class Stream {
       } catch (error) {
         if (this.stopping.signal.aborted) return;
         this.turned('waiting', error);
-        // What will not be different in a moment is not asked for every moment.
+        // A permanent error is retried less often.
         if (error instanceof Refused) after = error.status < 500 ? LONGEST_WAIT : error.after;
       }
       await this.pause(Math.max(after, wait * (0.5 + Math.random())));
@@ -87,7 +87,7 @@ export class Stream {
     });
   }
 
-  /** One connection, until it ends. */
+  /** Reads one connection until it ends. */
   async follow(works) {
     const silence = new AbortController();
     let alarm = setTimeout(() => silence.abort(new Error('the stream fell silent')), SILENCE);
@@ -120,7 +120,7 @@ export class Stream {
         const event = JSON.parse(data);
         events.push(kind === 'gap' ? gap(event) : event);
       } catch {
-        // Not an event that this page understands; the next one may be.
+        // An unknown event is skipped.
       }
     }
     if (parser.id) this.last = parser.id;

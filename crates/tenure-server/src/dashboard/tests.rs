@@ -14,7 +14,7 @@ fn asked(tag: &str) -> HeaderMap {
 }
 
 #[test]
-fn a_browser_that_has_a_file_is_told_so_without_it() {
+fn cached_file_is_answered_304() {
     let first = file("index.html", &HeaderMap::new()).expect("the page");
     assert_eq!(first.status(), StatusCode::OK);
     let tag = first.headers()[ETAG].to_str().expect("text").to_owned();
@@ -40,7 +40,7 @@ fn only_files_of_the_page_are_served() {
 }
 
 #[test]
-fn nothing_in_the_page_makes_markup_of_text_or_needs_a_looser_policy() {
+fn page_creates_no_markup_from_text() {
     let scripts = FILES.iter().filter(|file| file.kind == SCRIPT);
     for script in scripts {
         let text = text(script.name);
@@ -56,7 +56,7 @@ fn nothing_in_the_page_makes_markup_of_text_or_needs_a_looser_policy() {
             "https://",
             "EventSource(",
         ] {
-            // The name spaces of SVG are addresses that nobody asks.
+            // SVG namespaces look like addresses but are never requested.
             let plain = text.replace("http://www.w3.org/2000/svg", "");
             assert!(!plain.contains(banned), "{} has {banned}", script.name);
         }

@@ -1,4 +1,4 @@
-// What ended, and why: the events of a group, the newest first.
+// The timeline: the events of a group, newest first.
 
 import { get, path } from './api.js';
 import { Folded, lines } from './bursts.js';
@@ -11,7 +11,7 @@ import { changed, isKnown, trouble } from './world.js';
 const MOST = 5000;
 const FIRST = 400;
 const FURTHER = 1000;
-/** How many of these are read to find the beginning of what many did at once. */
+/** The most pages that are read to find the beginning of a burst. */
 const MOST_PAGES = 24;
 
 export class Timeline {
@@ -31,7 +31,7 @@ export class Timeline {
       this.search();
       changed();
     });
-    this.never = nothing('Nothing has ended here yet.', 'When a member ends, this tells which, when and why, and what was cleaned up after it.');
+    this.never = nothing('Nothing has ended here yet.', 'When a member ends, this shows which one, when and why, and what was cleaned up.');
     this.none = h('p', { class: 'quiet' });
     this.list = new List({
       label: 'Events of ' + group + ', the newest first',
@@ -57,14 +57,14 @@ export class Timeline {
     this.list.detach();
   }
 
-  /** Begins at the newest event there is; the stream goes on from there. */
+  /** Starts at the newest event; the stream continues from there. */
   async begin(newest) {
     this.lowest = newest + 1;
     await this.back(FIRST);
     await this.search();
   }
 
-  /** Looks back until something is found that ended, and to the beginning of what many did at once, but not for ever. */
+  /** Reads back to an end, and to the beginning of its burst, within a limit. */
   async search() {
     for (let tries = 0; tries < MOST_PAGES && this.only && !this.atBegin; tries += 1) {
       const isShort = tries < 4 && this.rows().length < 10;
@@ -75,7 +75,7 @@ export class Timeline {
     }
   }
 
-  /** Reads the events before the oldest that is here. With no room for more, those are counted. */
+  /** Reads events before the oldest one. Beyond the limit they are only counted. */
   async back(count, counted = false) {
     const room = Math.min(count, MOST - this.events.length);
     if (this.busy || this.atBegin || this.lowest === null || (room <= 0 && !counted)) return;
@@ -89,7 +89,7 @@ export class Timeline {
       this.atBegin = page.events.length < limit;
       this.lowest = Number(page.next);
     } catch {
-      // The banner tells; the button is still there.
+      // A banner shows the error; the button stays.
     }
     this.busy = false;
     this.told = null;
@@ -99,7 +99,7 @@ export class Timeline {
   hear(events) {
     let newest = this.events.at(-1)?.id ?? 0;
     for (const event of events) {
-      // What comes after a gap may be of another life of the store, and count from elsewhere.
+      // After a gap the store may have lost its data and restarted its numbers.
       if (event.type !== 'gap' && event.id <= newest) continue;
       this.events.push(event);
       newest = event.id;
@@ -111,7 +111,7 @@ export class Timeline {
     this.told = null;
   }
 
-  /** The lines: events, and bursts of one kind as one line unless it was opened. */
+  /** The lines: events, and bursts unless opened. */
   rows() {
     this.told ??= lines(this.events, this.folded, this.opened, this.atBegin ? null : this.since, this.only ? isEnding : undefined);
     return this.told;
@@ -131,7 +131,7 @@ export class Timeline {
   open(index) {
     const row = this.rows()[index];
     if (row?.burst) {
-      // One whose events are not all here stays one line, or its number would be lost.
+      // A burst with missing events cannot be opened: its count would be lost.
       if (row.burst.own.length < row.burst.count) return;
       this.opened.add(row.burst.events[0].id);
       this.told = null;

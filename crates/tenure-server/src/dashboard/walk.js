@@ -1,5 +1,5 @@
-// A whole listing, read in the background, page after page and again and again: what is to be sorted or filtered has to be
-// known whole. One request at a time, and on average at most one page a second.
+// A complete listing, read in the background in repeated passes, for sorting and filtering. One request at a time, on average
+// at most one page a second.
 
 import { find, get } from './api.js';
 import { changed } from './world.js';
@@ -9,23 +9,23 @@ const PAGE = 1000;
 const MOST = 200_000;
 /** The shortest pause between two passes. */
 const PAUSE = 3000;
-/** A view of very many is sorted again at most this often. */
+/** The shortest interval of sorting a large listing. */
 const SORTED = 1000;
 const LARGE = 5000;
-/** Rows in sight are read again by themselves where a pass takes long: those read this long ago, so many, so many at once. */
+/** Visible rows are read individually when a pass takes long: minimum age, batch size, concurrency. */
 const OLD = 2500;
 const SIGHT = 24;
 const AT_ONCE = 4;
 
 export class Walk {
-  /** `address` makes the path of a page from its query; `name` is what the items are called, `id` what tells them apart. */
+  /** `address` makes the path of a page from its query; `name` is the field with the items, `id` the key of an item. */
   constructor(address, name, id) {
     Object.assign(this, { address, name, id, items: new Map(), pass: 0, read: 0, at: 0, whole: false, isCut: false, error: null });
-    /** What the order hangs on: readings of single items do not move rows, a pass does. And anything at all. */
+    /** Versions: of the order, which only passes change, and of any content. */
     this.version = this.changes = 0;
   }
 
-  /** Whether all items fit into one page, which is then as cheap to read again as any. */
+  /** Whether all items fit into one page, which is cheap to read again. */
   get isSmall() {
     return this.whole && this.items.size <= PAGE;
   }
@@ -42,7 +42,7 @@ export class Walk {
     this.hurry?.();
   }
 
-  /** Begins the next pass now, if none is under way. */
+  /** Starts the next pass now, unless one is running. */
   again() {
     this.hurry?.();
   }
@@ -67,7 +67,7 @@ export class Walk {
     }
   }
 
-  /** One pass. Answers how many pages it took. What it does not find is gone. */
+  /** One pass; returns its number of pages. Items that it does not find are removed. */
   async walk(signal) {
     const pass = this.pass + 1;
     let pages = 0;
@@ -91,7 +91,7 @@ export class Walk {
     return pages;
   }
 
-  /** Reads these again by themselves, `address` being the path of one. `gone` is asked before one that is not there is dropped. */
+  /** Reads single items, `address` being the path of one. `gone` confirms the removal of a missing one. */
   async refresh(ids, address, gone = () => true) {
     if (this.refreshing) return;
     const due = ids.filter((id) => Date.now() - (this.items.get(id)?.read ?? 0) > OLD).slice(0, SIGHT);
@@ -106,7 +106,7 @@ export class Walk {
         }));
       }
     } catch {
-      // The banner tells; what was read before is shown as of then.
+      // A banner shows the error; the old content is shown with its age.
     }
     this.refreshing = false;
     if (this.isNew) this.version += 1;
@@ -114,7 +114,7 @@ export class Walk {
     changed();
   }
 
-  /** Takes what was read of an item, unless what is known of it is newer. */
+  /** Stores a read item unless a newer reading is known. */
   put(item, read, pass = this.pass + 1) {
     const id = this.id(item);
     const known = this.items.get(id);

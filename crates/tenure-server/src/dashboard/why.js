@@ -1,4 +1,4 @@
-// Why: how a member, a tenure, a key, a lease, a session or a provider is now, and what happened to it.
+// The why page: the state and history of a member, tenure, key, lease, session or provider.
 
 import { expel } from './acts.js';
 import { find, get, path, storeTime } from './api.js';
@@ -11,13 +11,13 @@ import { row, write } from './timeline.js';
 import { changed, groupState, isKnown, link, lookAt, mayOperate, rosterOf, trouble } from './world.js';
 
 const PAGE = 1000;
-/** So many pages are read by themselves; who wants more asks. */
+/** Pages that are read without the button. */
 const PAGES = 20;
-/** How long an answer is taken for how it is now: it is asked for every 3 s. */
+/** How long an answer counts as current; it is refreshed every 3 s. */
 const OLD = 8000;
 const AGAIN = 3000;
 const ENDS = new Set(['left', 'lapsed', 'superseded', 'expelled']);
-/** What an id is made of, and none of what means something to a shell: an address may be somebody else's. */
+/** The characters of an id. None is special to a shell: the address may come from another page. */
 const ID = /^[A-Za-z0-9._:@/-]+$/;
 
 export class Why {
@@ -85,13 +85,13 @@ export class Why {
     this.error = null;
   }
 
-  /** Whether what is shown is how it is now. */
+  /** Whether the content is current. */
   isNow() {
     if (!this.now || Date.now() - this.read > OLD) return false;
     return this.now.provider?.source === 'ledger' ? link() !== 'daemon' : isKnown(this.group);
   }
 
-  /** The moment that what is shown is true for, by the browser's clock. */
+  /** The time of the content, by the browser's clock. */
   moment() {
     return this.isNow() ? Date.now() : this.read;
   }
@@ -105,7 +105,7 @@ export class Why {
     return find(address, { signal: this.stop.signal });
   }
 
-  /** How it is now. A bare name may be a member's, or else that of a lease, a session or a key. */
+  /** Reads the state. A bare name is a member, else a lease, a session or a key. */
   async look(resolve) {
     const { kind, name } = this.asked;
     const group = this.group;
@@ -140,7 +140,7 @@ export class Why {
     else this.anything = true;
   }
 
-  /** The changes of a provider's state that the ledger has written down, as events. */
+  /** The provider's log from the ledger, as events. */
   async readLog() {
     const query = new URLSearchParams({ provider: this.now.provider.provider, limit: 1000 });
     const page = await this.find(path`v1/rosters/${this.roster}/log?` + query);
@@ -182,7 +182,7 @@ export class Why {
     changed();
   }
 
-  /** What happened since, and how it is now. */
+  /** Reads newer events and the state. */
   async freshen() {
     if (!this.ready || this.again) return;
     this.again = true;
@@ -192,7 +192,7 @@ export class Why {
       this.found.push(...read.events.filter((event) => this.belongs(event)));
       await this.look(false);
     } catch {
-      // The banner tells.
+      // A banner shows the error.
     }
     this.told = null;
     this.again = false;
@@ -202,7 +202,7 @@ export class Why {
 
   lines() {
     if (!this.told) {
-      // The group's own events explain something only beside events of its own.
+      // Events of the whole group are shown only beside events of the subject.
       const own = this.found.some((event) => !isWide(event)) ? this.found : [];
       this.told = own.concat(this.log ?? []).sort((a, b) => (a.at < b.at ? 1 : a.at > b.at ? -1 : (b.id ?? 0) - (a.id ?? 0)));
     }
@@ -241,7 +241,7 @@ export class Why {
   paintFacts() {
     const facts = this.factsNow();
     if (!this.isNow()) {
-      // An end is final; whether the same member is back is not known.
+      // An end is final; whether the member has rejoined is unknown.
       const why = link() === 'live' ? 'the store does not answer for this group' : link() === 'daemon' ? 'the daemon does not answer' : 'the store does not answer';
       facts.unshift(['As of', time(storeTime(this.read)) + '; cannot ask now: ' + why, 'unknown']);
     }
@@ -261,7 +261,7 @@ export class Why {
     if (this.asked.kind === 'lease') return ofLease(lease, target, why, this.moment() - this.read);
     if (this.asked.kind === 'session') return session ? ofSession(session, this.moment() - this.read) : [['State', 'there is no such session', 'ended']];
     if (this.asked.kind === 'key') {
-      if (!claim) return [['Owner', 'nobody', 'ended']];
+      if (!claim) return [['Owner', 'none', 'ended']];
       return [['Owner', claim.owner, claim.alive ? 'alive' : 'ended', why(claim.owner)], ['Tenure', claim.tenure, null, why(claim.tenure)],
         ['State', claim.alive ? 'its owner is alive' : 'still listed; its owner has ended, the janitor will remove it', claim.alive ? 'alive' : 'uncertain']];
     }
@@ -337,7 +337,7 @@ function ofProvider(item, why) {
 
 function ofLease(lease, target, why, passed) {
   const facts = [];
-  if (!lease) facts.push(['Holder', 'nobody', 'ended']);
+  if (!lease) facts.push(['Holder', 'none', 'ended']);
   else {
     facts.push(['Holder', lease.holder, lease.alive ? 'alive' : 'uncertain', why(lease.holder)], ['Token', String(lease.token)], ['Tenure', lease.tenure, null, why(lease.tenure)]);
     if (!lease.alive) facts.push(['State', lease.expires_in_ms ? 'kept for another ' + span(lease.expires_in_ms - passed) + ': its holder was ended by others and may still run' : 'its holder has ended; the next acquire gets it', 'uncertain']);
@@ -364,7 +364,7 @@ function ofSession(session, passed) {
   ].filter(Boolean);
 }
 
-/** What a bare name is the name of, now. */
+/** Finds what a bare name refers to. */
 export async function matches(group, name, signal) {
   if (!NAME.test(name) || !NAME.test(group)) return [];
   const options = { signal };

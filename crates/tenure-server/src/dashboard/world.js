@@ -1,32 +1,31 @@
-// What the page knows of the daemon as a whole, kept fresh by one poll; how old that is; and the beat by which everything
-// is drawn. Nothing is shown as true now that the store has not said within the last moments: then it is shown as of when
-// it was last said.
+// The state of the daemon, refreshed by one poll, with its age; and the drawing loop. Content that the store has not confirmed
+// within seconds is shown with the time of its last confirmation, never as current.
 
 import { cost, find, get, isLocked, learn, now, path, proof, storeTime } from './api.js';
 import { time } from './dom.js';
 
 const EVERY = 2000;
-/** A daemon with very many groups is asked less often: each answer tells of all. Its store is asked for the time meanwhile. */
+/** The interval for a daemon with many groups, whose status is large. In between, the store's time is read. */
 const EVERY_WITH_MANY = 6000;
-/** How long what was said is taken for how it is now: a poll, and the time for its answer. */
+/** How long an answer counts as current: one poll plus its time limit. */
 const LIVE = 3500;
-/** The same for a group: the daemon looks at each every 5 s. */
+/** The same for a group, which the daemon reads every 5 s. */
 const LIVE_GROUP = 12_000;
 const PATIENCE = 4000;
 
 export const world = {
   /** The last answer of `/v1/status`. */
   status: null,
-  /** When it was asked for, by the browser's clock. */
+  /** When it was requested, by the browser's clock. */
   at: 0,
-  /** Why there is no newer one. */
+  /** The error of the last poll. */
   error: null,
-  /** Fresher states of single groups, by name. */
+  /** Newer states of single groups, by name. */
   groups: new Map(),
-  /** The stream of the group that is shown: `live`, `waiting`, or nothing. */
+  /** The stream of the current group: `live`, `waiting`, or none. */
   stream: null,
   streamError: null,
-  /** Stretches of events that this page has missed, the newest last. */
+  /** Gaps in the events that this page has seen, newest last. */
   gaps: [],
 };
 
@@ -34,10 +33,10 @@ let draw = () => {};
 let frame = 0;
 let timer = 0;
 let asking = null;
-/** When the store last answered, as far as the page knows. */
+/** When the store last answered. */
 let heard = 0;
 
-/** Draws soon, once, however often it is asked for. */
+/** Schedules one drawing. */
 export function changed() {
   if (frame) return;
   frame = requestAnimationFrame(() => {
@@ -67,7 +66,7 @@ function heardAt() {
   return Math.max(heard, proof.store);
 }
 
-/** The moment that what is shown is true for, by the browser's clock: now, or when the store last answered. */
+/** The time of the content, by the browser's clock: now, or the last answer of the store. */
 export function moment() {
   return isLive() ? Date.now() : heardAt();
 }
@@ -78,23 +77,23 @@ function readAt(name) {
   return Math.max(proof.said.get(name) ?? 0, listed ? world.at - listed.age_ms : 0);
 }
 
-/** Whether what is known of a group is how it is now. */
+/** Whether the state of a group is current. */
 export function isKnown(name) {
   const read = readAt(name);
   return isLive() && Date.now() - read < LIVE_GROUP && (proof.refused.get(name) ?? 0) <= read;
 }
 
-/** The moment that what is shown of a group is true for. */
+/** The time of a group's state. */
 export function momentOf(name) {
   return isKnown(name) ? Date.now() : Math.min(heardAt(), readAt(name));
 }
 
-/** The same by the store's clock. */
+/** The same, by the store's clock. */
 export function storeMomentOf(name) {
   return storeTime(momentOf(name));
 }
 
-/** The time of day that what is shown of a group is true for. */
+/** The time of day of a group's state. */
 export function asOf(name) {
   const at = momentOf(name);
   return at > 0 ? time(storeTime(at)) : '';
@@ -105,7 +104,7 @@ export function trouble(name, error = null) {
   const isRefusal = error?.status && error.code !== 'store_unavailable';
   if (isRefusal || isKnown(name) || !world.status) return error;
   const who = { daemon: 'the daemon does not answer', store: 'the store does not answer' }[link()];
-  // A group that was not read yet is no trouble.
+  // A group that was not read yet is not an error.
   if (!who && !((proof.refused.get(name) ?? 0) > readAt(name))) return error;
   return new Error('Cannot ask now: ' + (who ?? 'the store does not answer for this group') + '. Asked again every 3 s.');
 }
@@ -114,7 +113,7 @@ function listedGroup(name) {
   return world.status?.groups.find((group) => group.group === name);
 }
 
-/** The state of a group: the freshest there is. */
+/** The newest state of a group. */
 export function groupState(name) {
   const single = world.groups.get(name);
   const listed = listedGroup(name);
@@ -126,7 +125,7 @@ export function groups() {
   return (world.status?.groups ?? []).map((group) => groupState(group.group));
 }
 
-/** The roster a group is the hot copy of, if it is one. */
+/** The roster that a group mirrors, if any. */
 export function rosterOf(group) {
   const name = group.startsWith('roster.') ? group.slice('roster.'.length) : null;
   return name && rosters().some((roster) => roster.roster === name) ? name : null;
@@ -136,13 +135,13 @@ export function rosters() {
   return world.status?.rosters?.rosters ?? [];
 }
 
-/** Whether the caller may act for others: expel, settle. A daemon that asks for no token lets everyone. */
+/** Whether the caller may expel and settle. Without tokens, every caller may. */
 export function mayOperate() {
   const { access } = world.status ?? {};
   return access?.scopes ? access.scopes.includes('operate') : Boolean(access) && access.tokens === undefined;
 }
 
-/** Asks now. */
+/** Polls now. */
 export function poll() {
   clearTimeout(timer);
   asking ??= look().finally(() => {
@@ -170,13 +169,13 @@ async function lookAtAll() {
   const status = await get('v1/status', { patience: PATIENCE });
   world.status = status;
   world.at = sent;
-  // The age goes on by the daemon's clock, so that the sum is the store's time now.
+  // Time plus age is the store's current time, since the age is measured by the daemon.
   const newest = status.groups.reduce((last, group) => (!last || group.age_ms < last.age_ms ? group : last), null);
   heard = Math.max(heard, status.store.up ? sent : newest ? sent - newest.age_ms : 0);
   if (newest && Math.abs(Date.parse(newest.as_of) + newest.age_ms - now()) > 2000) learn(newest.as_of, newest.age_ms);
 }
 
-/** Asks for one group alone, which is always as of now. */
+/** Reads one group from the store. */
 export async function lookAt(group, signal) {
   const state = await find(path`v1/groups/${group}`, { signal });
   if (state) world.groups.set(group, state);

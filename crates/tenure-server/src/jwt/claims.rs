@@ -1,55 +1,55 @@
-//! What a token says, once it is known who signed it. Pure.
+//! Checks the claims of a token whose signature is verified. Pure.
 
 use serde_json::{Map, Value};
 use tenure_core::id::ProviderId;
 use tenure_core::time::StoreTime;
 
 use super::settings::{JwtSettings, RequiredClaim};
-use super::{Caller, Refused};
+use super::{ProviderIdentity, TokenError};
 
-/// Looks at the claims.
-pub(super) fn check(settings: &JwtSettings, claims: &Value, now: StoreTime) -> Result<Caller, Refused> {
-    let claims = claims.as_object().ok_or(Refused::Malformed)?;
+/// Checks the claims.
+pub(super) fn check(settings: &JwtSettings, claims: &Value, now: StoreTime) -> Result<ProviderIdentity, TokenError> {
+    let claims = claims.as_object().ok_or(TokenError::Malformed)?;
     let leeway = settings.leeway;
-    let expires_at = instant(claims.get("exp")).ok_or(Refused::NoExpiry)?;
+    let expires_at = instant(claims.get("exp")).ok_or(TokenError::NoExpiry)?;
     if expires_at + leeway <= now {
-        return Err(Refused::Expired);
+        return Err(TokenError::Expired);
     }
-    let issued_at = instant(claims.get("iat")).ok_or(Refused::NoIssueTime)?;
+    let issued_at = instant(claims.get("iat")).ok_or(TokenError::NoIssueTime)?;
     let not_before = match claims.get("nbf") {
-        Some(value) => instant(Some(value)).ok_or(Refused::Malformed)?,
+        Some(value) => instant(Some(value)).ok_or(TokenError::Malformed)?,
         None => StoreTime::ZERO,
     };
-    // One that is from the future would outlive its revocation.
+    // A token issued in the future would survive its revocation.
     if not_before.max(issued_at) > now + leeway {
-        return Err(Refused::NotYetValid);
+        return Err(TokenError::NotYetValid);
     }
     if let Some(issuer) = &settings.issuer
         && !has(claims.get("iss"), issuer)
     {
-        return Err(Refused::Issuer);
+        return Err(TokenError::Issuer);
     }
     match (&settings.audience, claims.get("aud")) {
         (Some(audience), given) if has(given, audience) => {}
-        // Who does not know its own name is not meant by any (RFC 7519, 4.1.3).
+        // Without a configured audience, a token for any audience is for another one (RFC 7519, 4.1.3).
         (None, None) => {}
-        _ => return Err(Refused::Audience),
+        _ => return Err(TokenError::Audience),
     }
     if let Some(required) = settings.required.iter().find(|required| !meets(claims, required)) {
-        return Err(Refused::Claim(required.name.as_str().into()));
+        return Err(TokenError::Claim(required.name.as_str().into()));
     }
     let provider = claims.get("sub").and_then(Value::as_str).map(ProviderId::new);
     let Some(Ok(provider)) = provider else {
-        return Err(Refused::Subject);
+        return Err(TokenError::Subject);
     };
-    Ok(Caller {
+    Ok(ProviderIdentity {
         provider,
         issued_at: issued_at.minus(leeway),
         expires_at,
     })
 }
 
-/// A `NumericDate` (RFC 7519, 2): seconds since the epoch, maybe with a fraction. Too far away is the end of time.
+/// A `NumericDate` (RFC 7519, 2): seconds since the epoch, possibly with a fraction. Saturates.
 fn instant(value: Option<&Value>) -> Option<StoreTime> {
     let number = value?.as_number()?;
     if let Some(seconds) = number.as_u64() {
@@ -61,12 +61,12 @@ fn instant(value: Option<&Value>) -> Option<StoreTime> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "it is not negative, and what is too large becomes the largest"
+        reason = "not negative, and the cast saturates"
     )]
     Some(StoreTime::from_micros((seconds * 1e6) as u64))
 }
 
-/// Whether a claim is this text, or a list with it.
+/// Whether a claim is this text, or a list that contains it.
 fn has(claim: Option<&Value>, wanted: &str) -> bool {
     match claim {
         Some(Value::String(text)) => text == wanted,
@@ -84,7 +84,7 @@ fn meets(claims: &Map<String, Value>, required: &RequiredClaim) -> bool {
     {
         return words.split(' ').any(|word| word == value);
     }
-    // A claim may have a name that looks like a path.
+    // The name of a claim may look like a path.
     let named = claims.get(name.as_str());
     has(named.or_else(|| follow(claims, name)), value)
 }

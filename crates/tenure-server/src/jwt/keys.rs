@@ -1,4 +1,4 @@
-//! The keys that tokens may be signed by: from a secret, or from a file with a set of public keys.
+//! The keys that verify tokens: a secret, or public keys from a JWKS file.
 
 use std::fmt;
 use std::fs::File;
@@ -13,22 +13,22 @@ use serde_json::Value;
 use tenure_core::error::{Error, ErrorKind, Result};
 
 use super::settings::{JwtAlgorithm, JwtSettings, KeySource};
-use super::{Refused, verify};
+use super::{TokenError, verify};
 
-/// The largest file of keys that is read, in bytes.
+/// The largest key file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
-/// The most keys of a set: each may have to be tried.
+/// The most keys of a set: each may be tried per token.
 const MAX_KEYS: usize = 64;
 /// A shorter secret can be guessed from one token (RFC 7518, 3.2).
 const MIN_SECRET: usize = 32;
-/// What RSA keys may have: fewer are broken, more are not read by the library.
+/// The sizes of RSA keys: smaller ones are insecure, larger ones are not supported by `ring`.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2_048..=4_096;
 
 /// Keys of one algorithm.
 pub(super) struct Keys {
     algorithm: JwtAlgorithm,
     keys: Vec<(Option<String>, DecodingKey)>,
-    /// What they were read from, byte by byte.
+    /// The bytes they were read from.
     source: Vec<u8>,
 }
 
@@ -50,26 +50,26 @@ impl Keys {
         self.source == other.source
     }
 
-    /// The claims of a token, if one of the keys has signed it.
-    pub(super) fn open(&self, token: &str, header: &Header) -> Result<Value, Refused> {
+    /// The claims of a token, if one of the keys verifies it.
+    pub(super) fn open(&self, token: &str, header: &Header) -> Result<Value, TokenError> {
         let mut validation = Validation::new(self.algorithm.of_the_library());
-        // Claims are looked at by us, at a time that is given and not read from the machine's clock.
+        // The library would check claims against the machine's clock; `claims::check` uses a given time.
         validation.required_spec_claims.clear();
         (validation.validate_exp, validation.validate_aud) = (false, false);
-        // A token or a key without a name goes with any.
+        // A token or a key without a `kid` matches any.
         let may_fit = |id: &Option<String>| match (id, &header.kid) {
             (Some(id), Some(wanted)) => id == wanted,
             _ => true,
         };
-        let mut refused = Refused::UnknownKey;
+        let mut refused = TokenError::UnknownKey;
         for (_, key) in self.keys.iter().filter(|(id, _)| may_fit(id)) {
             match decode::<Value>(token, key, &validation) {
                 Ok(token) => return Ok(token.claims),
                 Err(error) => {
                     refused = match error.kind() {
-                        Why::InvalidSignature => Refused::Signature,
-                        Why::InvalidAlgorithm => Refused::Algorithm,
-                        _ => Refused::Malformed,
+                        Why::InvalidSignature => TokenError::Signature,
+                        Why::InvalidAlgorithm => TokenError::Algorithm,
+                        _ => TokenError::Malformed,
                     };
                 }
             }
@@ -78,9 +78,9 @@ impl Keys {
     }
 }
 
-/// Reads the keys from where they are.
+/// Reads the keys from their source.
 pub(super) fn load(settings: &JwtSettings) -> Result<Keys> {
-    // Before the first signature is checked. It fails only when it is installed already.
+    // Before the first signature is verified. Fails only when it is installed already.
     let _ = verify::PROVIDER.install_default();
     let (source, keys) = match &settings.keys {
         KeySource::Secret(secret) => (Vec::new(), of_secret(secret.bytes(), "TENURE_JWT_SECRET")?),
@@ -124,25 +124,24 @@ fn read(path: &Path, setting: &str) -> Result<Vec<u8>> {
 fn of_secret(secret: &[u8], place: &str) -> Result<Vec<(Option<String>, DecodingKey)>> {
     if secret.len() < MIN_SECRET {
         return Err(refuse(format!(
-            "the secret in {place} has {} bytes, and needs {MIN_SECRET} at least; make one with `openssl rand -base64 48`",
+            "the secret in {place} has {} bytes; at least {MIN_SECRET} are required: make one with `openssl rand -base64 48`",
             secret.len()
         )));
     }
     Ok(vec![(None, DecodingKey::from_secret(secret))])
 }
 
-/// The set as it is written; what a key is, is seen one by one.
+/// A key set. Each key is parsed on its own.
 #[derive(Deserialize)]
-struct Set {
+struct KeySet {
     keys: Vec<Value>,
 }
 
-/// The keys of a set that fit the algorithm, or what is wrong. It repeats nothing of the file, which may be another one
-/// by mistake.
+/// The keys of a set that fit the algorithm, or what is wrong. Errors quote nothing of the file: it may be the wrong file.
 fn of_set(bytes: &[u8], algorithm: JwtAlgorithm) -> Result<Vec<(Option<String>, DecodingKey)>, String> {
-    let set: Set = serde_json::from_slice(bytes).map_err(|error| {
+    let set: KeySet = serde_json::from_slice(bytes).map_err(|error| {
         format!(
-            "is no JSON Web Key Set ({{\"keys\": […]}}): see line {}, column {}",
+            "is not a JSON Web Key Set ({{\"keys\": […]}}): see line {}, column {}",
             error.line(),
             error.column()
         )
@@ -171,7 +170,7 @@ fn of_set(bytes: &[u8], algorithm: JwtAlgorithm) -> Result<Vec<(Option<String>, 
 }
 
 fn of_key(value: Value, algorithm: JwtAlgorithm) -> Result<(Option<String>, DecodingKey), &'static str> {
-    let key: Jwk = serde_json::from_value(value).map_err(|_| "is none that is understood")?;
+    let key: Jwk = serde_json::from_value(value).map_err(|_| "has an unknown type")?;
     let common = &key.common;
     if common
         .key_algorithm
@@ -191,7 +190,7 @@ fn of_key(value: Value, algorithm: JwtAlgorithm) -> Result<(Option<String>, Deco
     }
     let decoding = DecodingKey::from_jwk(&key).map_err(|_| "has a part that is not base64url")?;
     if !is_sound(&decoding, algorithm) {
-        return Err("is too weak, too large, or no point of its curve");
+        return Err("is too weak, too large, or not a point of its curve");
     }
     Ok((common.key_id.clone(), decoding))
 }

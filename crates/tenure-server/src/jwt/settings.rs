@@ -1,4 +1,4 @@
-//! What tokens are believed, and the refusal of what cannot work.
+//! Which tokens are trusted, and the validation of these settings.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,26 +9,26 @@ use jsonwebtoken::Algorithm;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::time::show_duration;
 
-/// The longest leeway: it is also how long a token outlives its expiry.
+/// The longest leeway, which is also how long a token outlives its expiry.
 const MAX_LEEWAY: Duration = Duration::from_secs(60);
 
-/// What tokens are believed.
+/// Which tokens are trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JwtSettings {
     /// Where the keys are: `jwt.secret_file` or `jwt.jwks_file`, or the variable `TENURE_JWT_SECRET`.
     pub keys: KeySource,
-    /// The one algorithm that tokens are signed by, `jwt.algorithm`. What a token says about itself does not count.
+    /// The only accepted algorithm, `jwt.algorithm`. The token's own header does not decide.
     pub algorithm: JwtAlgorithm,
-    /// How far the issuer's clock may be off, `jwt.leeway`: 0 to 60 s. More rides out worse clocks; it lets tokens live
-    /// longer, and revoking reaches that much further ahead.
+    /// How far the issuer's clock may be off, `jwt.leeway`: 0 to 60 s. Tokens live longer by this much, and revocation also
+    /// covers tokens issued up to this long after it.
     pub leeway: Duration,
     /// The `iss` that tokens must have, `jwt.issuer`.
     pub issuer: Option<String>,
-    /// The `aud` that tokens must be for, `jwt.audience`. Without it only tokens for nobody in particular are believed.
+    /// The `aud` that tokens must have, `jwt.audience`. Without it, tokens must have no `aud`.
     pub audience: Option<String>,
-    /// Claims that tokens must have, all of them, `jwt.require`.
+    /// Claims that tokens must all have, `jwt.require`.
     pub required: Vec<RequiredClaim>,
-    /// How often the file of the keys is looked at, `jwt.refresh`.
+    /// How often the key file is reloaded, `jwt.refresh`.
     pub refresh: Duration,
 }
 
@@ -39,7 +39,7 @@ impl JwtSettings {
         Self::new(keys, JwtAlgorithm::Hs256)
     }
 
-    /// Tokens signed by whoever has the private part of a key in a JWKS file (RFC 7517), with 5 s of leeway.
+    /// Tokens signed with the private part of a key in a JWKS file (RFC 7517), with 5 s of leeway.
     #[must_use]
     pub fn with_jwks(file: impl Into<PathBuf>, algorithm: JwtAlgorithm) -> Self {
         Self::new(KeySource::JwksFile(file.into()), algorithm)
@@ -57,16 +57,16 @@ impl JwtSettings {
         }
     }
 
-    /// Refuses what cannot work. No I/O.
+    /// Validates the settings. No I/O.
     ///
     /// # Errors
-    /// `Misconfigured`, naming the setting and what to write instead.
+    /// `Misconfigured`, naming the setting and what is expected.
     pub fn check(&self) -> Result<()> {
         let bad = |message: String| Err(Error::new(ErrorKind::Misconfigured, message));
         let is_shared = !matches!(self.keys, KeySource::JwksFile(_));
         if is_shared != (self.algorithm == JwtAlgorithm::Hs256) {
             return bad(format!(
-                "the jwt.algorithm {} does not go with {}: HS256 takes a secret, all others a JWKS file",
+                "the jwt.algorithm {} does not fit {}: HS256 takes a secret, all others a JWKS file",
                 self.algorithm,
                 if is_shared { "a secret" } else { "jwt.jwks_file" },
             ));
@@ -83,29 +83,29 @@ impl JwtSettings {
         }
         for (name, value) in [("jwt.issuer", &self.issuer), ("jwt.audience", &self.audience)] {
             if value.as_ref().is_some_and(String::is_empty) {
-                return bad(format!("the {name} is empty; leave it out when any will do"));
+                return bad(format!("the {name} is empty; leave it out to accept any"));
             }
         }
         Ok(())
     }
 }
 
-/// Where the keys are.
+/// Where the keys are read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
-    /// A file with the secret, and a line break at most after it.
+    /// A file with the secret, optionally followed by a line break.
     SecretFile(PathBuf),
-    /// The secret itself, from the environment. Not from the command line, where everybody on the machine reads it.
-    Secret(Secret),
-    /// A file with a JSON Web Key Set. Keys that do not fit the algorithm are passed over.
+    /// The secret itself, from the environment. Never from the command line, which every user of the machine can read.
+    Secret(JwtSecret),
+    /// A file with a JSON Web Key Set. Keys that do not fit the algorithm are skipped.
     JwksFile(PathBuf),
 }
 
-/// A secret, which shows itself to nobody.
+/// A secret. Its `Debug` form hides it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Vec<u8>);
+pub struct JwtSecret(Vec<u8>);
 
-impl Secret {
+impl JwtSecret {
     /// From its bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into())
@@ -116,13 +116,13 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for JwtSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(hidden)")
     }
 }
 
-/// How tokens are signed.
+/// A signature algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JwtAlgorithm {
     /// HMAC with SHA-256, over a shared secret.
@@ -140,7 +140,7 @@ pub enum JwtAlgorithm {
 }
 
 impl JwtAlgorithm {
-    /// All of them.
+    /// Every algorithm.
     pub const ALL: [Self; 6] = [
         Self::Hs256,
         Self::Rs256,
@@ -192,7 +192,7 @@ impl FromStr for JwtAlgorithm {
                 let known = Self::ALL.map(Self::as_str).join(", ");
                 Error::new(
                     ErrorKind::Misconfigured,
-                    format!("the jwt.algorithm {name:?} is none of {known}"),
+                    format!("the jwt.algorithm {name:?} is not one of {known}"),
                 )
             })
     }
@@ -200,8 +200,8 @@ impl FromStr for JwtAlgorithm {
 
 /// A claim that tokens must have, written `name=value`.
 ///
-/// A text must be equal, a list must contain it; in `scope` it is one of the words. A name that begins with `/` is a path
-/// into the claims (RFC 6901): `/realm_access/roles=provider`.
+/// A text claim must equal the value, a list must contain it, and `scope` must contain it as a word. A name that begins with
+/// `/` is a JSON pointer into the claims (RFC 6901): `/realm_access/roles=provider`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequiredClaim {
     pub(super) name: String,
@@ -232,7 +232,7 @@ impl FromStr for RequiredClaim {
         let Some((name, value)) = text.split_once('=') else {
             return Err(Error::new(
                 ErrorKind::Misconfigured,
-                format!("{text:?} in jwt.require is no claim: write name=value, like role=provider"),
+                format!("{text:?} in jwt.require is not a claim: write name=value, like role=provider"),
             ));
         };
         Self::new(name, value)

@@ -1,4 +1,4 @@
-//! Tokens: what is believed, what is not, and that nothing leaks.
+//! Which tokens are valid, and that errors reveal nothing.
 
 use std::fs;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ fn at(seconds: u64) -> StoreTime {
 }
 
 fn settings() -> JwtSettings {
-    JwtSettings::with_secret(KeySource::Secret(Secret::new(SECRET)))
+    JwtSettings::with_secret(KeySource::Secret(JwtSecret::new(SECRET)))
 }
 
 fn verifier(settings: JwtSettings) -> Arc<Verifier> {
@@ -80,7 +80,7 @@ fn with_set(names: &[&str], algorithm: JwtAlgorithm) -> Arc<Verifier> {
 }
 
 #[test]
-fn a_good_token_tells_who_speaks() {
+fn valid_token_identifies_the_provider() {
     let caller = verifier(settings())
         .verify(&sign(&claims()), at(NOW))
         .expect("a caller");
@@ -106,7 +106,7 @@ fn a_token_that_may_be_older_than_the_revocation_is_void() {
 }
 
 #[test]
-fn each_algorithm_is_checked_with_a_key_of_its_own_and_no_other_is_taken() {
+fn each_algorithm_needs_a_key_of_its_own() {
     let cases = [
         (JwtAlgorithm::Rs256, "rsa", "RS256"),
         (JwtAlgorithm::Ps256, "rsa", "PS256"),
@@ -123,24 +123,27 @@ fn each_algorithm_is_checked_with_a_key_of_its_own_and_no_other_is_taken() {
             for (_, _, other) in cases.iter().filter(|(other, _, _)| *other != algorithm) {
                 assert_eq!(
                     verifier.verify(&golden_token(other), at(NOW)),
-                    Err(Refused::Algorithm),
+                    Err(TokenError::Algorithm),
                     "{name} {other}"
                 );
             }
-            assert_eq!(verifier.verify(&sign(&claims()), at(NOW)), Err(Refused::Algorithm));
+            assert_eq!(verifier.verify(&sign(&claims()), at(NOW)), Err(TokenError::Algorithm));
         }
         let refused = verifier(settings()).verify(&golden_token(name), at(NOW));
-        assert_eq!(refused, Err(Refused::Algorithm), "{name}");
+        assert_eq!(refused, Err(TokenError::Algorithm), "{name}");
     }
 }
 
 #[test]
-fn a_public_key_is_never_taken_for_a_secret_and_none_is_no_algorithm() {
+fn public_key_is_not_a_secret_and_alg_none_is_refused() {
     let rsa = with_set(&["rsa"], JwtAlgorithm::Rs256);
     for forged in ["HS256_by_pem", "HS256_by_der", "HS256_by_modulus"] {
         let forged = golden_token(forged);
-        assert_eq!(rsa.verify(&forged, at(NOW)), Err(Refused::Algorithm));
-        assert_eq!(verifier(settings()).verify(&forged, at(NOW)), Err(Refused::Signature));
+        assert_eq!(rsa.verify(&forged, at(NOW)), Err(TokenError::Algorithm));
+        assert_eq!(
+            verifier(settings()).verify(&forged, at(NOW)),
+            Err(TokenError::Signature)
+        );
     }
     let token = sign(&claims());
     let mut parts = token.split('.');
@@ -162,7 +165,7 @@ fn a_public_key_is_never_taken_for_a_secret_and_none_is_no_algorithm() {
             let token = format!("{header}.{body}.{signature}");
             assert_eq!(
                 verifier(settings()).verify(&token, at(NOW)),
-                Err(Refused::Malformed),
+                Err(TokenError::Malformed),
                 "{token}"
             );
         }
@@ -173,7 +176,10 @@ fn a_public_key_is_never_taken_for_a_secret_and_none_is_no_algorithm() {
         ..Header::default()
     };
     let critical = encode(&header, &claims(), &EncodingKey::from_secret(SECRET.as_bytes())).expect("a token");
-    assert_eq!(verifier(settings()).verify(&critical, at(NOW)), Err(Refused::Extension));
+    assert_eq!(
+        verifier(settings()).verify(&critical, at(NOW)),
+        Err(TokenError::Extension)
+    );
 }
 
 #[test]
@@ -183,25 +189,25 @@ fn times_count_with_the_leeway_and_not_beyond() {
     let soon = json!({"nbf": ISSUED + 600});
     for (changes, now, want) in [
         (json!({}), end + 4, Ok(())),
-        (json!({}), end + 5, Err(Refused::Expired)),
-        (json!({}), u64::MAX / 1_000_000, Err(Refused::Expired)),
+        (json!({}), end + 5, Err(TokenError::Expired)),
+        (json!({}), u64::MAX / 1_000_000, Err(TokenError::Expired)),
         (json!({}), ISSUED - 5, Ok(())),
-        (json!({}), ISSUED - 6, Err(Refused::NotYetValid)),
-        (json!({}), 0, Err(Refused::NotYetValid)),
+        (json!({}), ISSUED - 6, Err(TokenError::NotYetValid)),
+        (json!({}), 0, Err(TokenError::NotYetValid)),
         (soon.clone(), ISSUED + 595, Ok(())),
-        (soon, ISSUED + 594, Err(Refused::NotYetValid)),
-        (json!({"exp": null}), NOW, Err(Refused::NoExpiry)),
-        (json!({"exp": "never"}), NOW, Err(Refused::NoExpiry)),
-        (json!({"exp": -1}), NOW, Err(Refused::NoExpiry)),
-        (json!({"exp": [end]}), NOW, Err(Refused::Malformed)),
+        (soon, ISSUED + 594, Err(TokenError::NotYetValid)),
+        (json!({"exp": null}), NOW, Err(TokenError::NoExpiry)),
+        (json!({"exp": "never"}), NOW, Err(TokenError::NoExpiry)),
+        (json!({"exp": -1}), NOW, Err(TokenError::NoExpiry)),
+        (json!({"exp": [end]}), NOW, Err(TokenError::Malformed)),
         (json!({"exp": u64::MAX}), NOW, Ok(())),
         (json!({"exp": 1e300}), NOW, Ok(())),
         (json!({"exp": NOW as f64 - 4.5}), NOW, Ok(())),
-        (json!({"exp": NOW as f64 - 5.5}), NOW, Err(Refused::Expired)),
-        (json!({"iat": null}), NOW, Err(Refused::NoIssueTime)),
-        (json!({"iat": "1767225600"}), NOW, Err(Refused::NoIssueTime)),
-        (json!({"iat": u64::MAX}), NOW, Err(Refused::NotYetValid)),
-        (json!({"nbf": true}), NOW, Err(Refused::Malformed)),
+        (json!({"exp": NOW as f64 - 5.5}), NOW, Err(TokenError::Expired)),
+        (json!({"iat": null}), NOW, Err(TokenError::NoIssueTime)),
+        (json!({"iat": "1767225600"}), NOW, Err(TokenError::NoIssueTime)),
+        (json!({"iat": u64::MAX}), NOW, Err(TokenError::NotYetValid)),
+        (json!({"nbf": true}), NOW, Err(TokenError::Malformed)),
     ] {
         let got = verifier.verify(&sign(&with(&changes)), at(now)).map(drop);
         assert_eq!(got, want, "{changes} at {now}");
@@ -220,7 +226,7 @@ fn the_subject_is_the_name_of_a_provider() {
         json!(null),
     ] {
         let refused = verifier.verify(&sign(&with(&json!({ "sub": sub }))), at(NOW));
-        assert_eq!(refused, Err(Refused::Subject), "{sub}");
+        assert_eq!(refused, Err(TokenError::Subject), "{sub}");
     }
     let longest = "x".repeat(200);
     let caller = verifier
@@ -230,15 +236,15 @@ fn the_subject_is_the_name_of_a_provider() {
 }
 
 #[test]
-fn issuer_audience_and_claims_are_what_was_asked_for() {
+fn issuer_audience_and_claims_must_match() {
     let mut settings = settings();
     let ask = |settings: &JwtSettings, changes: &Value| {
         verifier(settings.clone())
             .verify(&sign(&with(changes)), at(NOW))
             .map(drop)
     };
-    // Who has no name of its own is no audience.
-    assert_eq!(ask(&settings, &json!({"aud": "roster"})), Err(Refused::Audience));
+    // Without a configured audience every audience is a foreign one.
+    assert_eq!(ask(&settings, &json!({"aud": "roster"})), Err(TokenError::Audience));
     settings.issuer = Some("https://id".to_owned());
     settings.audience = Some("roster".to_owned());
     settings.required = [
@@ -255,12 +261,12 @@ fn issuer_audience_and_claims_are_what_was_asked_for() {
         "realm": {"roles": ["on-call"]}, "scope": "read heartbeat", "level": 3, "https://x/ok": true,
     });
     assert_eq!(ask(&settings, &good), Ok(()));
-    let claim = |name: &str| Err(Refused::Claim(name.into()));
+    let claim = |name: &str| Err(TokenError::Claim(name.into()));
     for (name, value, want) in [
-        ("iss", json!("https://id.evil"), Err(Refused::Issuer)),
-        ("iss", Value::Null, Err(Refused::Issuer)),
-        ("aud", json!("chat"), Err(Refused::Audience)),
-        ("aud", Value::Null, Err(Refused::Audience)),
+        ("iss", json!("https://id.evil"), Err(TokenError::Issuer)),
+        ("iss", Value::Null, Err(TokenError::Issuer)),
+        ("aud", json!("chat"), Err(TokenError::Audience)),
+        ("aud", Value::Null, Err(TokenError::Audience)),
         ("aud", json!("roster"), Ok(())),
         ("role", json!("provider"), Ok(())),
         ("role", json!("provider2"), claim("role")),
@@ -281,13 +287,16 @@ fn issuer_audience_and_claims_are_what_was_asked_for() {
 }
 
 #[test]
-fn a_key_is_found_by_its_name_and_without_one_all_are_tried() {
+fn key_is_chosen_by_kid_or_all_are_tried() {
     let one = with_set(&["rsa"], JwtAlgorithm::Rs256);
-    assert_eq!(one.verify(&golden_token("RS256_2"), at(NOW)), Err(Refused::UnknownKey));
+    assert_eq!(
+        one.verify(&golden_token("RS256_2"), at(NOW)),
+        Err(TokenError::UnknownKey)
+    );
     let other = with_set(&["rsa_2"], JwtAlgorithm::Rs256);
     assert_eq!(
         other.verify(&golden_token("RS256_no_kid"), at(NOW)),
-        Err(Refused::Signature)
+        Err(TokenError::Signature)
     );
     let both = with_set(&["rsa_2", "rsa"], JwtAlgorithm::Rs256);
     assert_eq!(both.status().keys, 2);
@@ -321,7 +330,7 @@ fn a_token_with_any_character_changed_is_refused() {
     let its_signature = elliptic.rfind('.').expect("a signature") + 1;
     for (verifier, token, from) in [
         (verifier(settings()), shared, 0),
-        // Slow to check: the rest of it is no other than that of the first.
+        // Slow to verify: one case is enough.
         (with_set(&["p256"], JwtAlgorithm::Es256), elliptic, its_signature),
     ] {
         verifier.verify(&token, at(NOW)).expect("as it is");
@@ -339,9 +348,12 @@ fn a_token_with_any_character_changed_is_refused() {
         }
     }
     let long = format!("{}{}", sign(&claims()), "A".repeat(MAX_TOKEN));
-    assert_eq!(verifier(settings()).verify(&long, at(NOW)), Err(Refused::TooLong));
+    assert_eq!(verifier(settings()).verify(&long, at(NOW)), Err(TokenError::TooLong));
     let foreign = encode(&Header::default(), &claims(), &EncodingKey::from_secret(b"another")).expect("a token");
-    assert_eq!(verifier(settings()).verify(&foreign, at(NOW)), Err(Refused::Signature));
+    assert_eq!(
+        verifier(settings()).verify(&foreign, at(NOW)),
+        Err(TokenError::Signature)
+    );
 }
 
 proptest! {
@@ -364,7 +376,7 @@ proptest! {
     }
 
     #[test]
-    fn claims_of_any_shape_never_panic_and_only_a_good_subject_comes_through(
+    fn claims_of_any_shape_never_panic(
         sub in ".{0,210}", exp in any::<f64>(), iat in any::<i64>(), nbf in any::<u64>(), now in any::<u64>(),
     ) {
         let token = sign(&json!({"sub": sub, "exp": exp, "iat": iat, "nbf": nbf}));
@@ -376,7 +388,7 @@ proptest! {
 }
 
 #[test]
-fn what_cannot_work_is_refused_with_what_to_do() {
+fn invalid_settings_are_refused_with_a_remedy() {
     let (_dir, short) = file("too short\n");
     let (_dir2, text) = file("this is a-secret-and-no-key-set-at-all");
     let (_dir3, weak) = file(&set(&["rsa_1024", "p256"]));
@@ -396,23 +408,23 @@ fn what_cannot_work_is_refused_with_what_to_do() {
         (jwks("/none".into(), JwtAlgorithm::Hs256), "HS256 takes a secret"),
         (
             other(&|s| s.algorithm = JwtAlgorithm::Rs256),
-            "RS256 does not go with a secret",
+            "RS256 does not fit a secret",
         ),
         (other(&|s| s.leeway = Duration::from_secs(61)), "jwt.leeway 61s"),
         (other(&|s| s.refresh = Duration::ZERO), "jwt.refresh 0ms"),
         (other(&|s| s.issuer = Some(String::new())), "jwt.issuer"),
         (other(&|s| s.audience = Some(String::new())), "jwt.audience"),
         (
-            other(&|s| s.keys = KeySource::Secret(Secret::new("short"))),
+            other(&|s| s.keys = KeySource::Secret(JwtSecret::new("short"))),
             "TENURE_JWT_SECRET has 5 bytes",
         ),
-        (secret(&short), "has 9 bytes, and needs 32"),
+        (secret(&short), "has 9 bytes; at least 32"),
         (secret(&"/none/such".into()), "/none/such cannot be read"),
         (jwks(text, JwtAlgorithm::Es256), "line 1"),
         (jwks(weak, JwtAlgorithm::Rs256), "key 1 is too weak"),
         (
             jwks(off_curve, JwtAlgorithm::Es256),
-            "no point of its curve; key 2 is of another type",
+            "not a point of its curve; key 2 is of another type",
         ),
         (jwks(many, JwtAlgorithm::Rs256), "more than 64 keys"),
         (jwks(none, JwtAlgorithm::EdDsa), "no key for EdDSA: it is empty"),
@@ -433,7 +445,7 @@ fn what_cannot_work_is_refused_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_changed_file_is_taken_and_a_broken_one_leaves_the_old_keys() {
+async fn key_file_reloads_and_invalid_file_is_ignored() {
     let (_dir, path) = file(&format!("{SECRET}\r\n"));
     let verifier = verifier(JwtSettings::with_secret(KeySource::SecretFile(path.clone())));
     let old = sign(&claims());
@@ -452,7 +464,7 @@ async fn a_changed_file_is_taken_and_a_broken_one_leaves_the_old_keys() {
         let turn = KeyWatch(Arc::clone(&verifier)).turn().await.expect("a turn");
         assert_eq!(turn.skipped, 1);
         let trouble = verifier.status().trouble.expect("trouble");
-        assert!(trouble.contains("needs 32"), "{trouble}");
+        assert!(trouble.contains("at least 32"), "{trouble}");
         assert!(verifier.verify(&old, at(NOW)).is_ok(), "as before");
     }
     fs::remove_file(&path).expect("a file");
@@ -464,7 +476,7 @@ async fn a_changed_file_is_taken_and_a_broken_one_leaves_the_old_keys() {
 
     fs::write(&path, &new_secret).expect("a file");
     assert_eq!(KeyWatch(Arc::clone(&verifier)).turn().await.expect("a turn").skipped, 0);
-    assert_eq!(verifier.verify(&old, at(NOW)), Err(Refused::Signature));
+    assert_eq!(verifier.verify(&old, at(NOW)), Err(TokenError::Signature));
     assert!(verifier.verify(&new, at(NOW)).is_ok());
 
     // A set turns as well; a secret from the environment never does.
@@ -497,7 +509,7 @@ fn neither_secrets_nor_tokens_show_anywhere() {
 }
 
 #[test]
-fn a_request_carries_one_token_in_one_header() {
+fn bearer_token_is_one_header() {
     let headers = |values: &[&str]| {
         let mut headers = HeaderMap::new();
         for value in values {
@@ -510,19 +522,19 @@ fn a_request_carries_one_token_in_one_header() {
         let headers = headers(&[&format!("{scheme}{token}")]);
         assert!(verifier(settings()).caller(&headers, at(NOW)).is_ok());
     }
-    assert_eq!(bearer(&headers(&[])), Err(Refused::Missing));
-    assert_eq!(bearer(&headers(&["Basic eDp5"])), Err(Refused::Missing));
-    assert_eq!(bearer(&headers(&["Bearer"])), Err(Refused::Missing));
-    assert_eq!(bearer(&headers(&["Bearer a", "Bearer b"])), Err(Refused::Malformed));
+    assert_eq!(bearer(&headers(&[])), Err(TokenError::Missing));
+    assert_eq!(bearer(&headers(&["Basic eDp5"])), Err(TokenError::Missing));
+    assert_eq!(bearer(&headers(&["Bearer"])), Err(TokenError::Missing));
+    assert_eq!(bearer(&headers(&["Bearer a", "Bearer b"])), Err(TokenError::Malformed));
     assert_eq!(
         verifier(settings()).caller(&headers(&["Bearer  "]), at(NOW)),
-        Err(Refused::Malformed)
+        Err(TokenError::Malformed)
     );
-    let error = Refused::Expired;
-    assert_eq!((error.code(), Refused::STATUS), ("token_expired", 401));
+    let error = TokenError::Expired;
+    assert_eq!((error.code(), TokenError::STATUS), ("token_expired", 401));
     assert_eq!(
         error.challenge(),
         "Bearer error=\"invalid_token\", error_description=\"token_expired\""
     );
-    assert_eq!(Refused::Missing.challenge(), "Bearer");
+    assert_eq!(TokenError::Missing.challenge(), "Bearer");
 }

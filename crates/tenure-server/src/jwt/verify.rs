@@ -15,7 +15,7 @@ use ring::{agreement, hmac, rand};
 pub(super) static PROVIDER: CryptoProvider = CryptoProvider {
     signer_factory: signer,
     verifier_factory: verifier,
-    // For thumbprints and for public parts of private keys, neither of which is used.
+    // For thumbprints and public parts of private keys, which are not used.
     key_utils: KeyUtils::new_unimplemented(),
 };
 
@@ -23,29 +23,29 @@ fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerif
     if key.family() != algorithm.family() {
         return Err(ErrorKind::InvalidKeyFormat.into());
     }
-    let how = match algorithm {
-        Algorithm::HS256 => How::Hmac,
-        Algorithm::RS256 => How::Rsa(&RSA_PKCS1_2048_8192_SHA256),
-        Algorithm::PS256 => How::Rsa(&RSA_PSS_2048_8192_SHA256),
-        Algorithm::ES256 => How::Curve(&ECDSA_P256_SHA256_FIXED),
-        Algorithm::ES384 => How::Curve(&ECDSA_P384_SHA384_FIXED),
-        Algorithm::EdDSA => How::Curve(&ED25519),
+    let scheme = match algorithm {
+        Algorithm::HS256 => SignatureScheme::Hmac,
+        Algorithm::RS256 => SignatureScheme::Rsa(&RSA_PKCS1_2048_8192_SHA256),
+        Algorithm::PS256 => SignatureScheme::Rsa(&RSA_PSS_2048_8192_SHA256),
+        Algorithm::ES256 => SignatureScheme::Curve(&ECDSA_P256_SHA256_FIXED),
+        Algorithm::ES384 => SignatureScheme::Curve(&ECDSA_P384_SHA384_FIXED),
+        Algorithm::EdDSA => SignatureScheme::Curve(&ED25519),
         _ => return Err(ErrorKind::UnsupportedAlgorithm.into()),
     };
     Ok(Box::new(Key {
         algorithm: *algorithm,
-        how,
+        scheme,
         key: key.clone(),
     }))
 }
 
 struct Key {
     algorithm: Algorithm,
-    how: How,
+    scheme: SignatureScheme,
     key: DecodingKey,
 }
 
-enum How {
+enum SignatureScheme {
     Hmac,
     Rsa(&'static RsaParameters),
     Curve(&'static dyn VerificationAlgorithm),
@@ -53,20 +53,20 @@ enum How {
 
 impl Verifier<Vec<u8>> for Key {
     fn verify(&self, message: &[u8], signature: &Vec<u8>) -> std::result::Result<(), signature::Error> {
-        let verified = match (&self.how, self.key.kind()) {
-            (How::Hmac, DecodingKeyKind::SecretOrDer(secret)) => {
+        let verified = match (&self.scheme, self.key.kind()) {
+            (SignatureScheme::Hmac, DecodingKeyKind::SecretOrDer(secret)) => {
                 hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, secret), message, signature)
             }
-            (How::Rsa(parameters), DecodingKeyKind::RsaModulusExponent { n, e }) => {
+            (SignatureScheme::Rsa(parameters), DecodingKeyKind::RsaModulusExponent { n, e }) => {
                 let (n, e) = (without_leading_zeros(n), without_leading_zeros(e));
                 RsaPublicKeyComponents { n, e }.verify(parameters, message, signature)
             }
-            (How::Curve(algorithm), DecodingKeyKind::SecretOrDer(point)) => {
+            (SignatureScheme::Curve(algorithm), DecodingKeyKind::SecretOrDer(point)) => {
                 UnparsedPublicKey::new(*algorithm, point).verify(message, signature)
             }
             _ => Err(ring::error::Unspecified),
         };
-        // The reason would help a forger.
+        // Do not reveal why: it would help a forger.
         verified.map_err(|_| signature::Error::new())
     }
 }
@@ -77,14 +77,14 @@ impl JwtVerifier for Key {
     }
 }
 
-/// The number alone, which is all that `ring` takes.
+/// `ring` rejects leading zeros.
 fn without_leading_zeros(number: &[u8]) -> &[u8] {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
     &number[zeros..]
 }
 
-/// Whether the bytes are a point of the curve. `ring` parses a point of the NIST curves where it agrees on a secret. Of
-/// Ed25519 only the length is checked: a key that is no point verifies nothing.
+/// Whether the bytes are a point of the curve. For NIST curves `ring` parses a point during key agreement, so one is run. For
+/// Ed25519 only the length is checked: an invalid point verifies nothing.
 pub(super) fn is_point(algorithm: Algorithm, bytes: &[u8]) -> bool {
     let curve = match algorithm {
         Algorithm::ES256 => &agreement::ECDH_P256,
@@ -99,20 +99,20 @@ pub(super) fn is_point(algorithm: Algorithm, bytes: &[u8]) -> bool {
 
 fn signer(algorithm: &Algorithm, key: &EncodingKey) -> Result<Box<dyn JwtSigner>> {
     match algorithm {
-        Algorithm::HS256 => Ok(Box::new(Secret(hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes())))),
+        Algorithm::HS256 => Ok(Box::new(HmacSecret(hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes())))),
         _ => Err(ErrorKind::UnsupportedAlgorithm.into()),
     }
 }
 
-struct Secret(hmac::Key);
+struct HmacSecret(hmac::Key);
 
-impl Signer<Vec<u8>> for Secret {
+impl Signer<Vec<u8>> for HmacSecret {
     fn try_sign(&self, message: &[u8]) -> std::result::Result<Vec<u8>, signature::Error> {
         Ok(hmac::sign(&self.0, message).as_ref().to_vec())
     }
 }
 
-impl JwtSigner for Secret {
+impl JwtSigner for HmacSecret {
     fn algorithm(&self) -> Algorithm {
         Algorithm::HS256
     }

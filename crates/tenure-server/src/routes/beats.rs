@@ -1,4 +1,4 @@
-//! Beats, one by one and in batches.
+//! Beats, single and in batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,28 +9,28 @@ use tenure::meters;
 use tenure::wire::{BeatRequest, BeatsAnswer, Renewed, ms};
 use tenure_core::error::{Error, ErrorKind};
 use tenure_core::id::{Group, TenureId};
-use tenure_core::membership::{Beat, BeatReply, Beaten, Beats, EndReason, MAX_BEATS};
+use tenure_core::membership::{Beat, BeatReplies, BeatReply, Beats, EndReason, MAX_BEATS};
 
-use super::openapi::{Ended, Writes};
+use super::openapi::{EndedError, WriteErrors};
 use crate::app::App;
-use crate::extract::{Json, Names, NoQuery, OptionalJson};
-use crate::reply::{Answer, json, json_bytes};
+use crate::extract::{Json, NoQuery, OptionalJson, PathParams};
+use crate::reply::{RouteResult, json, json_bytes};
 
 /// Beat: extend a tenure
 ///
-/// Beats that arrive together travel to the store together. A late beat revives nobody.
+/// Concurrent beats are sent to the store in one batch. A beat after the end of its tenure never revives it.
 #[utoipa::path(
     put, path = "/v1/groups/{g}/tenures/{t}/beat", tag = "beats",
     security(("token" = ["beat"])),
     request_body(content = Option<BeatRequest>, description = "May be left out"),
-    responses((status = 200, description = "It goes on", body = Renewed), Ended, Writes)
+    responses((status = 200, description = "The tenure is extended", body = Renewed), EndedError, WriteErrors)
 )]
 pub(crate) async fn one(
     State(app): State<Arc<App>>,
-    Names((group, tenure)): Names<(Group, TenureId)>,
+    PathParams((group, tenure)): PathParams<(Group, TenureId)>,
     _: NoQuery,
     OptionalJson(request): OptionalJson<BeatRequest>,
-) -> Answer {
+) -> RouteResult {
     let beat = Beat {
         tenure,
         ttl: request.ttl_ms.map(Duration::from_millis),
@@ -52,23 +52,22 @@ pub(crate) async fn one(
     }
 }
 
-/// Beat for many tenures at once
+/// Beat for many tenures
 ///
-/// At most 10,000, each answered by itself: one that ended fails no other. A body of up to four times the usual limit is
-/// read. A malformed id refuses the whole batch and names its index, and so does a ttl outside the limits, by its value:
-/// it can only be a bug, and half-done batches hide bugs.
+/// At most 10,000, each with its own result. The body limit is four times the usual one. A malformed id or a ttl outside the
+/// limits rejects the whole batch, since it can only be a bug in the client; the error names the index or the value.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/beats", tag = "beats",
     security(("token" = ["beat"])),
     request_body = Beats,
-    responses((status = 200, description = "The answers, in the order asked", body = BeatsAnswer), Writes)
+    responses((status = 200, description = "The answers, in the order asked", body = BeatsAnswer), WriteErrors)
 )]
 pub(crate) async fn many(
     State(app): State<Arc<App>>,
-    Names(group): Names<Group>,
+    PathParams(group): PathParams<Group>,
     _: NoQuery,
     Json(Beats { beats }): Json<Beats>,
-) -> Answer {
+) -> RouteResult {
     if beats.len() > MAX_BEATS {
         let count = beats.len();
         return Err(Error::invalid(format!("{count} beats in one call; at most {MAX_BEATS}")).into());
@@ -76,15 +75,15 @@ pub(crate) async fn many(
     let beaten = app.step(beats.len(), app.store.beat(&group, &beats));
     let beaten = app.timed(beaten, |beaten| beaten.as_of).await?;
     if beaten.replies.len() != beats.len() {
-        return Err(Error::new(ErrorKind::Internal, "the store answered fewer beats than it was asked").into());
+        return Err(Error::new(ErrorKind::Internal, "the store answered fewer beats than were sent").into());
     }
     count(&beaten);
     Ok(json_bytes(StatusCode::OK, write(&beats, &beaten).into()))
 }
 
-/// Writes a [`BeatsAnswer`](tenure::wire::BeatsAnswer) by hand: 0.1 µs a beat (measured) instead of 0.7 through serde, where each
-/// tenure id becomes a `String` first. Names need no escaping; their alphabet has nothing that JSON would escape.
-fn write(beats: &[Beat], beaten: &Beaten) -> Vec<u8> {
+/// Writes a [`BeatsAnswer`](tenure::wire::BeatsAnswer) by hand: 0.1 µs per beat (measured) instead of 0.7 with serde, which
+/// makes a `String` of each tenure id. Names need no escaping: their alphabet contains nothing that JSON escapes.
+fn write(beats: &[Beat], beaten: &BeatReplies) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 + beats.len() * 112);
     out.extend_from_slice(b"{\"results\":[");
     for (beat, reply) in beats.iter().zip(&beaten.replies) {
@@ -119,7 +118,7 @@ fn write(beats: &[Beat], beaten: &Beaten) -> Vec<u8> {
     out
 }
 
-/// Writes a number in decimal, without the machinery of formatting.
+/// Writes a number in decimal without `std::fmt`.
 fn number(out: &mut Vec<u8>, mut number: u64) {
     let (mut digits, mut from) = ([0u8; 20], 20);
     loop {
@@ -133,7 +132,7 @@ fn number(out: &mut Vec<u8>, mut number: u64) {
     out.extend_from_slice(&digits[from..]);
 }
 
-fn count(beaten: &Beaten) {
+fn count(beaten: &BeatReplies) {
     let of = |wanted: fn(&BeatReply) -> bool| beaten.replies.iter().filter(|reply| wanted(reply)).count() as u64;
     let outcomes = [
         ("renewed", of(|reply| matches!(reply, BeatReply::Renewed { .. }))),
@@ -154,7 +153,7 @@ mod tests {
     use tenure_core::time::StoreTime;
 
     #[test]
-    fn what_is_written_by_hand_is_what_serde_would_write() {
+    fn handwritten_json_equals_serde() {
         let replies = [
             BeatReply::Renewed {
                 expires_in: Duration::from_micros(30_000_900),
@@ -177,7 +176,7 @@ mod tests {
                     revision: Revision::NONE,
                 })
                 .collect();
-            let beaten = Beaten {
+            let beaten = BeatReplies {
                 replies: replies[..count].to_vec(),
                 as_of: StoreTime::from_micros(1_763_676_800_000_042),
             };

@@ -1,49 +1,48 @@
-//! Events, as pages, long polls, or a stream.
+//! Events as pages, long polls or a stream.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use tenure::wire::{EventsPage, EventsQuery, Gap};
+use tenure::wire::{EventAnswer, EventsPage, EventsQuery, Gap};
 use tenure_core::clock::within;
 use tenure_core::error::{Error, Result};
 use tenure_core::event::{EventPage, EventQuery};
 use tenure_core::id::Group;
 
-use super::openapi::Reads;
+use super::openapi::ReadErrors;
 use super::stream::{self, Feed, PAGE};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::connections::Answering;
-use crate::extract::{Names, Query};
-use crate::front::overloaded;
-use crate::reply::{Answer, Failure, json};
-use crate::room::{Place, Share};
+use crate::extract::{PathParams, Query};
+use crate::middleware::overloaded;
+use crate::reply::{Failure, RouteResult, json};
+use crate::room::{Permit, Share};
 
 /// Read events, or follow them
 ///
-/// With `Accept: text/event-stream` it is a stream that never ends: each event with its number as `id`, its type as
-/// `event` and itself as `data`. It resumes after `Last-Event-ID` (or `after`). When events are missing there is a `gap`
-/// event, with `after` and `resumes_after` in its data. Otherwise it is a page; `wait_ms` waits for news when there are
-/// none.
+/// With `Accept: text/event-stream` the answer is an endless stream: each event has its number as `id`, its type as `event`
+/// and its JSON as `data`. The stream resumes after `Last-Event-ID` (or `after`). A `gap` event with `after` and
+/// `resumes_after` announces missing events. Otherwise the answer is a page; `wait_ms` waits for an event if there is none.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/events", tag = "events",
     security(("token" = ["read"])),
-    params(("Last-Event-ID" = Option<u64>, Header, description = "For streams: goes before `after`"), EventsQuery),
+    params(("Last-Event-ID" = Option<u64>, Header, description = "For streams: takes precedence over `after`"), EventsQuery),
     responses((status = 200, description = "A page of events, or a stream", content(
         (EventsPage = "application/json"), (String = "text/event-stream"),
-    )), Reads)
+    )), ReadErrors)
 )]
 pub(crate) async fn read(
     State(app): State<Arc<App>>,
     caller: Caller,
     share: Share,
     answering: Answering,
-    Names(group): Names<Group>,
+    PathParams(group): PathParams<Group>,
     Query(mut query): Query<EventsQuery>,
     headers: HeaderMap,
-) -> Answer {
+) -> RouteResult {
     if stream::is_asked_for(&headers) {
         if query.limit.is_some() || query.before.is_some() || query.wait_ms.is_some() {
             return Err(Error::invalid("in the query: limit, before and wait_ms are not for streams").into());
@@ -51,7 +50,7 @@ pub(crate) async fn read(
         query.after = stream::last_event_id(&headers)?.or(query.after);
         let wanted = query.request()?;
         let place = stream::place(&app, share)?;
-        let events = Events {
+        let events = EventFeed {
             group,
             query: EventQuery { limit: PAGE, ..wanted },
             full: false,
@@ -69,12 +68,12 @@ pub(crate) async fn read(
         let news = app.store.wait_for_events(&group, page.last, wait);
         tokio::select! {
             () = app.draining.cancelled() => {}
-            // A store that does not come back from waiting is found out by the read that follows.
+            // The read below reports a store that does not return from the wait.
             news = within(&*app.clock, wait + app.settings.request_timeout, news) => news.unwrap_or(Ok(()))?,
         }
     }
-    // What came meanwhile is not for a token that was taken away meanwhile. It is told so when it asks again: it may as well
-    // have been changed, and still do.
+    // A token that was removed during the wait gets no new events. The next request is refused, if the token is still invalid
+    // then.
     let news = if app.guard.still_knows(&caller, || app.time()) {
         self::page(&app, share, &group, &wanted).await?
     } else {
@@ -83,21 +82,21 @@ pub(crate) async fn read(
     json(StatusCode::OK, &EventsPage::from(news))
 }
 
-/// Reads a page as one of the requests that are counted; waiting is not.
+/// Reads a page with a permit for requests, which the wait does not hold.
 async fn page(app: &Arc<App>, share: Share, group: &Group, wanted: &EventQuery) -> Result<EventPage, Failure> {
-    let _place = Place::enter(app, |app| &app.requests, share).ok_or_else(overloaded)?;
+    let _place = Permit::enter(app, |app| &app.requests, share).ok_or_else(overloaded)?;
     Ok(app.read(app.store.events(group, wanted)).await?)
 }
 
 /// The events of a group.
-struct Events {
+struct EventFeed {
     group: Group,
     query: EventQuery,
-    /// The last page was full: there may be more at once.
+    /// Whether there may be more events without waiting.
     full: bool,
 }
 
-impl Feed for Events {
+impl Feed for EventFeed {
     async fn wait(&self, app: &App, patience: Duration) -> Result<()> {
         if self.full {
             return Ok(());
@@ -121,12 +120,13 @@ impl Feed for Events {
             };
             stream::write(&mut text, resumes_after, "gap", &gap);
         }
-        for event in &page.events {
-            stream::write(&mut text, event.id.0, event.kind.as_str(), event);
+        for event in page.events {
+            let (id, kind) = (event.id.0, event.kind.as_str());
+            stream::write(&mut text, id, kind, &EventAnswer::from(event));
         }
-        // A page looks at a bounded number of events, wanted or not: moving on means that there may be more.
+        // A page scans a bounded number of events of any type: progress means that there may be more.
         self.full = page.last != before || page.missed;
-        // 0 is a group that was never used: its first event is still to come, so none is missed.
+        // 0 is a group without any event yet, so none is missed.
         self.query.after = Some(page.last).filter(|last| last.0 != 0);
         Ok(text)
     }

@@ -1,4 +1,4 @@
-//! Groups: which there are, and how they are.
+//! Groups: list and state.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use tenure::wire::{GroupState, GroupsPage, PageQuery};
 use tenure_core::id::Group;
 use tenure_core::store::bad_cursor;
 
-use super::openapi::Reads;
+use super::openapi::ReadErrors;
 use crate::app::App;
 use crate::auth::Caller;
-use crate::extract::{Names, NoQuery, Query};
-use crate::reply::{Answer, json};
+use crate::extract::{NoQuery, PathParams, Query};
+use crate::reply::{RouteResult, json};
 
 /// List the groups
 ///
-/// In the order of their names: those that the caller's token is for. May list one that is empty by now.
+/// Ordered by name; only groups that the caller's token is valid for. A listed group may be empty by now.
 #[utoipa::path(
     get, path = "/v1/groups", tag = "groups",
     security(("token" = ["read"])),
     params(PageQuery),
-    responses((status = 200, description = "A page of groups", body = GroupsPage), Reads)
+    responses((status = 200, description = "A page of groups", body = GroupsPage), ReadErrors)
 )]
-pub(crate) async fn list(State(app): State<Arc<App>>, caller: Caller, Query(query): Query<PageQuery>) -> Answer {
+pub(crate) async fn list(State(app): State<Arc<App>>, caller: Caller, Query(query): Query<PageQuery>) -> RouteResult {
     let page = query.request()?;
     let after = page
         .after
@@ -43,15 +43,15 @@ pub(crate) async fn list(State(app): State<Arc<App>>, caller: Caller, Query(quer
     json(StatusCode::OK, &GroupsPage { groups, next })
 }
 
-/// The state of a group
+/// Get the state of a group
 ///
-/// Settling, brake, what is due. A group that nobody ever used reads as an empty one.
+/// Settling, brake and due work. A group that was never used reads as an empty one.
 #[utoipa::path(
     get, path = "/v1/groups/{g}", tag = "groups",
     security(("token" = ["read"])),
-    responses((status = 200, description = "Its state", body = GroupState), Reads)
+    responses((status = 200, description = "Its state", body = GroupState), ReadErrors)
 )]
-pub(crate) async fn one(State(app): State<Arc<App>>, Names(group): Names<Group>, _: NoQuery) -> Answer {
+pub(crate) async fn one(State(app): State<Arc<App>>, PathParams(group): PathParams<Group>, _: NoQuery) -> RouteResult {
     let status = app.read(app.store.status(&group));
     let status = app.timed(status, |status| status.as_of).await?;
     json(StatusCode::OK, &GroupState::new(group, status))

@@ -1,4 +1,4 @@
-//! Probes: is the process alive, and can it do its work?
+//! Probes: liveness and readiness.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,35 +12,35 @@ use tenure_core::store::Health;
 use crate::app::App;
 use crate::auth::{Caller, Scope};
 use crate::extract::NoQuery;
-use crate::reply::{Answer, json};
+use crate::reply::{RouteResult, json};
 
-/// A loop that panics this often in a row is not coming back by itself.
+/// A loop that panics this often in a row does not recover.
 const PANICS_IN_A_ROW: u32 = 5;
-/// A loop may take this many of its intervals until it finishes something (a turn, or a visit that outlasts its turns), and
+/// A loop may take this many intervals to finish something (a turn, or a visit that outlives its turns),
 const STUCK_INTERVALS: u32 = 3;
 /// this much more, before it counts as stuck: its calls of the store have timeouts of their own.
 const STUCK_EXTRA: Duration = Duration::from_secs(30);
 
-/// The most rosters that are told of.
+/// The most rosters that are listed.
 const MAX_NOTES: usize = 100;
 
-/// Is the process alive?
+/// Check liveness
 ///
-/// The runtime answers and the loops turn. Never asks the store: restarting the daemon would not bring it back.
+/// The runtime answers and the loops make progress. Never depends on the store: a restart of the daemon would not repair it.
 #[utoipa::path(
     get, path = "/livez", tag = "daemon",
     security(()),
     responses(
-        (status = 200, description = "It is", body = Readiness),
+        (status = 200, description = "The process is alive", body = Readiness),
         (status = 503, description = "A loop is stuck or keeps panicking", body = Readiness)
     )
 )]
-pub(crate) async fn live(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
+pub(crate) async fn live(State(app): State<Arc<App>>, _: NoQuery) -> RouteResult {
     let mut reasons = Vec::new();
     for status in app.loops.snapshot() {
         if status.stuck_for > status.max_interval * STUCK_INTERVALS + STUCK_EXTRA {
             reasons.push(format!(
-                "the loop {} has finished nothing for {} s",
+                "the loop {} has made no progress for {} s",
                 status.name,
                 status.stuck_for.as_secs()
             ));
@@ -55,20 +55,20 @@ pub(crate) async fn live(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
     readiness(reasons, Vec::new())
 }
 
-/// Can it do its work?
+/// Check readiness
 ///
-/// The store takes writes, as of the last second, and the daemon is not on its way down. A node of a cluster that takes no
-/// writes while others do, a roster that is `seeding`, and a ledger that does not answer are in the notes: everything else
-/// works. Where tokens are required, a caller without one that may read everything gets the reason in one word.
+/// Ready: the store accepted a write within the last second, and the daemon is not shutting down. `notes` lists partial
+/// failures: a cluster node that accepts no writes, a roster that is `seeding`, an unreachable ledger. If tokens are required,
+/// reasons are one word for callers without an unrestricted read token.
 #[utoipa::path(
     get, path = "/readyz", tag = "daemon",
     security(()),
     responses(
-        (status = 200, description = "It can", body = Readiness),
-        (status = 503, description = "It cannot, for these reasons", body = Readiness)
+        (status = 200, description = "Ready", body = Readiness),
+        (status = 503, description = "Not ready, for these reasons", body = Readiness)
     )
 )]
-pub(crate) async fn ready(State(app): State<Arc<App>>, caller: Caller, _: NoQuery) -> Answer {
+pub(crate) async fn ready(State(app): State<Arc<App>>, caller: Caller, _: NoQuery) -> RouteResult {
     let (mut reasons, mut notes) = (Vec::new(), roster_notes(&app));
     if app.draining.is_cancelled() {
         reasons.push("shutting down".to_owned());
@@ -78,7 +78,7 @@ pub(crate) async fn ready(State(app): State<Arc<App>>, caller: Caller, _: NoQuer
         Err(why) => reasons.push(format!("store: {why}")),
     }
     if !(caller.may(Scope::Read) && caller.is_everywhere()) {
-        // The rest names rosters, and places on the network.
+        // The rest would reveal roster names and network addresses.
         reasons.iter_mut().for_each(first_word);
         notes.iter_mut().for_each(first_word);
         notes.dedup();
@@ -86,7 +86,7 @@ pub(crate) async fn ready(State(app): State<Arc<App>>, caller: Caller, _: NoQuer
     readiness(reasons, notes)
 }
 
-/// What a stranger is told: `store`, `ledger`, `roster`.
+/// A reason for callers without a token: `store`, `ledger` or `roster`.
 fn first_word(said: &mut String) {
     let end = said.find([':', ' ']).unwrap_or(said.len());
     if said.contains(':') {
@@ -94,7 +94,7 @@ fn first_word(said: &mut String) {
     }
 }
 
-/// What there is to say about rosters, without asking anybody.
+/// Notes on rosters, without I/O.
 fn roster_notes(app: &App) -> Vec<String> {
     let Some(rosters) = &app.rosters else {
         return Vec::new();
@@ -105,20 +105,20 @@ fn roster_notes(app: &App) -> Vec<String> {
         notes.push(format!("ledger: {reason}"));
     }
     if !status.discovered {
-        notes.push("rosters: seeding; the ledger has not told yet which there are".to_owned());
+        notes.push("rosters: seeding; the ledger has not listed them yet".to_owned());
     }
     let behind = status.rosters.iter().filter(|roster| roster.belief != Belief::Mirror);
     for roster in behind.take(MAX_NOTES) {
         let why = match roster.belief {
             Belief::Seeding => "seeding",
-            _ => "the mirror is away or has not caught up",
+            _ => "the mirror is down or has not caught up",
         };
         notes.push(format!("roster {}: {why}; it answers from the ledger", roster.roster));
     }
     notes
 }
 
-fn readiness(reasons: Vec<String>, notes: Vec<String>) -> Answer {
+fn readiness(reasons: Vec<String>, notes: Vec<String>) -> RouteResult {
     let ready = reasons.is_empty();
     let status = if ready {
         StatusCode::OK

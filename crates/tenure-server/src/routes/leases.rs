@@ -1,4 +1,4 @@
-//! Leases: acquire, release, look up, list; one by one and many at once.
+//! Leases: acquire, release, look up, list; single and in batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,50 +6,50 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use tenure::wire::{
-    AcquireAnswer, AcquireLeasesAnswer, AcquireRequest, AcquireWord, Code, Lease, LeasesPage, LeasesQuery, Problem,
-    ReleaseLeaseAnswer, ReleaseLeaseRequest, ReleaseLeasesAnswer, ReleaseWord, Whose,
+    AcquireAnswer, AcquireLeasesAnswer, AcquireRequest, AcquireWord, Code, Lease, LeaseFilter, LeasesPage, LeasesQuery,
+    Problem, ReleaseLeaseAnswer, ReleaseLeaseRequest, ReleaseLeasesAnswer, ReleaseWord,
 };
 use tenure_core::id::{Group, LeaseName, MemberId, TenureId};
 use tenure_core::lease::{
-    Acquire, AcquireOutcome, Acquired, GivenUp, ReleaseLeases, ReleaseOutcome, Token, check_leases,
+    Acquire, AcquireOutcome, Acquired, ReleaseLeases, ReleaseOutcome, ReleasedLeases, Token, check_leases,
 };
 use tenure_core::settling::GapCause;
 use tenure_core::store::Call;
 use tenure_core::time::StoreTime;
 
-use super::openapi::{Ended, Reads, Writes};
+use super::openapi::{EndedError, ReadErrors, WriteErrors};
 use crate::app::App;
-use crate::extract::{Json, Limits, Names, NoQuery, Query};
+use crate::extract::{Json, NoQuery, NotAfter, PathParams, Query};
 use crate::lease_log;
-use crate::reply::{Answer, Failure, all_answered, json, only};
+use crate::reply::{Failure, RouteResult, all_answered, json, only};
 
-/// What is asked about, for messages.
+/// The noun in messages.
 const LEASES: &str = "leases";
 
 /// Acquire a lease
 ///
-/// Asking again for what is held already answers the same token, so that a lost answer costs nothing. A lease is given out
-/// only when nobody else can still be at work under it: that of a tenure that was superseded or expelled waits for that
-/// tenure's last deadline. Never waits for a janitor.
+/// Repeating the call returns the same token, so a lost answer is harmless. A lease is granted only when no other holder can
+/// still be working under it: after a supersede or expel it becomes free at the last deadline of that tenure. Does not wait
+/// for a janitor.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/leases/{l}/acquire", tag = "leases",
     security(("token" = ["beat"])),
     request_body = AcquireRequest,
     responses(
-        (status = 200, description = "That tenure holds it now", body = AcquireAnswer),
-        Ended,
-        Writes,
-        (status = 409, description = "`lease_held` (`holder` and `tenure` say by whom, or `reserved_for` for whom), `unsettled`, `too_late`; \
-            `retry_after_ms` says when to ask again", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The tenure holds the lease", body = AcquireAnswer),
+        EndedError,
+        WriteErrors,
+        (status = 409, description = "`lease_held` (see `holder` and `tenure`, or `reserved_for`), `unsettled`, `too_late`; \
+            `retry_after_ms` says when to retry", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn acquire(
     State(app): State<Arc<App>>,
-    Names((group, lease)): Names<(Group, LeaseName)>,
+    PathParams((group, lease)): PathParams<(Group, LeaseName)>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     Json(request): Json<AcquireRequest>,
-) -> Answer {
+) -> RouteResult {
     let tenure = request.tenure;
     let leases = std::slice::from_ref(&lease);
     let acquired = ask(&app, &group, &tenure, leases, call).await?;
@@ -67,6 +67,7 @@ pub(crate) async fn acquire(
         token,
         expires_in_ms: tenure::wire::ms(acquired.expires_in),
         outcome: word,
+        from_member: from.as_ref().map(|from| from.member().clone()),
         from,
         revision: acquired.revision,
         as_of: acquired.as_of,
@@ -82,7 +83,7 @@ fn held(lease: &LeaseName, by: TenureId, free_in: Duration) -> Failure {
 fn reserved(lease: &LeaseName, to: MemberId, free_in: Duration) -> Failure {
     let problem = Problem::new(
         Code::LeaseHeld,
-        format!("{lease} was handed off, and is kept for the member {to}"),
+        format!("{lease} was handed off and is reserved for the member {to}"),
     );
     problem.with_reserved_for(to).with_retry_after(free_in).into()
 }
@@ -94,21 +95,21 @@ fn unsettled(cause: GapCause, retry_in: Duration, as_of: StoreTime) -> Failure {
 
 /// Acquire many leases
 ///
-/// At most 10,000, each answered by itself, in the order asked; applied in atomic parts of about 200. With no lease at all
-/// the tenure alone is checked. A body of up to four times the usual limit is read.
+/// At most 10,000, each with its own result, in request order; applied in atomic parts of about 200. An empty list only checks
+/// the tenure. The body limit is four times the usual one.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/leases-acquire", tag = "leases",
     security(("token" = ["beat"])),
     request_body = Acquire,
-    responses((status = 200, description = "The answers, in the order asked", body = AcquireLeasesAnswer), Ended, Writes)
+    responses((status = 200, description = "The answers, in the order asked", body = AcquireLeasesAnswer), EndedError, WriteErrors)
 )]
 pub(crate) async fn acquire_many(
     State(app): State<Arc<App>>,
-    Names(group): Names<Group>,
+    PathParams(group): PathParams<Group>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     Json(request): Json<Acquire>,
-) -> Answer {
+) -> RouteResult {
     check_leases(request.leases.len())?;
     let acquired = ask(&app, &group, &request.tenure, &request.leases, call).await?;
     json(StatusCode::OK, &AcquireLeasesAnswer::new(request.leases, acquired))
@@ -130,27 +131,27 @@ async fn ask(
 
 /// Release a lease, or hand it off
 ///
-/// Names the exact tenure and token: a late release cannot touch a successor. Releasing what nobody holds is fine. With
-/// `to`, the lease is kept for that member for five seconds (`reserved`); it still has to come for it. When that member is
-/// not alive, or is the one that releases, the lease is simply free (`released`).
+/// Names the exact tenure and token, so that a late release cannot affect a successor. Releasing a free lease succeeds. With
+/// `to`, the lease is reserved for that member for five seconds, in which it has to acquire it (`reserved`). If that member is
+/// not alive, or is the one that releases, the lease is free (`released`).
 #[utoipa::path(
     post, path = "/v1/groups/{g}/leases/{l}/release", tag = "leases",
     security(("token" = ["beat"])),
     request_body = ReleaseLeaseRequest,
     responses(
-        (status = 200, description = "That tenure does not hold it (any more)", body = ReleaseLeaseAnswer),
-        Ended,
-        Writes,
-        (status = 409, description = "`not_holder` (`holder` and `tenure` say who is), `too_late`", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The tenure does not hold the lease", body = ReleaseLeaseAnswer),
+        EndedError,
+        WriteErrors,
+        (status = 409, description = "`not_holder` (see `holder` and `tenure`), `too_late`", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn release(
     State(app): State<Arc<App>>,
-    Names((group, lease)): Names<(Group, LeaseName)>,
+    PathParams((group, lease)): PathParams<(Group, LeaseName)>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     Json(request): Json<ReleaseLeaseRequest>,
-) -> Answer {
+) -> RouteResult {
     let ReleaseLeaseRequest { tenure, token, to } = request;
     let leases = [(lease, token)];
     let given = give_up(&app, &group, &tenure, &leases, to.as_ref(), call).await?;
@@ -178,21 +179,21 @@ pub(crate) async fn release(
 
 /// Release many leases, or hand them off
 ///
-/// At most 10,000, each answered by itself, in the order asked; applied in atomic parts of about 200. A body of up to four
-/// times the usual limit is read.
+/// At most 10,000, each with its own result, in request order; applied in atomic parts of about 200. The body limit is four
+/// times the usual one.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/leases-release", tag = "leases",
     security(("token" = ["beat"])),
     request_body = ReleaseLeases,
-    responses((status = 200, description = "The answers, in the order asked", body = ReleaseLeasesAnswer), Ended, Writes)
+    responses((status = 200, description = "The answers, in the order asked", body = ReleaseLeasesAnswer), EndedError, WriteErrors)
 )]
 pub(crate) async fn release_many(
     State(app): State<Arc<App>>,
-    Names(group): Names<Group>,
+    PathParams(group): PathParams<Group>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     Json(request): Json<ReleaseLeases>,
-) -> Answer {
+) -> RouteResult {
     check_leases(request.leases.len())?;
     let ReleaseLeases { tenure, leases, to } = request;
     let given = give_up(&app, &group, &tenure, &leases, to.as_ref(), call).await?;
@@ -207,7 +208,7 @@ async fn give_up(
     leases: &[(LeaseName, Token)],
     to: Option<&MemberId>,
     call: Call,
-) -> Result<GivenUp, Failure> {
+) -> Result<ReleasedLeases, Failure> {
     let given = app.step(leases.len(), app.store.release_leases(group, tenure, leases, to, call));
     let given = app.timed(given, |given| given.as_of).await?;
     all_answered(given.outcomes.len(), leases.len(), LEASES)?;
@@ -215,48 +216,48 @@ async fn give_up(
     Ok(given)
 }
 
-/// Look a lease up
+/// Get a lease
 ///
-/// `alive` tells whether its holder is alive now; it does not wait for a janitor.
+/// `alive` says whether its holder is alive now; it does not wait for a janitor.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/leases/{l}", tag = "leases",
     security(("token" = ["read"]), ("token" = ["beat"])),
     responses(
         (status = 200, description = "Its holder", body = Lease),
-        (status = 404, description = "`not_found`: it is free", body = Problem, content_type = "application/problem+json"),
-        Reads
+        (status = 404, description = "`not_found`: the lease is free", body = Problem, content_type = "application/problem+json"),
+        ReadErrors
     )
 )]
 pub(crate) async fn look_up(
     State(app): State<Arc<App>>,
-    Names((group, lease)): Names<(Group, LeaseName)>,
+    PathParams((group, lease)): PathParams<(Group, LeaseName)>,
     _: NoQuery,
-) -> Answer {
+) -> RouteResult {
     match app.read(app.store.lease_of(&group, &lease)).await? {
         Some(lease) => json(StatusCode::OK, &lease),
-        None => Err(Failure::new(Code::NotFound, format!("nobody holds {lease}"))),
+        None => Err(Failure::new(Code::NotFound, format!("the lease {lease} is not held"))),
     }
 }
 
 /// List leases
 ///
-/// Of everybody, of one holder, or of exactly one tenure.
+/// All, of one holder, or of exactly one tenure.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/leases", tag = "leases",
     security(("token" = ["read"])),
     params(LeasesQuery),
-    responses((status = 200, description = "A page of leases", body = LeasesPage), Reads)
+    responses((status = 200, description = "A page of leases", body = LeasesPage), ReadErrors)
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
-    Names(group): Names<Group>,
+    PathParams(group): PathParams<Group>,
     Query(query): Query<LeasesQuery>,
-) -> Answer {
+) -> RouteResult {
     let (whose, page) = query.request()?;
     let listed: LeasesPage = match whose {
-        Whose::All => app.read(app.store.leases(&group, None, &page)).await?.into(),
-        Whose::Holder(holder) => app.read(app.store.leases(&group, Some(&holder), &page)).await?.into(),
-        Whose::Tenure(tenure) => app.read(app.store.held_leases(&group, &tenure, &page)).await?.into(),
+        LeaseFilter::All => app.read(app.store.leases(&group, None, &page)).await?.into(),
+        LeaseFilter::Holder(holder) => app.read(app.store.leases(&group, Some(&holder), &page)).await?.into(),
+        LeaseFilter::Tenure(tenure) => app.read(app.store.held_leases(&group, &tenure, &page)).await?.into(),
     };
     json(StatusCode::OK, &listed)
 }

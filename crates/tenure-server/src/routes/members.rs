@@ -11,28 +11,28 @@ use tenure_core::id::{Group, MemberId, TenureId};
 use tenure_core::membership::{EndBy, EndReason};
 use tenure_core::store::Call;
 
-use super::openapi::{Reads, Writes};
+use super::openapi::{ReadErrors, WriteErrors};
 use crate::app::App;
 use crate::auth::{Caller, Scope};
-use crate::extract::{Json, Limits, Names, NoQuery, Query};
-use crate::reply::{Answer, Failure, json, no_content};
+use crate::extract::{Json, NoQuery, NotAfter, PathParams, Query};
+use crate::reply::{Failure, RouteResult, json, no_content};
 
 /// Join: begin a tenure
 ///
-/// Supersedes the member's current tenure, if it has one. Joining again after an answer that was lost is safe.
+/// Supersedes the member's current tenure, if there is one. Joining again after a lost answer is safe.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/members", tag = "members",
     security(("token" = ["beat"])),
     request_body = JoinRequest,
-    responses((status = 201, description = "The tenure", body = JoinAnswer), Writes)
+    responses((status = 201, description = "The new tenure", body = JoinAnswer), WriteErrors)
 )]
 pub(crate) async fn join(
     State(app): State<Arc<App>>,
-    Names(group): Names<Group>,
+    PathParams(group): PathParams<Group>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     Json(request): Json<JoinRequest>,
-) -> Answer {
+) -> RouteResult {
     let request = request.into();
     let joined = app.write(app.store.join(&group, &request, call));
     let joined = app.timed(joined, |joined| joined.as_of).await?;
@@ -41,10 +41,10 @@ pub(crate) async fn join(
     }
     let admits = |what| app.crowd.admits(&group, what, app.clock.mono());
     if let Some(tenure) = &joined.superseded {
-        tenure::crowd_line!(admits("superseded"), %group, %tenure, by = %joined.tenure, "superseded");
+        tenure::burst_line!(admits("superseded"), %group, %tenure, by = %joined.tenure, "superseded");
         meters::ended(&group, EndReason::Superseded, 1);
     }
-    tenure::crowd_line!(admits("joined"), %group, tenure = %joined.tenure, ttl_ms = ms(joined.ttl), "joined");
+    tenure::burst_line!(admits("joined"), %group, tenure = %joined.tenure, ttl_ms = ms(joined.ttl), "joined");
     let place = format!("/v1/groups/{group}/members/{}", joined.tenure.member());
     let mut response = json(StatusCode::CREATED, &JoinAnswer::from(joined))?;
     if let Ok(place) = HeaderValue::try_from(place) {
@@ -58,33 +58,33 @@ pub(crate) async fn join(
     get, path = "/v1/groups/{g}/members", tag = "members",
     security(("token" = ["read"])),
     params(PageQuery),
-    responses((status = 200, description = "A page of members", body = MembersPage), Reads)
+    responses((status = 200, description = "A page of members", body = MembersPage), ReadErrors)
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
-    Names(group): Names<Group>,
+    PathParams(group): PathParams<Group>,
     Query(query): Query<PageQuery>,
-) -> Answer {
+) -> RouteResult {
     let page = query.request()?;
     let members = app.read(app.store.members(&group, &page)).await?;
     json(StatusCode::OK, &MembersPage::from(members))
 }
 
-/// Look a member up
+/// Get a member
 #[utoipa::path(
     get, path = "/v1/groups/{g}/members/{m}", tag = "members",
     security(("token" = ["read"]), ("token" = ["beat"])),
     responses(
         (status = 200, description = "The member", body = Member),
         (status = 404, description = "`not_found`", body = Problem, content_type = "application/problem+json"),
-        Reads
+        ReadErrors
     )
 )]
 pub(crate) async fn one(
     State(app): State<Arc<App>>,
-    Names((group, member)): Names<(Group, MemberId)>,
+    PathParams((group, member)): PathParams<(Group, MemberId)>,
     _: NoQuery,
-) -> Answer {
+) -> RouteResult {
     match app.read(app.store.member(&group, &member)).await? {
         Some(found) => json(StatusCode::OK, &found),
         None => Err(Failure::new(
@@ -96,24 +96,24 @@ pub(crate) async fn one(
 
 /// Leave: end a tenure
 ///
-/// `expel` ends it in the name of an operator, and takes the scope `operate`. Idempotent, also for a tenure that ended otherwise or that nobody knows; the header `Tenure-End-Reason` tells why it
-/// ended. Never touches a successor of the same name.
+/// `expel` ends it on behalf of an operator and requires the scope `operate`. Idempotent, also for a tenure that ended
+/// otherwise or is unknown; the header `Tenure-End-Reason` says why it ended. Never affects a later tenure of the same member.
 #[utoipa::path(
     delete, path = "/v1/groups/{g}/tenures/{t}", tag = "members",
     security(("token" = ["beat"]), ("token" = ["operate"])),
     params(EndQuery),
     responses(
-        (status = 204, description = "It has ended", headers(("Tenure-End-Reason" = String, description = "Why"))),
-        Writes
+        (status = 204, description = "The tenure has ended", headers(("Tenure-End-Reason" = String, description = "Why it ended"))),
+        WriteErrors
     )
 )]
 pub(crate) async fn end(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Names((group, tenure)): Names<(Group, TenureId)>,
+    PathParams((group, tenure)): PathParams<(Group, TenureId)>,
     Query(query): Query<EndQuery>,
-    Limits(call): Limits,
-) -> Answer {
+    NotAfter(call): NotAfter,
+) -> RouteResult {
     if !query.expel {
         caller.check(Scope::Beat)?;
         app.check_leave(&caller, &group)?;
@@ -123,11 +123,11 @@ pub(crate) async fn end(
     end_by(&app, &group, &tenure, EndBy::Expel, call).await
 }
 
-async fn end_by(app: &App, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Answer {
+async fn end_by(app: &App, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> RouteResult {
     let reason = app.step(1, app.store.end(group, tenure, by, call)).await?;
-    // Each member that an operator ends has its line.
+    // Every expel is logged.
     let admitted = by == EndBy::Expel || app.crowd.admits(group, "ended", app.clock.mono());
-    tenure::crowd_line!(admitted, %group, %tenure, reason = reason.as_str(), asked = ?by, "ended");
+    tenure::burst_line!(admitted, %group, %tenure, reason = reason.as_str(), asked = ?by, "ended");
     let mut response = no_content();
     let value = HeaderValue::from_static(reason.as_str());
     response

@@ -1,4 +1,4 @@
-//! `/metrics`, for Prometheus.
+//! `/metrics` for Prometheus.
 
 use std::sync::Arc;
 
@@ -10,29 +10,29 @@ use super::status::store_state;
 use crate::app::App;
 use crate::extract::NoQuery;
 use crate::meters::{self, BODIES, IN_FLIGHT, STORE_UP, STREAMS};
-use crate::reply::{Answer, Failure, with_type};
+use crate::reply::{Failure, RouteResult, with_type};
 
-/// Where it is.
+/// The path of the metrics.
 pub(crate) const PATH: &str = "/metrics";
-/// The type of Prometheus' text format.
+/// The media type of Prometheus' text format.
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
-/// Metrics in Prometheus' text format
+/// Get metrics in Prometheus' text format
 ///
-/// Answers also while the store is away.
+/// Works while the store is down, too.
 #[utoipa::path(
     get, path = "/metrics", tag = "daemon",
     security(("token" = ["read", "everywhere"])),
     responses(
         (status = 200, description = "The metrics of this process", body = String, content_type = "text/plain"),
-        (status = 501, description = "The program around the daemon records metrics itself", body = tenure::wire::Problem, content_type = "application/problem+json")
+        (status = 501, description = "The embedding program records metrics itself", body = tenure::wire::Problem, content_type = "application/problem+json")
     )
 )]
-pub(crate) async fn scrape(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
+pub(crate) async fn scrape(State(app): State<Arc<App>>, _: NoQuery) -> RouteResult {
     let Some(recorder) = meters::recorder() else {
         return Err(Failure::new(
             Code::Unsupported,
-            "the program around this daemon records metrics itself",
+            "the program that embeds this daemon records metrics itself",
         ));
     };
     #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 of anything")]

@@ -31,18 +31,18 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::auth::Rules;
-use crate::front::{Class, FrontLayer, Route};
 use crate::meters::RouteMeters;
+use crate::middleware::{Class, MiddlewareLayer, Route};
 use crate::reply::Failure;
 
 /// All routes, ready to serve, with the document that describes them.
 pub(crate) fn router(app: &Arc<App>) -> Router {
     let (router, document) = all(app).split_for_parts();
-    // It was built from the routes, and is the same for every server of this version.
+    // It depends on the routes alone, so a value that is set already is the same.
     drop(app.openapi.set(openapi::write(&document)));
-    let lost = no_such_route.layer(front(app, Class::Probe, "none"));
+    let lost = no_such_route.layer(middleware(app, Class::Probe, "none"));
     // The files of the dashboard: open like its page, and no part of the API.
-    let files = get(root::file).layer(front(app, Class::Probe, root::FILES));
+    let files = get(root::file).layer(middleware(app, Class::Probe, root::FILES));
     router
         .route(root::FILES, files)
         .fallback(lost)
@@ -129,7 +129,7 @@ fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
         .fold(empty, |router, (class, route)| router.routes(behind(app, class, route)))
 }
 
-/// Puts the front before a route, also before its answer to methods that it does not take.
+/// Wraps a route in the middleware, including its answer to methods that it does not serve.
 fn behind(app: &Arc<App>, class: Class, route: UtoipaMethodRouter<Arc<App>>) -> UtoipaMethodRouter<Arc<App>> {
     let (schemas, mut paths, methods) = route;
     let path = paths.paths.keys().next().cloned().unwrap_or_default();
@@ -142,18 +142,18 @@ fn behind(app: &Arc<App>, class: Class, route: UtoipaMethodRouter<Arc<App>>) -> 
     if path == metrics::PATH && app.settings.public_metrics {
         rules = rules.opened();
     }
-    let front = guarded(app, class, &path, rules);
-    (schemas, paths, methods.fallback(wrong_method).layer(front))
+    let layer = guarded(app, class, &path, rules);
+    (schemas, paths, methods.fallback(wrong_method).layer(layer))
 }
 
-/// The front of what is the same for everybody and no part of the API.
-fn front(app: &Arc<App>, class: Class, path: &str) -> FrontLayer {
+/// The middleware for open paths outside the API.
+fn middleware(app: &Arc<App>, class: Class, path: &str) -> MiddlewareLayer {
     guarded(app, class, path, Rules::none())
 }
 
-fn guarded(app: &Arc<App>, class: Class, path: &str, rules: Rules) -> FrontLayer {
+fn guarded(app: &Arc<App>, class: Class, path: &str, rules: Rules) -> MiddlewareLayer {
     let meters = RouteMeters::new(path);
-    FrontLayer {
+    MiddlewareLayer {
         app: Arc::clone(app),
         class,
         route: Arc::new(Route { meters, rules }),
@@ -172,6 +172,6 @@ async fn wrong_method(method: Method) -> Failure {
     let shown: String = method.as_str().chars().take(32).collect();
     Failure::new(
         Code::MethodNotAllowed,
-        format!("{shown} is not served here; the header Allow tells what is"),
+        format!("{shown} is not served here; see the header Allow"),
     )
 }

@@ -1,4 +1,4 @@
-//! `/openapi.json`: the document of all routes, made from the routes themselves.
+//! `/openapi.json`: the description of all routes, generated from their declarations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,9 +7,8 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure::wire::{Code, PROBLEM_JSON, Problem};
+use tenure::wire::{Code, EventAnswer, PROBLEM_JSON, Problem};
 use tenure_core::clock::SystemClock;
-use tenure_core::event::Event;
 use tenure_core::memory::MemoryStore;
 use tenure_core::store::StoreOptions;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +20,7 @@ use utoipa::{IntoResponses, OpenApi as _};
 
 use crate::app::{App, Parts};
 use crate::auth::{PROVIDER, TOKEN};
-use crate::door::Door;
+use crate::origin_check::OriginCheck;
 use crate::reply::json_bytes;
 use crate::settings::Settings;
 
@@ -32,19 +31,19 @@ use crate::settings::Settings;
         description = "Who is alive, who owns what, and what must be cleaned up because its owner died.\n\n\
             Durations are integers named `…_ms`, times are RFC 3339 in UTC. Errors are `application/problem+json` with a \
             stable `code`. A mutating call may carry the header `Tenure-Not-After`: the store time after which it must \
-            not take effect (answers carry `Tenure-Store-Time` to make one from)."
+            not take effect. Derive it from `Tenure-Store-Time` of an earlier answer."
     ),
-    components(schemas(Problem, Event)),
+    components(schemas(Problem, EventAnswer)),
     modifiers(&Schemes)
 )]
-struct Head;
+struct DocumentHead;
 
-/// The document without its routes.
+/// The document without routes.
 pub(crate) fn head() -> OpenApi {
-    Head::openapi()
+    DocumentHead::openapi()
 }
 
-/// Describes how callers show who they are.
+/// Describes authentication.
 struct Schemes;
 
 impl utoipa::Modify for Schemes {
@@ -54,22 +53,22 @@ impl utoipa::Modify for Schemes {
             .scheme(HttpAuthScheme::Bearer)
             .bearer_format("tnr_ and 64 hexadecimal digits")
             .description(Some(
-                "A token of the daemon's file, where the daemon asks for one. Behind it stands the scope that will do (of \
-                 several entries any one); with `everywhere`, only a token that is not for some groups or rosters.",
+                "A token of the daemon's token file, if tokens are required. An entry names the scope that is sufficient; \
+                 with `everywhere`, the token must not be restricted to groups or rosters.",
             ));
         let theirs = HttpBuilder::new()
             .scheme(HttpAuthScheme::Bearer)
             .bearer_format("JWT")
             .description(Some(
-                "A provider's own token, where the daemon has keys for those. It does for that provider alone, and no other \
-                 token does then.",
+                "A provider's own token, if the daemon has keys for those. It is valid for that provider only, and no other \
+                 token is accepted then.",
             ));
         components.add_security_scheme(TOKEN, SecurityScheme::Http(ours.build()));
         components.add_security_scheme(PROVIDER, SecurityScheme::Http(theirs.build()));
     }
 }
 
-/// The operations of a route, and whether they change something.
+/// The operations of a route, each with whether it changes something.
 pub(crate) fn operations(item: &mut PathItem) -> impl Iterator<Item = (bool, &mut Operation)> {
     let operations = [
         (false, &mut item.get),
@@ -82,7 +81,7 @@ pub(crate) fn operations(item: &mut PathItem) -> impl Iterator<Item = (bool, &mu
     operations.filter_map(|(changes, of)| Some((changes, of.as_mut()?)))
 }
 
-/// Adds what routes can answer before they are asked.
+/// Adds the errors of the middleware to the operations of a route.
 pub(crate) fn guarded(item: &mut PathItem) {
     for (changes, operation) in operations(item) {
         let mut codes = vec![Code::WrongHost];
@@ -106,7 +105,7 @@ pub(crate) fn guarded(item: &mut PathItem) {
     }
 }
 
-/// The whole document, without a server: for tools that want it in a file.
+/// The whole document, without a server.
 ///
 /// # Panics
 /// Outside a tokio runtime.
@@ -115,7 +114,8 @@ pub fn document() -> String {
     let clock = SystemClock::shared();
     let store = MemoryStore::new(StoreOptions::default(), Arc::clone(&clock));
     let (parts, ended) = (Parts::new(store, clock), CancellationToken::new());
-    let app = App::new(parts, Settings::default(), Door::open(), ended).expect("settings without files cannot fail");
+    let app =
+        App::new(parts, Settings::default(), OriginCheck::open(), ended).expect("settings without files cannot fail");
     let (_, document) = super::all(&app).split_for_parts();
     String::from_utf8_lossy(&write(&document)).into_owned()
 }
@@ -124,48 +124,48 @@ pub(crate) fn write(document: &OpenApi) -> Bytes {
     serde_json::to_vec_pretty(document).unwrap_or_default().into()
 }
 
-/// This document
+/// Get this OpenAPI document
 #[utoipa::path(get, path = "/openapi.json", tag = "daemon",
     security(()), responses((status = 200, description = "OpenAPI 3.1", body = Object)))]
 pub(crate) async fn serve(State(app): State<Arc<App>>) -> Response {
     json_bytes(StatusCode::OK, app.openapi.get().cloned().unwrap_or_default())
 }
 
-/// The errors that every route which asks the store can answer.
-pub(crate) struct Reads;
+/// The errors of every route that reads from the store.
+pub(crate) struct ReadErrors;
 
 /// The errors of every route that changes something.
-pub(crate) struct Writes;
+pub(crate) struct WriteErrors;
 
-/// A tenure that is over.
-pub(crate) struct Ended;
+/// The error of a tenure that has ended.
+pub(crate) struct EndedError;
 
-/// A daemon without a ledger, and so without rosters.
-pub(crate) struct Unbuilt;
+/// The error of a daemon without a ledger, which serves no rosters.
+pub(crate) struct NoRosters;
 
-/// Something that has to exist.
+/// The error of a resource that does not exist.
 pub(crate) struct NotFound;
 
-/// A read of a roster, which has to exist.
-pub(crate) struct RosterReads;
+/// The errors of a read of a roster.
+pub(crate) struct RosterReadErrors;
 
-/// A change in a roster.
-pub(crate) struct RosterWrites;
+/// The errors of a change in a roster.
+pub(crate) struct RosterWriteErrors;
 
-/// A change in a roster that is for operators, not for providers.
-pub(crate) struct OfOperators;
+/// The errors of a change in a roster that providers may not make.
+pub(crate) struct OperatorErrors;
 
-/// What a provider does in its own name.
-pub(crate) struct OfProviders;
+/// The errors of a provider's own routes.
+pub(crate) struct ProviderErrors;
 
-impl IntoResponses for Reads {
+impl IntoResponses for ReadErrors {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
         use Code::{Internal, Invalid, StoreUnavailable};
         problems(&[Invalid, Internal, Code::Denied, StoreUnavailable, Code::Overloaded])
     }
 }
 
-impl IntoResponses for Writes {
+impl IntoResponses for WriteErrors {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
         use Code::{BodyTooLarge, MalformedJson, RequestTimeout, TooLate, UnsupportedMediaType};
         let codes = [
@@ -175,17 +175,17 @@ impl IntoResponses for Writes {
             BodyTooLarge,
             UnsupportedMediaType,
         ];
-        with(Reads::responses(), &codes)
+        with(ReadErrors::responses(), &codes)
     }
 }
 
-impl IntoResponses for Ended {
+impl IntoResponses for EndedError {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
         problems(&[Code::TenureEnded])
     }
 }
 
-impl IntoResponses for Unbuilt {
+impl IntoResponses for NoRosters {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
         problems(&[Code::Unsupported])
     }
@@ -197,36 +197,36 @@ impl IntoResponses for NotFound {
     }
 }
 
-impl IntoResponses for RosterReads {
+impl IntoResponses for RosterReadErrors {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
-        with(Reads::responses(), &[Code::NotFound, Code::Unsupported])
+        with(ReadErrors::responses(), &[Code::NotFound, Code::Unsupported])
     }
 }
 
-impl IntoResponses for RosterWrites {
+impl IntoResponses for RosterWriteErrors {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
-        with(Writes::responses(), &[Code::Unsupported])
+        with(WriteErrors::responses(), &[Code::Unsupported])
     }
 }
 
-impl IntoResponses for OfOperators {
+impl IntoResponses for OperatorErrors {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
-        with(RosterWrites::responses(), &[Code::NotForProviders])
+        with(RosterWriteErrors::responses(), &[Code::NotForProviders])
     }
 }
 
-impl IntoResponses for OfProviders {
+impl IntoResponses for ProviderErrors {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
         let tokens = Code::ALL.iter().filter(|code| code.status() == 401);
         let others = [Code::WrongProvider, Code::ProviderDeactivated, Code::NotFound];
         with(
-            RosterWrites::responses(),
+            RosterWriteErrors::responses(),
             &Vec::from_iter(tokens.copied().chain(others)),
         )
     }
 }
 
-/// These, and problems of other statuses.
+/// Adds problems, which must have other statuses.
 fn with(mut all: BTreeMap<String, RefOr<Described>>, codes: &[Code]) -> BTreeMap<String, RefOr<Described>> {
     all.extend(problems(codes));
     all

@@ -1,5 +1,4 @@
-//! What routes need not say of themselves: a name for each operation, the names in its path, and the header of what
-//! changes something.
+//! Completes the description of each operation: its id, its path parameters, and the header `Tenure-Not-After`.
 
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};
 use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
@@ -7,7 +6,7 @@ use utoipa::openapi::{RefOr, Required};
 
 use super::openapi::operations;
 
-/// Adds what is missing in the operations of a route. A beat takes no `Tenure-Not-After`.
+/// Completes the operations of a route. A beat takes no `Tenure-Not-After`.
 pub(crate) fn complete(path: &str, item: &mut PathItem, is_beat: bool) {
     for (changes, operation) in operations(item) {
         let of_function = operation.operation_id.take().unwrap_or_default();
@@ -22,7 +21,7 @@ pub(crate) fn complete(path: &str, item: &mut PathItem, is_beat: bool) {
     }
 }
 
-/// Puts parameters before those that the operation has of its own, and leaves out what it describes itself.
+/// Adds parameters before those that the operation declares, except those it declares itself.
 fn add(operation: &mut Operation, mut common: Vec<Parameter>) {
     let own = operation.parameters.take().unwrap_or_default();
     let is_own = |name: &str| own.iter().any(|own| matches!(own, RefOr::T(own) if own.name == name));
@@ -31,7 +30,7 @@ fn add(operation: &mut Operation, mut common: Vec<Parameter>) {
     operation.parameters = Some(all).filter(|all| !all.is_empty());
 }
 
-/// The names in a path: `…/leases/{l}` is a lease, a key is that of a claim.
+/// The parameters in a path, named after their collection: `…/leases/{l}` is a lease.
 fn names_in(path: &str) -> impl Iterator<Item = Parameter> {
     let pairs = path.split('/').zip(path.split('/').skip(1));
     pairs.filter_map(|(noun, part)| {
@@ -51,19 +50,19 @@ fn names_in(path: &str) -> impl Iterator<Item = Parameter> {
     })
 }
 
-/// A ledger knows no such time: a change in a roster that has begun is made.
+/// A ledger does not check the time: a change in a roster that has begun completes.
 fn not_after(path: &str) -> Parameter {
     let verb = if path.starts_with("/v1/rosters") {
         "begin"
     } else {
-        "happen"
+        "take effect"
     };
     let text = SchemaType::from_iter([Type::String, Type::Null]);
     ParameterBuilder::new()
         .name("Tenure-Not-After")
         .parameter_in(ParameterIn::Header)
         .required(Required::False)
-        .description(Some(format!("Store time after which nothing must {verb}")))
+        .description(Some(format!("Store time after which the call must not {verb}")))
         .schema(Some(ObjectBuilder::new().schema_type(text)))
         .build()
 }

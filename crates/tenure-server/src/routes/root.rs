@@ -1,4 +1,4 @@
-//! `/`: the dashboard, and the files it is made of.
+//! `/`: the dashboard and its files.
 
 use axum::extract::Path;
 use axum::http::HeaderMap;
@@ -6,25 +6,25 @@ use axum::response::Response;
 use tenure::wire::Code;
 
 use crate::dashboard;
-use crate::reply::{Answer, Failure};
+use crate::reply::{Failure, RouteResult};
 
-/// Where the files of the page are. Not a part of the API, hence not of its description.
+/// The path of the files, which are not part of the API and its description.
 pub(crate) const FILES: &str = "/dashboard/{file}";
 
-/// The dashboard
+/// Open the dashboard
 ///
-/// A page for people. It holds no data and is open to everyone; what it shows it reads from the other routes.
+/// A page for people. It contains no data, so it needs no token; it reads the other routes.
 #[utoipa::path(
     get, path = "/", tag = "daemon",
     security(()),
     responses((status = 200, description = "HTML", body = String, content_type = "text/html"))
 )]
-pub(crate) async fn page(headers: HeaderMap) -> Answer {
+pub(crate) async fn page(headers: HeaderMap) -> RouteResult {
     find("index.html", &headers)
 }
 
-/// A script, the style or the mark of the page.
-pub(crate) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Answer {
+/// A script, style or image of the page.
+pub(crate) async fn file(Path(name): Path<String>, headers: HeaderMap) -> RouteResult {
     find(&name, &headers)
 }
 

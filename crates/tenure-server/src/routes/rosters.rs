@@ -1,4 +1,4 @@
-//! Rosters: which there are, and their settings. What each route may take, and what all of them share.
+//! Rosters: list and settings.
 
 pub(super) mod engagements;
 mod gate;
@@ -18,23 +18,23 @@ use tenure_core::id::RosterName;
 use tenure_core::ledger::{RosterSettings, SettingsPatch};
 use tenure_core::store::bad_cursor;
 
-use super::openapi::{OfOperators, Reads, RosterReads, Unbuilt};
+use super::openapi::{NoRosters, OperatorErrors, ReadErrors, RosterReadErrors};
 use crate::app::App;
 use crate::auth::Caller;
-use crate::extract::{Json, Limits, Names, NoQuery, Query};
-use crate::reply::{Answer, json};
+use crate::extract::{Json, NoQuery, NotAfter, PathParams, Query};
+use crate::reply::{RouteResult, json};
 
 /// List the rosters
 ///
-/// Those that have settings or ever had a provider, in the order of their names, as the ledger told within seconds; of
-/// these, those that the caller's token is for.
+/// Rosters that have settings or ever had a provider, ordered by name; at most seconds old. Only rosters that the caller's
+/// token is valid for.
 #[utoipa::path(
     get, path = "/v1/rosters", tag = "rosters",
     security(("token" = ["read"])),
     params(PageQuery),
-    responses((status = 200, description = "A page of rosters", body = RostersPage), Reads, Unbuilt)
+    responses((status = 200, description = "A page of rosters", body = RostersPage), ReadErrors, NoRosters)
 )]
-pub(crate) async fn list(State(app): State<Arc<App>>, caller: Caller, Query(query): Query<PageQuery>) -> Answer {
+pub(crate) async fn list(State(app): State<Arc<App>>, caller: Caller, Query(query): Query<PageQuery>) -> RouteResult {
     let page = query.request()?;
     let after = page
         .after
@@ -53,20 +53,20 @@ pub(crate) async fn list(State(app): State<Arc<App>>, caller: Caller, Query(quer
     json(StatusCode::OK, &RostersPage { rosters, next })
 }
 
-/// The settings of a roster
+/// Get the settings of a roster
 ///
-/// Those that this daemon obeys, at most a second old. A roster of which none was ever set has the defaults.
+/// The settings in effect on this daemon, at most a second old; defaults if none were set.
 #[utoipa::path(
     get, path = "/v1/rosters/{r}", tag = "rosters",
     security(("token" = ["read"])),
-    responses((status = 200, description = "Its settings", body = RosterSettings), RosterReads)
+    responses((status = 200, description = "Its settings", body = RosterSettings), RosterReadErrors)
 )]
 pub(crate) async fn settings(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Names(name): Names<RosterName>,
+    PathParams(name): PathParams<RosterName>,
     _: NoQuery,
-) -> Answer {
+) -> RouteResult {
     let roster = app.roster(&name)?;
     let settings = app.look_in_roster(&caller, &name, roster.settings()).await?;
     json(StatusCode::OK, &settings.value)
@@ -74,20 +74,20 @@ pub(crate) async fn settings(
 
 /// Change the settings of a roster
 ///
-/// While it runs: every daemon obeys within a second. What is not named stays.
+/// At run time: every daemon applies them within a second. Omitted settings do not change.
 #[utoipa::path(
     patch, path = "/v1/rosters/{r}", tag = "rosters",
     security(("token" = ["operate"])),
     request_body = SettingsPatch,
-    responses((status = 200, description = "Its settings now", body = Written<RosterSettings>), OfOperators)
+    responses((status = 200, description = "The new settings", body = Written<RosterSettings>), OperatorErrors)
 )]
 pub(crate) async fn set(
     State(app): State<Arc<App>>,
-    Names(name): Names<RosterName>,
+    PathParams(name): PathParams<RosterName>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     Json(patch): Json<SettingsPatch>,
-) -> Answer {
+) -> RouteResult {
     let roster = app.roster(&name)?;
     patch.check()?;
     let written = app
@@ -95,7 +95,7 @@ pub(crate) async fn set(
         .await?;
     if written.changed {
         let now = &written.value;
-        tracing::info!(roster = %name, version = %now.version, "the settings of a roster have changed");
+        tracing::info!(roster = %name, version = %now.version, "roster settings changed");
     }
     json(StatusCode::OK, &written)
 }

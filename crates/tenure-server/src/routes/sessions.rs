@@ -1,4 +1,4 @@
-//! Sessions: attach, detach, patch, delete; one by one and many at once.
+//! Sessions: attach, detach, patch, delete; single and in batches.
 
 pub(super) mod read;
 
@@ -17,40 +17,39 @@ use tenure_core::session::{
 };
 use tenure_core::store::Call;
 
-use super::openapi::{Ended, Writes};
+use super::openapi::{EndedError, WriteErrors};
 use crate::app::App;
-use crate::extract::{Json, Limits, Names, NoQuery, Query};
-use crate::reply::{Answer, Failure, all_answered, json, no_content, only};
+use crate::extract::{Json, NoQuery, NotAfter, PathParams, Query};
+use crate::reply::{Failure, RouteResult, all_answered, json, no_content, only};
 use crate::session_log;
 
-/// What is asked about, for messages.
+/// The noun in messages.
 const CONNECTIONS: &str = "connections";
 
 /// Attach a connection
 ///
-/// Creates the session, adds to it, or resumes it, in one step. Asking again for what is attached already only gives a
-/// newer epoch, so that a lost answer costs nothing. An orphan is never resumed: it is reaped on the way, whenever the
-/// reaper comes, and what begins then is a new session.
+/// Creates the session, adds a connection, or resumes the session, in one step. Repeating the call only raises the epoch, so a
+/// lost answer is harmless. An orphan is never resumed: this call reaps it and creates a new session.
 #[utoipa::path(
     put, path = "/v1/groups/{g}/sessions/{s}", tag = "sessions",
     security(("token" = ["beat"])),
     request_body = AttachRequest,
     responses(
-        (status = 200, description = "It had connections, or is resumed", body = AttachAnswer),
-        (status = 201, description = "It is new", body = AttachAnswer),
-        Ended,
-        Writes,
-        (status = 404, description = "`session_not_found`: with `resume_only`, nothing to come back to", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "`alias_taken` (`session` says by which), `session_full` (`limit` says of what), `too_late`", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The connection was added, or the session resumed", body = AttachAnswer),
+        (status = 201, description = "The session was created", body = AttachAnswer),
+        EndedError,
+        WriteErrors,
+        (status = 404, description = "`session_not_found`: with `resume_only`, there is no session to resume", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`alias_taken` (see `session`), `session_full` (see `limit`), `too_late`", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn attach(
     State(app): State<Arc<App>>,
-    Names((group, session)): Names<(Group, SessionId)>,
+    PathParams((group, session)): PathParams<(Group, SessionId)>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     Json(request): Json<AttachRequest>,
-) -> Answer {
+) -> RouteResult {
     let (tenure, attach) = request.attach(session);
     let attached = ask(&app, &group, &tenure, std::slice::from_ref(&attach), call).await?;
     let (how, session) = match only(attached.outcomes, CONNECTIONS)? {
@@ -73,21 +72,21 @@ pub(crate) async fn attach(
 
 /// Attach many connections
 ///
-/// At most 10,000, each answered by itself, in the order asked; applied in atomic parts of about 200. With none the tenure
-/// alone is checked. A body of up to four times the usual limit is read.
+/// At most 10,000, each with its own result, in request order; applied in atomic parts of about 200. An empty list only checks
+/// the tenure. The body limit is four times the usual one.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/sessions-attach", tag = "sessions",
     security(("token" = ["beat"])),
     request_body = Attaches,
-    responses((status = 200, description = "The answers, in the order asked", body = AttachSessionsAnswer), Ended, Writes)
+    responses((status = 200, description = "The answers, in the order asked", body = AttachSessionsAnswer), EndedError, WriteErrors)
 )]
 pub(crate) async fn attach_many(
     State(app): State<Arc<App>>,
-    Names(group): Names<Group>,
+    PathParams(group): PathParams<Group>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     Json(Attaches { tenure, attaches }): Json<Attaches>,
-) -> Answer {
+) -> RouteResult {
     let attached = ask(&app, &group, &tenure, &attaches, call).await?;
     let asked = attaches.into_iter().map(|attach| (attach.session, attach.connection));
     json(StatusCode::OK, &AttachSessionsAnswer::new(asked, attached))
@@ -109,25 +108,25 @@ async fn ask(
 
 /// Detach a connection
 ///
-/// The last one of a session starts its grace. A detach that is late is ignored: what is not attached, or was attached
-/// again since `epoch`, stays as it is.
+/// Detaching the last connection starts the session's grace period. A late detach is ignored: a connection that is not
+/// attached, or was attached again since `epoch`, does not change.
 #[utoipa::path(
     delete, path = "/v1/groups/{g}/sessions/{s}/connections/{c}", tag = "sessions",
     security(("token" = ["beat"])),
     params(DetachQuery),
     responses(
-        (status = 204, description = "It is gone, or was before"),
-        Ended,
-        Writes,
-        (status = 409, description = "`not_holder` (`holder` and `tenure` say who is), `too_late`", body = Problem, content_type = "application/problem+json"),
+        (status = 204, description = "The connection is not attached"),
+        EndedError,
+        WriteErrors,
+        (status = 409, description = "`not_holder` (see `holder` and `tenure`), `too_late`", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn detach(
     State(app): State<Arc<App>>,
-    Names((group, session, connection)): Names<(Group, SessionId, ConnectionId)>,
+    PathParams((group, session, connection)): PathParams<(Group, SessionId, ConnectionId)>,
     Query(query): Query<DetachQuery>,
-    Limits(call): Limits,
-) -> Answer {
+    NotAfter(call): NotAfter,
+) -> RouteResult {
     let (tenure, detach) = query.request(session, connection)?;
     let outcomes = give_up(&app, &group, &tenure, std::slice::from_ref(&detach), call).await?;
     match only(outcomes, CONNECTIONS)? {
@@ -144,21 +143,21 @@ pub(crate) async fn detach(
 
 /// Detach many connections
 ///
-/// At most 10,000, each answered by itself, in the order asked; applied in atomic parts of about 200. A body of up to four
-/// times the usual limit is read.
+/// At most 10,000, each with its own result, in request order; applied in atomic parts of about 200. The body limit is four
+/// times the usual one.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/sessions-detach", tag = "sessions",
     security(("token" = ["beat"])),
     request_body = Detaches,
-    responses((status = 200, description = "The answers, in the order asked", body = DetachSessionsAnswer), Ended, Writes)
+    responses((status = 200, description = "The answers, in the order asked", body = DetachSessionsAnswer), EndedError, WriteErrors)
 )]
 pub(crate) async fn detach_many(
     State(app): State<Arc<App>>,
-    Names(group): Names<Group>,
+    PathParams(group): PathParams<Group>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     Json(Detaches { tenure, detaches }): Json<Detaches>,
-) -> Answer {
+) -> RouteResult {
     let outcomes = give_up(&app, &group, &tenure, &detaches, call).await?;
     json(StatusCode::OK, &DetachSessionsAnswer::new(detaches, outcomes))
 }
@@ -179,26 +178,26 @@ async fn give_up(
 
 /// Change a session's data
 ///
-/// Each field given replaces the old one, and `null` removes it. Doing it again is safe.
+/// Each given field replaces the old one; `null` removes it. Idempotent.
 #[utoipa::path(
     patch, path = "/v1/groups/{g}/sessions/{s}", tag = "sessions",
     security(("token" = ["beat"])),
     request_body = PatchSessionRequest,
     responses(
-        (status = 200, description = "The session now", body = Session),
-        Ended,
-        Writes,
+        (status = 200, description = "The changed session", body = Session),
+        EndedError,
+        WriteErrors,
         (status = 404, description = "`session_not_found`", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "`session_full`, `too_late`", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn patch(
     State(app): State<Arc<App>>,
-    Names((group, session)): Names<(Group, SessionId)>,
+    PathParams((group, session)): PathParams<(Group, SessionId)>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     Json(request): Json<PatchSessionRequest>,
-) -> Answer {
+) -> RouteResult {
     let PatchSessionRequest { data, tenure } = request;
     check_data(&data)?;
     let patched = app.store.patch_session(&group, &session, tenure.as_ref(), &data, call);
@@ -211,24 +210,24 @@ pub(crate) async fn patch(
 
 /// Delete a session
 ///
-/// With its data and its alias, and only when it has no connections; those of the dead count until the janitor has released
-/// them. The header `Tenure-Session-Epoch` tells its last epoch.
+/// Deletes its data and alias, too. It must have no connections; those of a dead member count until the janitor releases them.
+/// The header `Tenure-Session-Epoch` is its last epoch.
 #[utoipa::path(
     delete, path = "/v1/groups/{g}/sessions/{s}", tag = "sessions",
     security(("token" = ["beat"])),
     responses(
-        (status = 204, description = "It is gone", headers(("Tenure-Session-Epoch" = u64, description = "Its last epoch"))),
-        Writes,
+        (status = 204, description = "Deleted", headers(("Tenure-Session-Epoch" = u64, description = "Its last epoch"))),
+        WriteErrors,
         (status = 404, description = "`session_not_found`", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "`session_active` (`connections` says how many), `too_late`", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`session_active` (see `connections`), `too_late`", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
-    Names((group, session)): Names<(Group, SessionId)>,
+    PathParams((group, session)): PathParams<(Group, SessionId)>,
     _: NoQuery,
-    Limits(call): Limits,
-) -> Answer {
+    NotAfter(call): NotAfter,
+) -> RouteResult {
     match app.write(app.store.delete_session(&group, &session, call)).await? {
         DeleteOutcome::Deleted { epoch } => {
             session_log::deleted(&group, &session, epoch);

@@ -1,4 +1,4 @@
-//! The daemon about itself and its store.
+//! The status of the daemon and its store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,30 +12,30 @@ use tenure_core::clock::within;
 use tenure_core::store::{Finding, Health, Severity};
 use tenure_core::time::StoreTime;
 
-use super::openapi::Reads;
+use super::openapi::ReadErrors;
 use crate::app::App;
 use crate::auth::{Caller, Scope};
 use crate::extract::NoQuery;
-use crate::front::overloaded;
-use crate::reply::{Answer, json};
-use crate::room::{Place, Share};
+use crate::middleware::overloaded;
+use crate::reply::{RouteResult, json};
+use crate::room::{Permit, Share};
 
-/// A status younger than this is not looked up again.
+/// How long a status is cached.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long the doctor may take.
+/// The time limit of the doctor.
 const EXAMINATION: Duration = Duration::from_secs(10);
 
-/// How the daemon is
+/// Get the status of the daemon
 ///
-/// Answers also while the store is away: with what was seen last, and how long ago that was. A token that is for some groups
-/// and rosters is told of these alone, and neither where the store is nor what is wrong with files of the daemon.
+/// Works while the store is down, with the last known state and its age. A token that is restricted to groups and rosters sees
+/// only those, not the address of the store, and no errors of the daemon's files.
 #[utoipa::path(
     get, path = "/v1/status", tag = "daemon",
     security(("token" = ["read"])),
     responses((status = 200, description = "Loops, store, groups", body = ServerStatus))
 )]
-pub(crate) async fn status(State(app): State<Arc<App>>, caller: Caller, _: NoQuery) -> Answer {
-    // How far the look got shows in the ages.
+pub(crate) async fn status(State(app): State<Arc<App>>, caller: Caller, _: NoQuery) -> RouteResult {
+    // Groups that could not be read show in their ages.
     let look = within(&*app.clock, app.settings.request_timeout, app.look(FRESH));
     let (asked, _) = tokio::join!(app.now(), look);
     let now = app.clock.mono();
@@ -66,10 +66,10 @@ pub(crate) async fn status(State(app): State<Arc<App>>, caller: Caller, _: NoQue
     json(StatusCode::OK, &status)
 }
 
-/// What stands in the place of words that may name what a narrow token is not for: places, files, groups.
-const KEPT_BACK: &str = "(for whoever may read everything)";
+/// Replaces text that may name things a restricted token must not see: addresses, files, groups.
+const KEPT_BACK: &str = "(hidden: needs an unrestricted read token)";
 
-/// Leaves out what the caller's token is not for.
+/// Removes what the caller's token may not see.
 fn narrow(status: &mut ServerStatus, caller: &Caller) {
     let keep_back = |words: &mut Option<String>| *words = words.take().map(|_| KEPT_BACK.to_owned());
     let place = |store: &mut StoreState| {
@@ -93,15 +93,15 @@ fn narrow(status: &mut ServerStatus, caller: &Caller) {
     }
 }
 
-/// What the caller may do.
+/// The scopes of the caller.
 fn scopes_of(caller: &Caller) -> Vec<String> {
     let held = Scope::ALL.into_iter().filter(|scope| caller.may(*scope));
     held.map(|scope| scope.as_str().to_owned()).collect()
 }
 
-/// How the daemon finds out who is calling.
+/// The authentication settings, and their errors.
 fn access_state(app: &App) -> AccessState {
-    let tokens = app.guard.keeper().map(|keeper| keeper.status());
+    let tokens = app.guard.token_file().map(|token_file| token_file.status());
     AccessState {
         tokens: tokens.as_ref().map(|(count, _)| *count as u64),
         tokens_trouble: tokens.and_then(|(_, trouble)| trouble),
@@ -112,11 +112,11 @@ fn access_state(app: &App) -> AccessState {
     }
 }
 
-/// The store as far as is known without asking it: it says so itself, and it was heard of lately.
+/// The store as of its last answers, without I/O.
 pub(crate) fn store_state(app: &App) -> StoreState {
     let (up, reason) = match app.store.health() {
-        Health::Up if app.heard_of_store() => (true, None),
-        Health::Up => (false, Some("it was not heard of for a while".to_owned())),
+        Health::Up if app.store_answered_lately() => (true, None),
+        Health::Up => (false, Some("it has not answered recently".to_owned())),
         Health::Down { reason } => (false, Some(reason)),
     };
     StoreState {
@@ -126,7 +126,7 @@ pub(crate) fn store_state(app: &App) -> StoreState {
     }
 }
 
-/// The rosters as far as is known without asking anybody.
+/// The rosters, without I/O.
 fn rosters_state(app: &App) -> Option<RostersState> {
     let (rosters, ledger) = (app.rosters.as_ref()?, app.ledger.as_ref()?);
     let tokens = app.jwt.as_ref().map(|verifier| {
@@ -152,26 +152,26 @@ fn loop_state(status: LoopStatus) -> LoopState {
     }
 }
 
-/// The store's clock
+/// Get the store's time
 #[utoipa::path(
     get, path = "/v1/now", tag = "daemon",
     security(("token" = ["read"]), ("token" = ["beat"]), ("token" = ["write"]), ("token" = ["operate"])),
-    responses((status = 200, description = "Its time", body = Now), Reads)
+    responses((status = 200, description = "The store's time", body = Now), ReadErrors)
 )]
-pub(crate) async fn now(State(app): State<Arc<App>>, _: NoQuery) -> Answer {
+pub(crate) async fn now(State(app): State<Arc<App>>, _: NoQuery) -> RouteResult {
     json(StatusCode::OK, &Now { now: app.now().await? })
 }
 
-/// Look at what could hurt
+/// Diagnose the store and the ledger
 ///
-/// Version, settings and permissions of the store, and of the ledger if there is one. Never fails; what cannot be looked at is a finding.
+/// Checks their version, settings and permissions. Never fails: a check that cannot run is a finding.
 #[utoipa::path(
     get, path = "/v1/doctor", tag = "daemon",
     security(("token" = ["read", "everywhere"])),
     responses((status = 200, description = "The findings", body = Findings))
 )]
-pub(crate) async fn doctor(State(app): State<Arc<App>>, share: Share, _: NoQuery) -> Answer {
-    let _place = Place::enter(&app, |app| &app.requests, share).ok_or_else(overloaded)?;
+pub(crate) async fn doctor(State(app): State<Arc<App>>, share: Share, _: NoQuery) -> RouteResult {
+    let _place = Permit::enter(&app, |app| &app.requests, share).ok_or_else(overloaded)?;
     let silent = |what: &str, place: String| {
         let message = format!("the {what} at {place} does not answer");
         vec![Finding::new(what, Severity::Error, message)]
@@ -194,7 +194,7 @@ pub(crate) async fn doctor(State(app): State<Arc<App>>, share: Share, _: NoQuery
     json(StatusCode::OK, &Findings { findings })
 }
 
-/// Tokens and certificates that are in their files and are not used.
+/// Token and certificate files that are invalid and not in use.
 fn access_trouble(app: &App) -> Vec<Finding> {
     let access = access_state(app);
     let warn = |check: &str, what: &str, trouble: Option<String>| {
@@ -202,17 +202,17 @@ fn access_trouble(app: &App) -> Vec<Finding> {
         Some(Finding::new(
             check,
             Severity::Warning,
-            format!("{what} as before: {trouble}"),
+            format!("{what} unchanged: {trouble}"),
         ))
     };
-    let tokens = warn("tokens", "the tokens of callers are", access.tokens_trouble);
+    let tokens = warn("tokens", "the tokens are", access.tokens_trouble);
     let tls = warn("tls", "the certificate is", access.tls_trouble);
     tokens.into_iter().chain(tls).collect()
 }
 
-/// Keys that are in the file and are not used.
+/// A key file that is invalid and not in use.
 fn key_trouble(app: &App) -> Option<Finding> {
     let trouble = app.jwt.as_ref()?.status().trouble?;
-    let message = format!("the keys for the tokens of providers stay as they were: {trouble}");
+    let message = format!("the keys of providers' tokens are unchanged: {trouble}");
     Some(Finding::new("tokens", Severity::Warning, message))
 }

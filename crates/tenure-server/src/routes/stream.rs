@@ -1,8 +1,8 @@
-//! What happens, as it happens: server-sent events.
+//! Server-sent events.
 //!
-//! A stream is pulled by its connection: it reads a page when the client has taken the one before, so that a slow client
-//! costs one page of memory, and one that does not read at all is dropped by its connection. What it tells is a [`Feed`],
-//! which remembers where it is; being woken too often, or for nothing, does no harm.
+//! The connection pulls the stream: it reads the next page when the client has taken the previous one. So a slow client costs
+//! one page of memory, and one that does not read is disconnected. The content comes from a [`Feed`], which keeps the position;
+//! spurious wake-ups are harmless.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use tenure::wire::{Code, Problem};
@@ -20,29 +20,29 @@ use tenure_core::error::{Outcome, Result};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::connections::Answering;
-use crate::reply::{Answer, Failure};
-use crate::room::{Place, Share};
+use crate::reply::{Failure, RouteResult};
+use crate::room::{Permit, Share};
 
-/// How many events travel in one piece.
+/// Events per piece.
 pub(super) const PAGE: u32 = 100;
-/// The wait after the store failed to answer; the stream stays open, and its reader misses nothing.
+/// The pause after a failed read. The stream stays open and loses nothing.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What a stream tells, and how far it has come. Any of its futures may be dropped before it answers.
+/// The content of a stream and its position. Its futures are cancel-safe.
 pub(super) trait Feed: Send + Sync + 'static {
-    /// Waits until there may be more, or until `patience` is over.
+    /// Waits until there may be more, at most for `patience`.
     fn wait(&self, app: &App, patience: Duration) -> impl Future<Output = Result<()>> + Send;
 
-    /// Writes what comes next, nothing when there is none, and moves on behind it.
+    /// Returns the next text, which may be empty, and advances past it.
     fn read(&mut self, app: &App) -> impl Future<Output = Result<String>> + Send;
 
-    /// The id after which a reader would resume now.
+    /// The current position, for `Last-Event-ID`.
     fn reached(&self) -> String;
 }
 
-/// Opens a stream. The first page is read before the answer begins, so that a store that is away is a 503.
-pub(super) async fn open(app: Arc<App>, caller: Caller, mut feed: impl Feed, held: (Place, Answering)) -> Answer {
-    // A comment first: the client knows immediately that the stream works.
+/// Opens a stream. The first page is read before the response begins, so that an unreachable store is a 503.
+pub(super) async fn open(app: Arc<App>, caller: Caller, mut feed: impl Feed, held: (Permit, Answering)) -> RouteResult {
+    // Begins with a comment, so that the client knows immediately that the stream works.
     let begin = format!(": here\n\n{}", feed.read(&app).await?);
     let stream = Stream {
         app,
@@ -62,7 +62,9 @@ pub(super) async fn open(app: Arc<App>, caller: Caller, mut feed: impl Feed, hel
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Proxies that gather answers would hold events back.
+    // The connection closes with the stream, at shutdown for example; the header must say so now.
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    // Proxies that buffer would delay events.
     headers.insert(
         HeaderName::from_static("x-accel-buffering"),
         HeaderValue::from_static("no"),
@@ -72,15 +74,15 @@ pub(super) async fn open(app: Arc<App>, caller: Caller, mut feed: impl Feed, hel
 
 struct Stream<F> {
     app: Arc<App>,
-    /// Who reads: a token that is taken away ends the stream.
+    /// The reader: removing its token ends the stream.
     caller: Caller,
     feed: F,
     #[expect(dead_code, reason = "held until the stream ends")]
-    held: (Place, Answering),
+    held: (Permit, Answering),
 }
 
 impl<F: Feed> Stream<F> {
-    /// The next piece; `None` when the server goes down, and for a reader who would not be let in any more.
+    /// The next piece; `None` at shutdown, and when the reader would no longer be admitted.
     async fn next(&mut self) -> Option<String> {
         let app = Arc::clone(&self.app);
         let keep_alive = app.settings.stream_keep_alive;
@@ -90,11 +92,11 @@ impl<F: Feed> Stream<F> {
             () = draining.cancelled() => return None,
             news = within(&*app.clock, keep_alive, self.news()) => news.unwrap_or_else(|| self.still_here()),
         };
-        // After the wait, which may have been long: nothing of what came meanwhile is for one who was let in before it.
+        // Checked after the wait, which may have been long: a token that was removed since gets no new events.
         app.guard.still_knows(&self.caller, || app.time()).then_some(piece)
     }
 
-    /// Waits for something to tell. May be dropped at any await: it moves on only when it answers.
+    /// Waits for the next text. Cancel-safe: the position advances only with a result.
     async fn news(&mut self) -> String {
         let app = Arc::clone(&self.app);
         loop {
@@ -109,20 +111,19 @@ impl<F: Feed> Stream<F> {
         }
     }
 
-    /// A comment, so that both sides know that the other is there, and where the reader is: events of other types may
-    /// have passed.
+    /// A keep-alive comment with the current position, which may have advanced past events of other types.
     fn still_here(&self) -> String {
         format!(": still here\nid: {}\n\n", self.feed.reached())
     }
 }
 
 pub(super) fn write(text: &mut String, id: u64, kind: &str, data: &impl serde::Serialize) {
-    // JSON without line breaks, so that one `data` line holds it; writing to a String does not fail.
+    // One `data` line is enough: the JSON has no line breaks. Writing to a String does not fail.
     let data = serde_json::to_string(data).unwrap_or_default();
     let _ = write!(text, "id: {id}\nevent: {kind}\ndata: {data}\n\n");
 }
 
-/// Whether a stream is asked for, and no page.
+/// Whether the client accepts a stream.
 pub(super) fn is_asked_for(headers: &HeaderMap) -> bool {
     let kinds = headers
         .get_all(ACCEPT)
@@ -134,10 +135,10 @@ pub(super) fn is_asked_for(headers: &HeaderMap) -> bool {
         .any(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
-/// Where a reader resumes.
+/// The position to resume after.
 ///
 /// # Errors
-/// 422 for what is no number.
+/// 422 for a value that is not a number.
 pub(super) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
     match headers.get("last-event-id").map(|value| value.to_str().map(str::trim)) {
         None | Some(Ok("")) => Ok(None),
@@ -149,14 +150,14 @@ pub(super) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Failure>
     }
 }
 
-/// A place among those who follow events, or a refusal.
+/// A permit for a stream or long poll.
 ///
 /// # Errors
-/// 503 when there is none.
-pub(super) fn place(app: &Arc<App>, share: Share) -> Result<Place, Failure> {
-    Place::enter(app, |app| &app.streams, share).ok_or_else(|| {
+/// 503 when none is free.
+pub(super) fn place(app: &Arc<App>, share: Share) -> Result<Permit, Failure> {
+    Permit::enter(app, |app| &app.streams, share).ok_or_else(|| {
         let detail = format!(
-            "no room for another event stream: one caller may have {} in a group, and less while others have many",
+            "too many event streams: one caller may have {} in a group, and fewer while other callers have many",
             app.streams.limit()
         );
         let problem = Problem::new(Code::Overloaded, detail);

@@ -1,4 +1,4 @@
-//! Sweeping on request.
+//! Sweeps on request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,45 +12,45 @@ use tenure_core::id::{Group, check_name};
 use tenure_core::store::Call;
 use tenure_core::sweep::{self as core, Eviction, SweepReport};
 
-use super::openapi::Writes;
+use super::openapi::WriteErrors;
 use crate::app::App;
-use crate::audit::Operated;
-use crate::extract::{Limits, Names, NoQuery, OptionalJson};
-use crate::reply::{Answer, Failure, json};
-use crate::room::{Place, Share};
+use crate::audit::AuditDetails;
+use crate::extract::{NoQuery, NotAfter, OptionalJson, PathParams};
+use crate::reply::{Failure, RouteResult, json};
+use crate::room::{Permit, Share};
 
-/// How long to wait for what becomes releasable in a moment: the burst delay of 250 ms, and a little.
+/// The default wait for holdings that become releasable: the burst delay of 250 ms, plus a margin.
 const DEFAULT_WAIT: Duration = Duration::from_millis(300);
-/// The longest such wait.
+/// The longest wait.
 const MAX_WAIT: Duration = Duration::from_secs(2);
-/// The longest name of a pass: it goes into every event.
+/// The longest name of a pass, which is part of every event.
 const MAX_PASS: usize = 100;
 
 /// Sweep a group now
 ///
-/// Ends what lapsed, releases what the ended held and deletes orphaned sessions, as the daemon does by itself all the time.
-/// `dry_run` only lists what would go; `force` lifts the brake, but never a grace period; `reconcile` also looks for drift
-/// between sessions and their index, and repairs it.
+/// Ends lapsed tenures, releases holdings of ended tenures and deletes orphaned sessions, as the daemon does continuously.
+/// `dry_run` only reports what would be removed; `force` lifts the brake, but never a grace period; `reconcile` also repairs
+/// drift between sessions and their index.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/sweep", tag = "sweep",
     security(("token" = ["operate"])),
     request_body(content = Option<SweepRequest>, description = "May be left out"),
-    responses((status = 200, description = "What was done, or would be", body = SweepAnswer), Writes)
+    responses((status = 200, description = "What was removed, or would be", body = SweepAnswer), WriteErrors)
 )]
 pub(crate) async fn run(
     State(app): State<Arc<App>>,
-    Names(group): Names<Group>,
+    PathParams(group): PathParams<Group>,
     _: NoQuery,
-    Limits(call): Limits,
-    operated: Operated,
+    NotAfter(call): NotAfter,
+    audit: AuditDetails,
     share: Share,
     OptionalJson(request): OptionalJson<SweepRequest>,
-) -> Answer {
-    operated.note(details(&request));
+) -> RouteResult {
+    audit.set(details(&request));
     asked(&app, share, &group, call, request).await
 }
 
-/// What was asked for, for the log of operators.
+/// The options, for the audit log.
 fn details(request: &SweepRequest) -> String {
     let asked = [
         ("dry_run", request.dry_run),
@@ -61,21 +61,21 @@ fn details(request: &SweepRequest) -> String {
     asked.join(" ")
 }
 
-async fn asked(app: &Arc<App>, share: Share, group: &Group, call: Call, request: SweepRequest) -> Answer {
+async fn asked(app: &Arc<App>, share: Share, group: &Group, call: Call, request: SweepRequest) -> RouteResult {
     let pass = pass_name(app, &request)?;
     let wait = request.wait_ms.map_or(DEFAULT_WAIT, Duration::from_millis);
     if wait > MAX_WAIT {
         return Err(Error::invalid(format!("the wait_ms {} is above {}", ms(wait), ms(MAX_WAIT))).into());
     }
-    let Some(_place) = Place::enter(app, |app| &app.sweeps, share) else {
-        let problem = Problem::new(Code::Overloaded, "enough sweeps are under way");
+    let Some(_place) = Permit::enter(app, |app| &app.sweeps, share) else {
+        let problem = Problem::new(Code::Overloaded, "too many concurrent sweeps");
         return Err(Failure::from(
             problem
                 .with_outcome(Outcome::Unchanged)
                 .with_retry_after(Duration::from_secs(1)),
         ));
     };
-    // A sweep may take long, but a store that is away is told at once.
+    // A sweep may take long, but an unreachable store is reported immediately.
     app.now().await?;
     let asked = core::SweepRequest {
         dry_run: request.dry_run,
@@ -87,7 +87,7 @@ async fn asked(app: &Arc<App>, share: Share, group: &Group, call: Call, request:
         .await
         .unwrap_or_else(|| {
             let message = format!(
-                "the sweep took longer than {} ms; what it did is in the events of pass {pass}",
+                "the sweep exceeded {} ms; its results are in the events of pass {pass}",
                 limit.as_millis()
             );
             Err(Error::unavailable(message, Outcome::Unknown))
@@ -109,7 +109,7 @@ fn pass_name(app: &App, request: &SweepRequest) -> Result<String> {
     Ok(pass.clone())
 }
 
-/// One pass, and a second one when something becomes releasable within `wait`.
+/// One pass, and a second one if something becomes releasable within `wait`.
 async fn sweep(
     app: &App,
     group: &Group,
@@ -134,7 +134,7 @@ async fn sweep(
     Ok(report)
 }
 
-/// Adds what the second pass removed to what the first one did.
+/// Adds the second report to the first.
 fn merge(evicted: &mut Vec<Eviction>, more: Vec<Eviction>) {
     for eviction in more {
         match evicted.iter_mut().find(|known| known.tenure == eviction.tenure) {

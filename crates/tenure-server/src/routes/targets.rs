@@ -1,40 +1,40 @@
-//! Targets: what a fleet places on its nodes.
+//! Targets: the units of work that a fleet places on its nodes.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use tenure::nodes::look_at;
+use tenure::nodes;
 use tenure::wire::{Code, Problem, REMOVED, Target, TargetQuery, TargetRequest, TargetsPage, TargetsQuery};
 use tenure_core::error::Result;
 use tenure_core::id::{Group, LeaseName};
 use tenure_core::target as core;
 
-use super::openapi::{Reads, Writes};
+use super::openapi::{ReadErrors, WriteErrors};
 use crate::app::App;
-use crate::extract::{Limits, Names, NoQuery, OptionalJson, Query};
-use crate::reply::{Answer, Failure, json, no_content};
+use crate::extract::{NoQuery, NotAfter, OptionalJson, PathParams, Query};
+use crate::reply::{Failure, RouteResult, json, no_content};
 
-/// Make a target, or replace it
+/// Create or replace a target
 ///
-/// What the body does not name is as in a new target. Doing it again is safe.
+/// Omitted fields get their defaults. Idempotent.
 #[utoipa::path(
     put, path = "/v1/groups/{g}/targets/{t}", tag = "targets",
     security(("token" = ["write"])),
     request_body(content = Option<TargetRequest>, description = "May be left out"),
     responses(
-        (status = 200, description = "It was there, and is like this now", body = Target),
-        (status = 201, description = "It is new", body = Target),
-        Writes
+        (status = 200, description = "Replaced", body = Target),
+        (status = 201, description = "Created", body = Target),
+        WriteErrors
     )
 )]
 pub(crate) async fn put(
     State(app): State<Arc<App>>,
-    Names((group, target)): Names<(Group, LeaseName)>,
+    PathParams((group, target)): PathParams<(Group, LeaseName)>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     OptionalJson(request): OptionalJson<TargetRequest>,
-) -> Answer {
+) -> RouteResult {
     let spec = request.spec()?;
     let new = app.write(app.store.put_target(&group, &target, spec, call)).await?;
     tracing::info!(%group, %target, paused = spec.paused, weight = spec.weight, new, "target put");
@@ -44,22 +44,21 @@ pub(crate) async fn put(
 
 /// Remove a target
 ///
-/// Idempotent; the header `Tenure-Removed` tells whether it was there. Its lease stays with whoever holds it until they
-/// notice.
+/// Idempotent; the header `Tenure-Removed` says whether it existed. Its holder keeps the lease until it notices.
 #[utoipa::path(
     delete, path = "/v1/groups/{g}/targets/{t}", tag = "targets",
     security(("token" = ["write"])),
     responses(
-        (status = 204, description = "It is not there (any more)", headers(("Tenure-Removed" = String, description = "Whether it was"))),
-        Writes
+        (status = 204, description = "The target does not exist", headers(("Tenure-Removed" = String, description = "Whether it existed"))),
+        WriteErrors
     )
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
-    Names((group, target)): Names<(Group, LeaseName)>,
+    PathParams((group, target)): PathParams<(Group, LeaseName)>,
     _: NoQuery,
-    Limits(call): Limits,
-) -> Answer {
+    NotAfter(call): NotAfter,
+) -> RouteResult {
     let removed = app.write(app.store.remove_target(&group, &target, call)).await?;
     tracing::info!(%group, %target, removed, "target removed");
     let mut response = no_content();
@@ -68,9 +67,9 @@ pub(crate) async fn remove(
     Ok(response)
 }
 
-/// Look a target up
+/// Get a target
 ///
-/// With the node that it would rather be on, and the member that holds its lease.
+/// With its preferred node, and the member that holds its lease.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/targets/{t}", tag = "targets",
     security(("token" = ["read"]), ("token" = ["beat"])),
@@ -78,14 +77,14 @@ pub(crate) async fn remove(
     responses(
         (status = 200, description = "The target", body = Target),
         (status = 404, description = "`not_found`", body = Problem, content_type = "application/problem+json"),
-        Reads
+        ReadErrors
     )
 )]
 pub(crate) async fn one(
     State(app): State<Arc<App>>,
-    Names((group, target)): Names<(Group, LeaseName)>,
+    PathParams((group, target)): PathParams<(Group, LeaseName)>,
     Query(query): Query<TargetQuery>,
-) -> Answer {
+) -> RouteResult {
     let look = async {
         match app.store.target(&group, &target).await? {
             Some(found) => show(&app, &group, vec![found], query.plain)
@@ -102,18 +101,18 @@ pub(crate) async fn one(
 
 /// List targets
 ///
-/// With the nodes that they would rather be on, and the members that hold their leases.
+/// With their preferred nodes, and the members that hold their leases.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/targets", tag = "targets",
     security(("token" = ["read"])),
     params(TargetsQuery),
-    responses((status = 200, description = "A page of targets", body = TargetsPage), Reads)
+    responses((status = 200, description = "A page of targets", body = TargetsPage), ReadErrors)
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
-    Names(group): Names<Group>,
+    PathParams(group): PathParams<Group>,
     Query(query): Query<TargetsQuery>,
-) -> Answer {
+) -> RouteResult {
     let plain = query.plain;
     let page = query.request()?;
     let look = async {
@@ -127,11 +126,11 @@ pub(crate) async fn list(
     json(StatusCode::OK, &app.read(look).await?)
 }
 
-/// Adds where targets would rather be, and who holds their leases.
+/// Adds the preferred nodes and lease holders of targets.
 async fn show(app: &App, group: &Group, targets: Vec<core::Target>, plain: bool) -> Result<Vec<Target>> {
     if plain {
         return Ok(targets.into_iter().map(Into::into).collect());
     }
-    let placed = look_at(&*app.store, group, targets).await?;
+    let placed = nodes::placed(&*app.store, group, targets).await?;
     Ok(placed.into_iter().map(Into::into).collect())
 }

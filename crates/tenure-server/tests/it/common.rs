@@ -14,15 +14,15 @@ use tokio::sync::oneshot;
 
 pub mod faulty;
 pub mod golden;
+pub mod raw;
 pub mod sse;
 
 use self::faulty::Faulty;
 
-/// How long a test waits for what has to happen.
+/// The time limit for an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Passes once this process has run for so long. It counts small steps: while the whole machine stands still, which is
-/// nobody's delay, no more than one of them passes.
+/// Passes once this process has run for so long. It counts small steps, so that a stall of the whole machine counts as one.
 pub async fn running(time: Duration) {
     const STEP: Duration = Duration::from_millis(10);
     for _ in 0..time.as_millis().div_ceil(STEP.as_millis()) {
@@ -166,7 +166,7 @@ impl Daemon {
         Self {
             base: format!("http://{}", server.addr()),
             client: reqwest::Client::builder()
-                .tls_backend_preconfigured(tenure_tls::believing_nobody().expect("a configuration"))
+                .tls_backend_preconfigured(tenure_tls::without_roots().expect("a configuration"))
                 .no_proxy()
                 .timeout(PATIENCE)
                 .build()

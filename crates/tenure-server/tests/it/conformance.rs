@@ -33,7 +33,7 @@ async fn over_http(options: StoreOptions) -> Box<dyn Harness> {
     let parts = Parts::new(Arc::clone(&behind), SystemClock::shared());
     let server = Server::start(listener, parts, Settings::default(), std::future::pending()).expect("a server");
     let url = format!("http://{}", server.addr());
-    // The client reckons the store's time from this clock, so it has to be the one that the suite turns. It may be turned
+    // The client derives the store's time from this clock, so it must be the one that the suite advances. It may be advanced
     // far while a request is under way, which must not look like a daemon that does not answer.
     let patient = Duration::from_secs(100_000);
     let settings = HttpSettings {

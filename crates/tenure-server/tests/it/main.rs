@@ -14,5 +14,5 @@ mod common;
 mod conformance;
 mod dashboard;
 mod http;
-mod office;
 mod roster;
+mod token_server;

@@ -2,8 +2,8 @@
 
 mod bad_inputs;
 mod client;
-mod desk;
 mod life;
 mod log;
+mod server;
 mod state;
 mod tokens;

@@ -1,4 +1,4 @@
-//! Claims: each has one owner, moves only by an act of the living, and is removed once, from the ended alone.
+//! Claims: each has one owner, moves only by an act of a living tenure, and is removed once, from an ended tenure.
 
 use tenure::{Claim, ClaimMode, ClaimOutcome, EndReason, Event, Key, RegistryName, TenureId};
 use tenure_core::call::{Op, Reply};
@@ -23,9 +23,11 @@ impl Checker {
         )?;
         let ended = self.shadow.ended.get(tenure);
         let may = ended.is_some_and(|ended| !(self.shadow.braked && ended.reason == EndReason::Lapsed));
-        must(may, "only the ended are evicted, and not while the brake holds", || {
-            format!("{tenure}, {ended:?}, braked: {}", self.shadow.braked)
-        })?;
+        must(
+            may,
+            "only ended tenures are evicted, and not while the brake holds",
+            || format!("{tenure}, {ended:?}, braked: {}", self.shadow.braked),
+        )?;
         let counted: u64 = event.counts.values().sum();
         must(
             counted == event.keys.len() as u64,
@@ -56,7 +58,7 @@ impl Checker {
                 }),
                 Ok(Reply::Claim(claimed)),
             ) => {
-                must(keys.len() == claimed.outcomes.len(), "each key has its answer", || {
+                must(keys.len() == claimed.outcomes.len(), "each key has an outcome", || {
                     format!("{} for {}", claimed.outcomes.len(), keys.len())
                 })?;
                 keys.iter().zip(&claimed.outcomes).try_for_each(|(key, outcome)| {
@@ -72,8 +74,8 @@ impl Checker {
                     || format!("{tenure} released {key} of {owner:?}"),
                 )?;
                 if step.at.since(step.sent_at) > LATE {
-                    // Its not-after let it through: the store's clock fell back meanwhile. A straggler and a clock that
-                    // falls back are two faults in one; its sender knows nothing of it.
+                    // Its not-after let it through because the store's clock had fallen back. A late call and a clock
+                    // that falls back are two faults; the sender does not learn of the release.
                     self.gone.insert((entry, tenure.member().clone()));
                 }
                 Ok(())
@@ -123,7 +125,7 @@ impl Checker {
                 let owner = self.shadow.claims.get(&(registry.clone(), key.clone()));
                 must(
                     owner == claim.as_ref().map(|claim| &claim.tenure),
-                    "a look-up tells the owner",
+                    "a look-up returns the owner",
                     || format!("{claim:?}, not {owner:?}"),
                 )?;
                 claim.iter().try_for_each(|claim| self.seen_claim(step, claim))

@@ -1,4 +1,4 @@
-//! Leases: tokens rise, a grant waits for the last deadline of whoever may still be at work, a release names its token.
+//! Leases: tokens rise, a grant waits for the last deadline of a holder that may still work, a release names its token.
 
 use tenure::{EndReason, Event, TenureId};
 use tenure_core::call::{Op, Reply};
@@ -31,7 +31,7 @@ impl Checker {
         )
     }
 
-    /// Whether nobody can be at work under this tenure any more, by the store's clock.
+    /// Whether, by the store's clock, no process can work under this tenure any more.
     fn is_over(&self, tenure: &TenureId, step: &Step) -> bool {
         if self.shadow.current(tenure).is_some() {
             return false;
@@ -69,7 +69,7 @@ impl Checker {
             (Op::Acquire(Acquire { tenure, leases }), Ok(Reply::Acquire(acquired))) => {
                 must(
                     leases.len() == acquired.outcomes.len(),
-                    "each lease has its answer",
+                    "each lease has an outcome",
                     || format!("{} for {}", acquired.outcomes.len(), leases.len()),
                 )?;
                 leases.iter().zip(&acquired.outcomes).try_for_each(|(lease, outcome)| {
@@ -81,7 +81,7 @@ impl Checker {
                         AcquireOutcome::Held { by, .. } => held.is_some_and(|(holder, _)| holder == by),
                         _ => held.is_none_or(|(holder, _)| holder != tenure),
                     };
-                    must(right, "an acquire tells who holds the lease", || {
+                    must(right, "an acquire returns the holder of the lease", || {
                         format!("{lease}: {outcome:?}, {held:?}")
                     })
                 })
@@ -95,7 +95,7 @@ impl Checker {
                         ReleaseOutcome::NotHolder { by } => held.is_some_and(|(holder, _)| holder == by),
                         _ => held.is_none(),
                     };
-                    must(right, "a release tells who holds the lease", || {
+                    must(right, "a release returns the holder of the lease", || {
                         format!("{lease} {token} of {tenure}: {outcome:?}, {held:?}")
                     })
                 }),

@@ -1,4 +1,4 @@
-//! Members: terms rise, the dead stay dead, nobody ends too early or lives too long.
+//! Members: terms rise, an ended tenure stays ended, no member lapses too early or lives too long.
 
 use tenure::{EndReason, Event, EventKind, Member};
 use tenure_core::call::{Op, Reply};
@@ -15,7 +15,7 @@ impl Checker {
             return unnamed(event);
         };
         let term = tenure.term().get();
-        // Two faults in one, which is more than is promised: all data gone, and a clock that is behind what is gone.
+        // Two faults, which is more than is promised: all data lost, and a clock behind the lost numbers.
         let behind = self.wiped && step.now.micros() <= self.highest_term;
         must(
             term > self.highest_term || (behind && !self.begun.contains(&tenure)),
@@ -28,7 +28,7 @@ impl Checker {
         };
         must(
             join.member == *tenure.member(),
-            "a join makes the tenure of its member",
+            "a join begins a tenure of its member",
             || tenure.to_string(),
         )?;
         self.begun.insert(tenure.clone());
@@ -49,7 +49,7 @@ impl Checker {
         let current = self.take_current(event)?;
         let now = step.now;
         let end = Shadow::end_of(&current, self.shadow.resumed_at, now);
-        must(now >= end, "nobody lapses before the end time", || {
+        must(now >= end, "no member lapses before its end time", || {
             format!("{} lapsed at {now}, its end is {end}", current.tenure)
         })?;
         self.outages.check(&current, now)?;
@@ -58,7 +58,7 @@ impl Checker {
         Ok(Lapse { excused, now, current })
     }
 
-    /// Left, superseded or expelled: somebody asked for it.
+    /// Left, superseded or expelled, as the call requests.
     pub(super) fn ended(&mut self, step: &Step, event: &Event) -> Checked {
         let current = self.take_current(event)?;
         let tenure = &current.tenure;
@@ -73,15 +73,13 @@ impl Checker {
             (EventKind::Left, _) => (EndReason::Left, self.unasked_ends),
             _ => (EndReason::Unknown, false),
         };
-        must(asked, "a tenure ends by what names it", || {
+        must(asked, "a tenure ends only by a call that names it", || {
             format!("{tenure}: {:?}", step.op)
         })?;
         let alive = self.unasked_ends || step.now < Shadow::end_of(&current, self.shadow.resumed_at, step.now);
-        must(
-            alive,
-            "what is past its end has lapsed and ends in no other way",
-            || format!("{tenure} {}", event.kind.as_str()),
-        )?;
+        must(alive, "a tenure past its end lapses and ends in no other way", || {
+            format!("{tenure} {}", event.kind.as_str())
+        })?;
         self.note_end(&current, reason, step);
         Ok(())
     }
@@ -112,7 +110,7 @@ impl Checker {
     pub(super) fn member_replies(&mut self, step: &Step) -> Checked {
         match (&step.op, &step.reply) {
             (Op::Beat(Beats { beats }), Ok(Reply::Beat(beaten))) => {
-                must(beats.len() == beaten.replies.len(), "each beat has its answer", || {
+                must(beats.len() == beaten.replies.len(), "each beat has a reply", || {
                     format!("{} for {}", beaten.replies.len(), beats.len())
                 })?;
                 let pairs = beats.iter().zip(&beaten.replies);
@@ -129,7 +127,7 @@ impl Checker {
                 let alive = self.shadow.current(tenure).is_some();
                 must(
                     !alive && *reason == self.reason_of(tenure, step),
-                    "an end is for good",
+                    "an ended tenure stays ended",
                     || format!("{tenure}: {reason:?}"),
                 )
             }
@@ -141,7 +139,7 @@ impl Checker {
                 let alive = self.shadow.current(tenure).is_some();
                 must(
                     !alive && reason == self.reason_of(tenure, step),
-                    "only the ended are refused",
+                    "only ended tenures are refused",
                     || format!("{tenure}: {reason:?}"),
                 )
             }
@@ -181,14 +179,14 @@ impl Checker {
                 let known = self.shadow.current(tenure).is_some();
                 must(
                     !known && self.reason_of(tenure, step) == EndReason::Unknown,
-                    "the known are known",
+                    "only an unknown tenure is reported as unknown",
                     || format!("{tenure} is unknown"),
                 )
             }
         }
     }
 
-    /// An act was accepted: then its tenure is alive now.
+    /// The act was accepted, so its tenure is alive now.
     fn acted(&self, step: &Step) -> Checked {
         let Some(tenure) = acting(&step.op) else {
             return Ok(());
@@ -199,16 +197,16 @@ impl Checker {
         })
     }
 
-    /// The reason that has to be on record; reasons are forgotten after 2 × max ttl, when nothing is held any more.
+    /// The reason that must be recorded. Reasons are forgotten after 2 × max ttl if the tenure holds nothing.
     fn reason_of(&self, tenure: &tenure::TenureId, step: &Step) -> EndReason {
         let Some(ended) = self.shadow.ended.get(tenure) else {
             return EndReason::Unknown;
         };
-        // The clock may have been further once, and fallen back.
+        // The clock may have been further ahead and fallen back.
         if self.shadow.latest.max(step.now).since(ended.at) < self.max_ttl * 2 {
             return ended.reason;
         }
-        // Whether it is forgotten by now depends on when a sweep came by: whatever the store says is right.
+        // Whether the reason is forgotten by now depends on the time of the last sweep, so both replies are correct.
         match &step.reply {
             Ok(Reply::End(reason)) => *reason,
             Ok(Reply::Beat(beaten)) => {
@@ -229,7 +227,7 @@ impl Checker {
             Ok(Reply::Members(page)) => page.items.iter().try_for_each(|member| self.seen(step, member)),
             Ok(Reply::Status(status)) => {
                 let members = self.shadow.current.len() as u64;
-                must(status.members == members, "everyone current is counted", || {
+                must(status.members == members, "every current member is counted", || {
                     format!("{}, not {members}", status.members)
                 })
             }
@@ -246,7 +244,7 @@ impl Checker {
     }
 }
 
-/// The tenure that acts, when the call is an act that needs a living one.
+/// The tenure that the call requires to be alive, if it requires one.
 fn acting(op: &Op) -> Option<&tenure::TenureId> {
     match op {
         Op::Claim(ClaimKeys { tenure, .. })

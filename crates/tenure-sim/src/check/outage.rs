@@ -1,4 +1,4 @@
-//! When the store's machine did not serve, as the world knows it. The store itself has to find out.
+//! When the store's machine did not serve, as the simulation knows it. The store has to detect it by itself.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,28 +8,28 @@ use tenure::StoreTime;
 use super::{Checked, Current, must};
 use crate::time::At;
 
-/// No silence that is longer goes unnoticed.
+/// Every longer silence is detected.
 const LONGEST_GAP: Duration = tenure_core::settling::MAX_GAP;
-/// How many outages are remembered: those that a living tenure can have met.
+/// How many outages are remembered: those within a living tenure's reach.
 const REMEMBERED: usize = 16;
 
 /// Outages of the store's machine, by its own clock and by that of the world.
 #[derive(Debug, Default)]
 pub struct Outages {
     began: Option<(StoreTime, At)>,
-    /// With how long they were in truth: the store's clock may have been stepped meanwhile.
+    /// With their true length: the store's clock may have been stepped during one.
     over: VecDeque<(StoreTime, StoreTime, Duration)>,
-    /// The same in the world's time, which never falls back.
+    /// The same in world time, which never falls back.
     in_world: VecDeque<(At, At)>,
 }
 
 impl Outages {
-    /// It stops serving.
+    /// Records that it stopped serving.
     pub fn begin(&mut self, now: StoreTime, at: At) {
         self.began.get_or_insert((now, at));
     }
 
-    /// It serves again.
+    /// Records that it serves again.
     pub fn end(&mut self, now: StoreTime, at: At) {
         let Some((began, began_at)) = self.began.take() else {
             return;
@@ -44,14 +44,15 @@ impl Outages {
         self.in_world.push_back((began_at, at));
     }
 
-    /// Its clock fell back: times before and after cannot be compared, and everyone gets a full ttl anyway.
+    /// Forgets all outages after the clock fell back: times before and after cannot be compared, and every ttl
+    /// restarts.
     pub fn forget(&mut self) {
         self.over.clear();
         self.began = None;
     }
 
-    /// Whether several silences, each too short to be a gap, left a member no time to beat since its last one, as
-    /// `GUARANTEES.md` says that they can: together they are longer than what is spare of a ttl.
+    /// Whether several silences since its last beat, each shorter than the gap, left a member no time to beat, as
+    /// `GUARANTEES.md` allows: together they exceed the slack of a ttl.
     #[must_use]
     pub fn left_no_time(&self, current: &Current, now: At) -> bool {
         let spare = current.ttl * 5 / 12;
@@ -63,19 +64,19 @@ impl Outages {
             .clone()
             .map(|(began, over)| over.since((*began).max(current.renewed_in_world)))
             .sum();
-        // A gap among them is noticed, and gives a full ttl: it excuses nothing.
+        // A gap among them is detected and restarts every ttl, so it excuses nothing.
         since.clone().count() > 1
             && since.all(|(began, over)| *over <= now && over.since(*began) <= spare.min(LONGEST_GAP))
             && in_all > spare
     }
 
-    /// Nobody is declared dead for an outage of the store: a tenure that lived through one has lapsed no earlier than
-    /// a full ttl after it.
+    /// Checks that no outage of the store ended a tenure: one that lived through it has lapsed no earlier than a full
+    /// ttl after it.
     ///
     /// # Errors
-    /// When it has.
+    /// If the tenure lapsed earlier.
     pub fn check(&self, current: &Current, now: StoreTime) -> Checked {
-        // The gap of the group is at most this, so every longer outage has to be noticed.
+        // A group's gap is at most this, so every longer outage is detected.
         let gap = LONGEST_GAP.min(current.ttl * 5 / 12);
         let too_early = self.over.iter().find(|(began, over, lasted)| {
             let is_gap = over.since(*began).min(*lasted) > gap;
@@ -83,7 +84,7 @@ impl Outages {
         });
         must(
             too_early.is_none(),
-            "nobody is declared dead for an outage of the store",
+            "no member lapses because of an outage of the store",
             || {
                 let tenure = &current.tenure;
                 format!(

@@ -1,43 +1,43 @@
-//! The account against the store itself, read as nobody in the world can.
+//! Compares the record with the store's data, read directly.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tenure::{Group, PageRequest, Store, TenureId};
 
 use super::{Checked, Shadow, must};
-use crate::server::at_once;
+use crate::server::poll_once;
 
-/// Everything that the store has is in the account, and the other way round.
+/// Checks that the store and the record have the same contents.
 ///
 /// # Errors
-/// When it is not.
+/// If they differ.
 pub fn compare(shadow: &Shadow, store: &dyn Store, group: &Group) -> Checked {
     let page = PageRequest {
         after: None,
         limit: 1_000,
     };
-    let members: Vec<TenureId> = at_once(store.members(group, &page))
+    let members: Vec<TenureId> = poll_once(store.members(group, &page))
         .map(|page| page.items.into_iter().map(|member| member.tenure).collect())
         .unwrap_or_default();
     let known: Vec<TenureId> = shadow.current.values().map(|current| current.tenure.clone()).collect();
     must(
         members == known,
-        "the members are those whose joins and ends were told",
+        "the members are those of the join and end events",
         || format!("{members:?}, not {known:?}"),
     )?;
     let registries: BTreeSet<_> = shadow.claims.keys().map(|(registry, _)| registry.clone()).collect();
     let mut claims = BTreeMap::new();
     for registry in registries {
-        let page = at_once(store.claims(group, &registry, None, &page));
+        let page = poll_once(store.claims(group, &registry, None, &page));
         let items = page.map(|page| page.items).unwrap_or_default().into_iter();
         claims.extend(items.map(|claim| ((registry.clone(), claim.key), claim.tenure)));
     }
     must(
         claims == shadow.claims,
-        "every entry that is gone was released and told once",
+        "every missing claim was released once, with one event",
         || format!("{claims:?}, not {:?}", shadow.claims),
     )?;
-    let leases: BTreeMap<_, _> = at_once(store.leases(group, None, &page))
+    let leases: BTreeMap<_, _> = poll_once(store.leases(group, None, &page))
         .map(|page| {
             page.items
                 .into_iter()
@@ -47,7 +47,7 @@ pub fn compare(shadow: &Shadow, store: &dyn Store, group: &Group) -> Checked {
         .unwrap_or_default();
     must(
         leases == shadow.leases,
-        "every lease that is gone was released and told once",
+        "every missing lease was released once, with one event",
         || format!("{leases:?}, not {:?}", shadow.leases),
     )
 }

@@ -1,4 +1,4 @@
-//! The same work, shared out by the library's fleet.
+//! The same work, distributed by the library's fleet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::{LEASES, MS, Program, View};
 use crate::chance::Chance;
 use crate::sink::Sink;
 
-/// Everything a little quicker than by default, so that targets move within a run.
+/// Shorter times than the defaults, so that targets move within a run.
 fn settings() -> FleetSettings {
     FleetSettings {
         placing: PlacingSettings {
@@ -23,7 +23,7 @@ fn settings() -> FleetSettings {
 }
 
 impl Program {
-    /// This node's part of the fleet.
+    /// Starts this node's part of the fleet.
     ///
     /// # Errors
     /// Those of the fleet.
@@ -35,22 +35,21 @@ impl Program {
             .start(move |target| poll(target, Arc::clone(&view), Arc::clone(&sink), Arc::clone(&clock)))
     }
 
-    /// What an operator does to a node of a fleet.
+    /// An operator's action on a node of a fleet.
     pub(super) fn disturb_fleet(&mut self, fleet: &Fleet) {
         match self.chance.below(200) {
-            // Nobody waits for it here; the fleet goes on by itself.
+            // The program does not wait for it; the fleet continues on its own.
             0..4 => drop(futures_util::FutureExt::now_or_never(fleet.drain())),
             4..12 => fleet.undrain(),
             _ => {}
         }
     }
 
-    /// Leaves as a good node does: its work first.
+    /// Leaves gracefully: hands its work over first.
     pub(super) async fn leave_fleet(&mut self, fleet: Fleet, membership: &Arc<Membership>) -> Result<EndReason> {
         if self.chance.happens(700) {
             drop(fleet.shut_down().await);
-            // Work that has not stopped in time is not to be left under; it stops when it is polled next, or its lease is
-            // gone with the tenure.
+            // Work that has not stopped in time ends with its next poll, or when its lease expires with the tenure.
             while fleet.status().held > 0 {
                 self.rest(MS * 100, MS * 300).await;
             }
@@ -60,13 +59,13 @@ impl Program {
     }
 }
 
-/// Works on one target: a cycle, a write, a rest.
+/// Works on one target in cycles: wait, write, rest.
 async fn poll(target: Assignment, view: Arc<View>, sink: Arc<Sink>, clock: Arc<dyn Clock>) {
     let target = Arc::new(target);
     let mut chance = Chance::new(clock.entropy(), 1);
     view.work_on(&target);
     while target.next_cycle().await {
-        // The cycle itself: somebody else's answer takes its time.
+        // The cycle itself waits for an external reply.
         clock.sleep(chance.duration(MS, MS * 300)).await;
         let (guard, trusted) = (target.guard(), target.verdict() == Verdict::Held);
         sink.write(target.target().as_str(), target.token(), guard.tenure(), trusted);

@@ -1,4 +1,4 @@
-//! The part of a program that works on what only one may work on.
+//! The part of a program that works under leases.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use tenure::{Acquire, LeaseName, Membership, PageRequest, Verdict};
 
 use super::{MS, Program, lock};
 
-/// The leases that there are.
+/// The names of all leases.
 pub const LEASES: [&str; 6] = ["t0", "t1", "t2", "t3", "t4", "t5"];
 
 impl Program {
-    /// What a program does that takes its leases by itself.
+    /// Acquires, uses and releases leases without the fleet.
     pub(super) async fn take_leases(&mut self, membership: &Arc<Membership>) {
-        self.let_go_of_lost();
+        self.drop_lost_guards();
         if self.view.is_calm() {
             return self.acquire(membership).await;
         }
@@ -25,12 +25,12 @@ impl Program {
         }
     }
 
-    /// Drops the guards that are lost.
-    fn let_go_of_lost(&self) {
+    /// Drops the guards of lost leases.
+    fn drop_lost_guards(&self) {
         lock(&self.view.guards).retain(|_, guard| guard.verdict() != Verdict::Lost);
     }
 
-    /// Asks for one lease that is not ours.
+    /// Acquires one lease that it does not hold.
     async fn acquire(&mut self, membership: &Arc<Membership>) {
         let Some(name) = self.chance.pick(&LEASES).copied() else {
             return;
@@ -43,7 +43,7 @@ impl Program {
         }
     }
 
-    /// Asks for all of them.
+    /// Acquires all of them.
     async fn acquire_all(&mut self, membership: &Arc<Membership>) {
         let names: Vec<LeaseName> = LEASES.iter().filter_map(|name| LeaseName::new(name).ok()).collect();
         let Ok(outcomes) = membership.leases().acquire_many(&names).await else {
@@ -53,8 +53,7 @@ impl Program {
         lock(&self.view.guards).extend(granted.map(|guard| (guard.lease().to_string(), guard)));
     }
 
-    /// Works under one lease: looks at the verdict, and some time later writes. What happens in between is why there
-    /// are fences.
+    /// Works under one lease: reads the verdict, and writes some time later. Fencing covers what happens in between.
     async fn write(&mut self) {
         let held: Vec<_> = lock(&self.view.guards)
             .values()
@@ -71,7 +70,7 @@ impl Program {
         self.sink.write(&lease, token, &tenure, trusted);
     }
 
-    /// Gives one lease up, or hands it to somebody.
+    /// Releases one lease, or hands it off.
     async fn give_up(&mut self, membership: &Arc<Membership>) {
         let held: Vec<String> = lock(&self.view.guards).keys().cloned().collect();
         let Some(name) = self.chance.pick(&held) else { return };
@@ -85,7 +84,7 @@ impl Program {
         let members = self.members(membership).await;
         match self.chance.pick(&members) {
             Some(heir) => drop(guard.hand_off(heir).await),
-            // Dropping it gives it up as well, in the background.
+            // Dropping the guard also releases the lease, in the background.
             None => drop(guard),
         }
     }

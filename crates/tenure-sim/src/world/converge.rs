@@ -1,4 +1,5 @@
-//! After the faults: everybody is alive again, everything is cleaned up, nothing was forgotten.
+//! Convergence after the faults: every program is a member again, everything of ended tenures is released, every claim
+//! is kept.
 
 use std::time::Duration;
 
@@ -7,53 +8,55 @@ use tenure::{Key, LeaseName, RegistryName, Verdict};
 use super::World;
 use crate::check::{Checked, Violation, must};
 use crate::program::{LEASES, REGISTRY};
-use crate::world::disturb::Change;
+use crate::world::disturb::Action;
 
-/// Everybody is alive this long after the last fault: a ttl to lapse, a rest of the program, a join.
+/// Every program is a member this long after the last fault: a ttl to lapse, a rest of the program, a join.
 const ALIVE_WITHIN: Duration = Duration::from_secs(20);
-/// Everything is cleaned up this long after that: the brake's time, a grace, and a sweep.
+/// Everything is released this long after that: the brake's time, a grace, and a sweep.
 const CLEAN_WITHIN: Duration = Duration::from_secs(30);
 
-/// How often it is looked whether that is so already.
+/// How often convergence is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl World {
     pub(super) fn must_converge(&mut self) {
         self.calm_since = self.clock.now();
-        self.plan(LOOK_EVERY, Change::Look);
+        self.plan(LOOK_EVERY, Action::CheckConvergence);
     }
 
-    /// Looks whether all is well again; a violation only once it has to be.
-    pub(super) fn look(&mut self) -> Result<(), Violation> {
+    /// Checks convergence. A failed check is a violation only after its time limit.
+    pub(super) fn check_convergence(&mut self) -> Result<(), Violation> {
         let calm_for = self.clock.now().since(self.calm_since);
-        let lives = self.lives();
+        let alive = self.all_are_alive();
         if calm_for >= ALIVE_WITHIN {
-            lives.clone()?;
+            alive.clone()?;
         }
-        let clean = lives.and_then(|()| self.is_clean());
+        let clean = alive.and_then(|()| self.is_clean());
         if calm_for >= ALIVE_WITHIN + CLEAN_WITHIN {
             clean.clone()?;
         }
-        // What is clean stays so: nobody does anything any more.
+        // A converged state stays, because the programs no longer act.
         self.over = clean.is_ok();
-        self.plan(LOOK_EVERY, Change::Look);
+        self.plan(LOOK_EVERY, Action::CheckConvergence);
         self.compare()
     }
 
-    fn lives(&self) -> Checked {
+    fn all_are_alive(&self) -> Checked {
         for index in 0..self.nodes.len() - 1 {
             let membership = self.nodes[index].view().and_then(crate::program::View::membership);
             let tenure = membership.as_ref().map(|membership| membership.tenure());
             let verdict = membership.as_ref().map(|membership| membership.verdict());
             must(
                 verdict == Some(Verdict::Held),
-                "everybody lives again once the faults stop",
+                "every program is a member once the faults stop",
                 || format!("n{index}: {tenure:?} {verdict:?}"),
             )?;
             let current = tenure.as_ref().and_then(|tenure| self.checker.shadow.current(tenure));
-            must(current.is_some(), "who trusts itself is alive in the store", || {
-                format!("n{index}: {tenure:?}, not {:?}", self.checker.shadow.current.values())
-            })?;
+            must(
+                current.is_some(),
+                "a member that trusts its tenure is alive in the store",
+                || format!("n{index}: {tenure:?}, not {:?}", self.checker.shadow.current.values()),
+            )?;
         }
         Ok(())
     }
@@ -63,14 +66,14 @@ impl World {
         let left = shadow.claims.iter().find(|(_, owner)| shadow.current(owner).is_none());
         must(
             left.is_none(),
-            "what the dead held is released once the faults stop",
+            "holdings of ended tenures are released once the faults stop",
             || format!("{left:?}"),
         )?;
-        (0..self.nodes.len() - 1).try_for_each(|index| self.remembers(index))?;
+        (0..self.nodes.len() - 1).try_for_each(|index| self.owns_its_claims(index))?;
         LEASES.iter().try_for_each(|lease| self.is_held(lease))
     }
 
-    /// A lease is held by somebody alive who knows it.
+    /// The lease is held by a living member that knows it.
     fn is_held(&self, name: &str) -> Checked {
         let Ok(lease) = LeaseName::new(name) else { return Ok(()) };
         let held = self.checker.shadow.leases.get(&lease);
@@ -87,8 +90,8 @@ impl World {
         })
     }
 
-    /// What a program believes to own, it owns, or somebody alive took it.
-    fn remembers(&self, index: usize) -> Result<(), Violation> {
+    /// A program owns every key that it believes to own, unless a living member took it.
+    fn owns_its_claims(&self, index: usize) -> Result<(), Violation> {
         let Some(view) = self.nodes[index].view() else {
             return Ok(());
         };
@@ -108,7 +111,7 @@ impl World {
             };
             must(
                 fine || self.checker.may_be_gone(&entry, tenure.member()),
-                "what a member claimed is claimed again for it",
+                "lost claims of a member are claimed again",
                 || format!("n{index} {tenure} believes to own {name}, of {owner:?}"),
             )?;
         }

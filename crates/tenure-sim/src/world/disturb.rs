@@ -1,4 +1,4 @@
-//! Faults as they begin and end.
+//! The begin and end of faults.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tenure_core::time::micros;
 use super::{Mix, World};
 use crate::check::{Shadow, Violation};
 use crate::fault::Fault;
-use crate::network::Weather;
+use crate::network::Conditions;
 use crate::server::Serving;
 use crate::time::At;
 
@@ -15,57 +15,57 @@ use crate::time::At;
 const COPY_EVERY: Duration = Duration::from_millis(250);
 const COPIES: usize = 64;
 
-/// Something that is to happen at a time.
+/// An action scheduled for a time.
 #[derive(Debug, Clone)]
-pub(super) enum Change {
-    /// The next fault.
+pub(super) enum Action {
+    /// Draw the next fault.
     Draw,
-    /// A copy of the store, to be rolled back to.
+    /// Copy the store, to roll back to.
     Copy,
-    /// A process is started, under the name of a machine.
+    /// Start a process with the name of a machine.
     Boot { node: usize, name: usize },
-    /// `SIGCONT`.
+    /// Send `SIGCONT`.
     Continue { node: usize },
-    /// The lid is opened.
+    /// Resume the machine.
     Wake { node: usize },
-    /// The link is whole again.
-    Mend { node: usize },
-    /// The second process of a name is killed.
-    TwinGone,
-    /// The weather is calm again.
+    /// Restore the link.
+    Reconnect { node: usize },
+    /// Kill the second process of a name.
+    KillTwin,
+    /// End the storm.
     Calm,
-    /// The store goes on, with its data.
-    GoOn,
-    /// The store is back, without the newest part of its data.
-    Back { lag: Duration },
-    /// The store is back, empty.
-    BackEmpty,
-    /// All faults are over.
+    /// Let the store serve again, with its data.
+    Resume,
+    /// Let the store serve again, without the newest part of its data.
+    RollBack { lag: Duration },
+    /// Let the store serve again, empty.
+    RestartEmpty,
+    /// End all faults.
     Heal,
-    /// After that: whether all is well again.
-    Look,
+    /// After that, check convergence.
+    CheckConvergence,
 }
 
 impl World {
-    pub(super) fn change(&mut self, change: Change) -> Result<(), Violation> {
-        if !matches!(change, Change::Copy | Change::Draw) {
+    pub(super) fn apply(&mut self, action: Action) -> Result<(), Violation> {
+        if !matches!(action, Action::Copy | Action::Draw) {
             self.history
-                .note(self.clock.now(), &[7], || format!("world   {change:?}"));
+                .note(self.clock.now(), &[7], || format!("world   {action:?}"));
         }
-        match change {
-            Change::Draw => self.draw(),
-            Change::Copy => self.copy(),
-            Change::Boot { node, name } => self.boot(node, name),
-            Change::Continue { node } => self.nodes[node].pause(false),
-            Change::Wake { node } => self.nodes[node].suspend(false),
-            Change::Mend { node } => self.cut(node, false, false),
-            Change::TwinGone => self.twin().kill(),
-            Change::Calm => self.set_weather(Weather::default()),
-            Change::GoOn => self.go_on()?,
-            Change::Back { lag } => self.back(lag)?,
-            Change::BackEmpty => self.back_empty()?,
-            Change::Heal => self.heal()?,
-            Change::Look => self.look()?,
+        match action {
+            Action::Draw => self.draw(),
+            Action::Copy => self.copy(),
+            Action::Boot { node, name } => self.boot(node, name),
+            Action::Continue { node } => self.nodes[node].pause(false),
+            Action::Wake { node } => self.nodes[node].suspend(false),
+            Action::Reconnect { node } => self.cut(node, false, false),
+            Action::KillTwin => self.twin().kill(),
+            Action::Calm => self.set_conditions(Conditions::default()),
+            Action::Resume => self.resume()?,
+            Action::RollBack { lag } => self.roll_back(lag)?,
+            Action::RestartEmpty => self.restart_empty()?,
+            Action::Heal => self.heal()?,
+            Action::CheckConvergence => self.check_convergence()?,
         }
         Ok(())
     }
@@ -77,10 +77,10 @@ impl World {
                 self.faults_left = left;
                 self.mix.draw(&mut self.chance, names)
             }
-            None => return self.plan(Duration::from_secs(1), Change::Heal),
+            None => return self.plan(Duration::from_secs(1), Action::Heal),
         };
         let pause = self.chance.duration(Duration::from_millis(200), Duration::from_secs(4));
-        self.plan(pause, Change::Draw);
+        self.plan(pause, Action::Draw);
         let Some(fault) = fault else { return };
         let begun = self.begin(&fault);
         let now = self.clock.now();
@@ -89,22 +89,22 @@ impl World {
         });
     }
 
-    /// Begins a fault, unless it cannot happen to what it is about at this time.
+    /// Begins a fault, unless it is impossible at this time.
     fn begin(&mut self, fault: &Fault) -> bool {
         match *fault {
             Fault::Pause { node, lasts } => {
-                self.on_node(node, |node| node.pause(true), lasts, Change::Continue { node })
+                self.on_node(node, |node| node.pause(true), lasts, Action::Continue { node })
             }
             Fault::Suspend { node, lasts } => {
-                self.on_node(node, |node| node.suspend(true), lasts, Change::Wake { node })
+                self.on_node(node, |node| node.suspend(true), lasts, Action::Wake { node })
             }
             Fault::Kill { node, down } => {
                 let name = node;
-                self.on_node(node, super::Node::kill, down, Change::Boot { node, name })
+                self.on_node(node, super::Node::kill, down, Action::Boot { node, name })
             }
             Fault::Cut { node, out, back, lasts } => {
                 self.cut(node, out, back);
-                self.plan(lasts, Change::Mend { node });
+                self.plan(lasts, Action::Reconnect { node });
                 true
             }
             Fault::StepWall { node, by_ms } => {
@@ -112,15 +112,15 @@ impl World {
                 true
             }
             Fault::Twin { of, lasts } => self.start_twin(of, lasts),
-            Fault::Storm { weather, lasts } => {
-                self.set_weather(weather);
-                self.plan(lasts, Change::Calm);
+            Fault::Storm { conditions, lasts } => {
+                self.set_conditions(conditions);
+                self.plan(lasts, Action::Calm);
                 true
             }
-            Fault::Freeze { lasts } => self.on_store(|world| world.server.freeze(), lasts, Change::GoOn),
-            Fault::Restart { down } => self.on_store(Self::stop, down, Change::GoOn),
-            Fault::RollBack { lag, down } => self.on_store(Self::stop, down, Change::Back { lag }),
-            Fault::Wipe { down } => self.on_store(Self::stop, down, Change::BackEmpty),
+            Fault::Freeze { lasts } => self.on_store(|world| world.server.freeze(), lasts, Action::Resume),
+            Fault::Restart { down } => self.on_store(Self::stop, down, Action::Resume),
+            Fault::RollBack { lag, down } => self.on_store(Self::stop, down, Action::RollBack { lag }),
+            Fault::Wipe { down } => self.on_store(Self::stop, down, Action::RestartEmpty),
             Fault::ClockBack { by } => self.step_store_clock(-i64::try_from(micros(by)).unwrap_or(0)),
             Fault::LeapAhead { by } => self.step_store_clock(i64::try_from(micros(by)).unwrap_or(0)),
             Fault::JumpAhead { by } => {
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    fn on_node(&mut self, node: usize, begin: impl FnOnce(&mut super::Node), lasts: Duration, end: Change) -> bool {
+    fn on_node(&mut self, node: usize, begin: impl FnOnce(&mut super::Node), lasts: Duration, end: Action) -> bool {
         let free = self.nodes[node].is_free();
         if free {
             begin(&mut self.nodes[node]);
@@ -142,7 +142,7 @@ impl World {
         free
     }
 
-    fn on_store(&mut self, begin: impl FnOnce(&mut Self), lasts: Duration, end: Change) -> bool {
+    fn on_store(&mut self, begin: impl FnOnce(&mut Self), lasts: Duration, end: Action) -> bool {
         let up = self.server.serving() == Serving::Up;
         if up {
             self.checker.outages.begin(self.server.clock.time(), self.clock.now());
@@ -161,8 +161,8 @@ impl World {
             self.checker.outages.forget();
         }
         if up && by < 0 {
-            // A copy from before that would look as if it were from now: losing data, and the time that would tell of
-            // it, are two faults in one and more than is promised.
+            // An older copy would look current: losing data and the time that would show it are two faults, which is
+            // more than is promised.
             self.copies.clear();
         }
         up
@@ -175,17 +175,17 @@ impl World {
         }
     }
 
-    fn go_on(&mut self) -> Result<(), Violation> {
+    fn resume(&mut self) -> Result<(), Violation> {
         self.network.refuse(false);
         self.checker.outages.end(self.server.clock.time(), self.clock.now());
-        for request in self.server.go_on() {
+        for request in self.server.resume() {
             self.serve(request)?;
         }
         Ok(())
     }
 
-    /// A failover to a replica that lagged, or a restart from an older copy.
-    fn back(&mut self, lag: Duration) -> Result<(), Violation> {
+    /// A failover to a lagging replica, or a restart from an older copy.
+    fn roll_back(&mut self, lag: Duration) -> Result<(), Violation> {
         let newest = self.copies.back().map_or_else(Default::default, |(.., at)| *at);
         let is_younger = |(.., at): &(usize, Shadow, At)| newest.since(*at) < lag;
         while self.copies.len() > 1 && self.copies.back().is_some_and(is_younger) {
@@ -194,25 +194,25 @@ impl World {
         if let Some((place, shadow, _)) = self.copies.back().cloned() {
             self.server.roll_back(place);
             self.checker.lost(shadow, false);
-            // Losing the newest numbers while the clock stands behind them would be two faults in one; what is promised
-            // is that numbers rise through either.
+            // Losing the newest numbers while the clock is behind them would be two faults; numbers are promised to
+            // rise through either one.
             if self.server.broken_clock() {
-                return self.go_on();
+                return self.resume();
             }
             let behind = self
                 .checker
                 .highest_number()
                 .saturating_sub(self.server.clock.time().micros());
-            // What is less than a gap shows nowhere else.
+            // A jump of less than a gap has no other effect.
             self.server.clock.jump(Duration::from_micros(behind));
         }
-        self.go_on()
+        self.resume()
     }
 
-    fn back_empty(&mut self) -> Result<(), Violation> {
+    fn restart_empty(&mut self) -> Result<(), Violation> {
         self.server.wipe();
         self.copies.clear();
-        // A clock that fell back by less than the longest ttl is within what is promised for tokens.
+        // Tokens are covered for a clock that fell back by less than the maximum ttl.
         let most = micros(super::MAX_TTL) / 2;
         let behind = self
             .checker
@@ -222,12 +222,12 @@ impl World {
             .clock
             .step(i64::try_from(behind.saturating_sub(most)).unwrap_or(0));
         self.checker.lost(Shadow::default(), true);
-        self.go_on()
+        self.resume()
     }
 
     fn copy(&mut self) {
-        self.plan(COPY_EVERY, Change::Copy);
-        // Not while a clock that fell back has not been noticed yet.
+        self.plan(COPY_EVERY, Action::Copy);
+        // Skipped while no step has detected that the clock fell back.
         let is_ahead = self.checker.shadow.last_step > Some(self.server.clock.time());
         if self.server.serving() != Serving::Up || is_ahead {
             return;
@@ -235,7 +235,7 @@ impl World {
         if self.copies.len() >= COPIES {
             self.copies.pop_front();
         }
-        let (place, shadow) = (self.server.place(), self.checker.shadow.clone());
+        let (place, shadow) = (self.server.log_len(), self.checker.shadow.clone());
         self.copies.push_back((place, shadow, self.clock.now()));
     }
 
@@ -253,9 +253,9 @@ impl World {
         self.nodes[node].note_cut(out || back);
     }
 
-    pub(super) fn set_weather(&mut self, weather: Weather) {
-        self.network.set_weather(weather);
-        self.storming = weather != Weather::default();
+    pub(super) fn set_conditions(&mut self, conditions: Conditions) {
+        self.network.set_conditions(conditions);
+        self.storming = conditions != Conditions::default();
         self.storm = self.clock.now();
     }
 
@@ -264,7 +264,7 @@ impl World {
         if free {
             let node = self.nodes.len() - 1;
             self.boot(node, of);
-            self.plan(lasts, Change::TwinGone);
+            self.plan(lasts, Action::KillTwin);
         }
         free
     }
@@ -274,16 +274,16 @@ impl World {
         &mut self.nodes[last]
     }
 
-    /// Everything that is wrong is put right, at once.
+    /// Ends all faults.
     fn heal(&mut self) -> Result<(), Violation> {
         self.mix = "none".parse().unwrap_or_else(|_| Mix::all());
         self.timeline
-            .retain(|_, change| matches!(change, Change::Back { .. } | Change::BackEmpty | Change::GoOn));
-        let due: Vec<Change> = std::mem::take(&mut self.timeline).into_values().collect();
-        for change in due {
-            self.change(change)?;
+            .retain(|_, action| matches!(action, Action::RollBack { .. } | Action::RestartEmpty | Action::Resume));
+        let due: Vec<Action> = std::mem::take(&mut self.timeline).into_values().collect();
+        for action in due {
+            self.apply(action)?;
         }
-        self.set_weather(Weather::default());
+        self.set_conditions(Conditions::default());
         self.twin().kill();
         for node in 0..self.nodes.len() - 1 {
             self.cut(node, false, false);

@@ -1,4 +1,4 @@
-//! What the world sees of a holder when the store has declared its tenure over.
+//! Checks on the holders when the store ends a tenure or grants a lease.
 
 use tenure::{EndReason, Event, EventKind, TenureId, Verdict};
 
@@ -7,8 +7,8 @@ use crate::check::{Lapse, Violation, must};
 use crate::step::Step;
 
 impl World {
-    /// A tenure has lapsed in the store: whoever holds it must have stopped by itself, and must have had a reason not to
-    /// beat.
+    /// A tenure has lapsed in the store: its holder must have stopped on its own, and must have had a fault that kept
+    /// it from beating.
     pub(super) fn watch_lapse(&mut self, lapse: &Lapse) -> Result<(), Violation> {
         let tenure = &lapse.current.tenure;
         if lapse.excused {
@@ -38,7 +38,7 @@ impl World {
         )
     }
 
-    /// A process has run: it does not trust a tenure that has lapsed.
+    /// A process has run: it must not trust a lapsed tenure.
     pub(super) fn watch_holder(&mut self, index: usize) -> Result<(), Violation> {
         let Some(membership) = self.nodes[index].view().and_then(crate::program::View::membership) else {
             return Ok(());
@@ -53,7 +53,7 @@ impl World {
         )
     }
 
-    /// The store has given a lease out: nobody else trusts it at this moment, on whatever machine, running or not.
+    /// The store has granted a lease: no other holder trusts it at this instant, on any machine, running or stopped.
     pub(super) fn watch_grant(&mut self, step: &Step, event: &Event) -> Result<(), Violation> {
         let (EventKind::LeaseGranted | EventKind::LeaseTakenOver, Some(lease), Some(token)) =
             (event.kind, &event.lease, event.token)
@@ -72,7 +72,7 @@ impl World {
                     return;
                 }
                 if self.checker.excuse(guard.tenure(), step) {
-                    // The fence is about to refuse it, too: however its tenure ended, it was earlier than it can know.
+                    // The fence will refuse that holder, too: its tenure ended earlier than it can know.
                     excused.push(guard.tenure().clone());
                 } else {
                     both = Some(format!(
@@ -90,14 +90,14 @@ impl World {
         })
     }
 
-    /// The sink has refused nobody who had reason to trust its lease, and has let no old token through.
+    /// The fence has refused no holder that had reason to trust its lease, and admitted no older token.
     pub(super) fn watch_sink(&self) -> Result<(), Violation> {
-        let fell = self.sink.fell();
-        must(fell.is_none(), "a fence admits no older token", || {
-            fell.unwrap_or_default()
+        let regression = self.sink.regression();
+        must(regression.is_none(), "a fence admits no older token", || {
+            regression.unwrap_or_default()
         })?;
         for refused in self.sink.take_refused() {
-            // Its grant was lost with a tail, and it cannot know yet: that is what a fence is for.
+            // Its grant was lost with a tail and it cannot know yet: fencing exists for this case.
             let lost = tenure::LeaseName::new(&refused.lease)
                 .is_ok_and(|lease| self.checker.is_lost_unknown(&refused.tenure, &lease, refused.token));
             must(

@@ -1,10 +1,10 @@
-//! Rules broken on purpose: the simulation has to notice each, and by the rule that it breaks.
+//! Each rule broken on purpose must be detected, and by the matching check.
 
-use tenure_sim::{Broken, Plan, run};
+use tenure_sim::{BrokenRule, Plan, run};
 
-/// The first seed that notices, and what it says.
+/// Asserts that one of the first seeds fails with one of these rules.
 #[track_caller]
-fn noticed(broken: Broken, within: u64, rules: &[&str]) {
+fn noticed(broken: BrokenRule, within: u64, rules: &[&str]) {
     for seed in 0..within {
         let plan = Plan {
             broken: Some(broken),
@@ -20,32 +20,36 @@ fn noticed(broken: Broken, within: u64, rules: &[&str]) {
 
 #[test]
 fn a_late_beat_that_revives_the_dead_is_noticed() {
-    noticed(Broken::ReviveOnLateBeat, 10, &["an ended tenure never comes back"]);
+    noticed(BrokenRule::ReviveOnLateBeat, 10, &["an ended tenure never comes back"]);
 }
 
 #[test]
 fn an_outage_without_a_grace_is_noticed() {
     noticed(
-        Broken::NoGrace,
+        BrokenRule::NoGrace,
         10,
-        &["everyone gets one full ttl after the store was silent"],
+        &["every ttl restarts after the store was silent"],
     );
 }
 
 #[test]
-fn a_trust_that_sleeps_with_its_machine_is_noticed() {
-    noticed(Broken::ForgetSuspend, 20, &["a holder stops before its tenure can end"]);
+fn a_trust_time_that_stops_in_suspend_is_noticed() {
+    noticed(
+        BrokenRule::ForgetSuspend,
+        20,
+        &["a holder stops before its tenure can end"],
+    );
 }
 
 #[test]
 fn a_release_without_a_compare_is_noticed() {
-    noticed(Broken::ReleaseAnyones, 10, &["a release names the exact tenure"]);
+    noticed(BrokenRule::ReleaseAnyones, 10, &["a release names the exact tenure"]);
 }
 
 #[test]
-fn numbers_that_are_given_out_again_are_noticed() {
+fn numbers_assigned_twice_are_noticed() {
     noticed(
-        Broken::TurnBackClock,
+        BrokenRule::TurnBackClock,
         20,
         &["terms rise for ever", "tokens rise for ever"],
     );
@@ -53,23 +57,23 @@ fn numbers_that_are_given_out_again_are_noticed() {
 
 #[test]
 fn a_look_up_that_shows_a_ghost_is_noticed() {
-    noticed(Broken::GhostReads, 20, &["reads never show a ghost"]);
+    noticed(BrokenRule::GhostReads, 20, &["reads never show a ghost"]);
 }
 
 #[test]
-fn a_lease_of_the_superseded_that_is_free_at_once_is_noticed() {
+fn a_superseded_lease_that_is_free_too_early_is_noticed() {
     noticed(
-        Broken::SupersededFreesAtOnce,
+        BrokenRule::SupersededFreesAtOnce,
         150,
         &["never two holders who trust one lease"],
     );
 }
 
 #[test]
-fn a_call_that_takes_effect_long_after_it_was_given_up_is_noticed() {
+fn an_abandoned_call_that_takes_effect_is_noticed() {
     noticed(
-        Broken::ForgetNotAfter,
+        BrokenRule::ForgetNotAfter,
         30,
-        &["what was given up does not take effect later"],
+        &["an abandoned call does not take effect later"],
     );
 }

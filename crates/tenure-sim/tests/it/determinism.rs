@@ -1,10 +1,10 @@
-//! The same seed gives the same history, step by step and word by word.
+//! The same seed gives the same history, step by step.
 
-use tenure_sim::{Keep, Outcome, Plan, run};
+use tenure_sim::{HistoryMode, Outcome, Plan, run};
 
 fn history(seed: u64) -> Outcome {
     run(&Plan {
-        keep: Keep::Tail(usize::MAX),
+        keep: HistoryMode::Tail(usize::MAX),
         ..Plan::of(seed)
     })
     .expect("a world can be made")

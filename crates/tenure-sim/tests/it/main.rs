@@ -1,4 +1,4 @@
-//! Seeded worlds: no rule is broken, broken rules are noticed, and the same seed gives the same history.
+//! Seeded simulations: no rule is broken, broken rules are detected, and the same seed gives the same history.
 
 mod broken;
 mod determinism;

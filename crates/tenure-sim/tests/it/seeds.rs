@@ -1,10 +1,10 @@
-//! A few hundred seeds of every family of faults, and of all of them together: no rule is broken.
+//! Hundreds of seeds for each family of faults and for all together: no rule is broken.
 //!
-//! Any number of them by hand: `cargo run --release -p tenure-sim -- --seeds 0..10000`.
+//! For more: `cargo run --release -p tenure-sim -- --seeds 0..10000`.
 
 use tenure_sim::{Mix, Plan, run};
 
-/// Runs small worlds, and names the first seed that fails with the command that shows it.
+/// Runs short simulations. Panics at the first seed that fails, with the command that reproduces it.
 #[track_caller]
 fn clean(seeds: std::ops::Range<u64>, mix: &str, steps: u32) {
     let mix: Mix = mix.parse().expect("a known mix");
@@ -49,11 +49,11 @@ fn no_clock_breaks_a_rule() {
 }
 
 #[test]
-fn no_loss_of_data_breaks_a_rule() {
+fn no_data_loss_breaks_a_rule() {
     clean(500..520, "loss,network", 10);
 }
 
 #[test]
-fn everything_at_once_breaks_no_rule() {
+fn all_faults_together_break_no_rule() {
     clean(1_000..1_100, "all", 12);
 }

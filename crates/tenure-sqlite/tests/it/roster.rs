@@ -7,8 +7,8 @@ use tenure_core::clock::ManualClock;
 use tenure_core::ledger::{Provider, RosterSettings, Version};
 use tenure_core::membership::EndReason;
 use tenure_core::roster::{
-    Entry, Heartbeat, HeartbeatReply, MAX_OVERDUE, Over, Put, RosterMirror, Standing, TOMBSTONES_KEPT, Task, Turn,
-    TurnRequest,
+    Heartbeat, HeartbeatReply, MAX_OVERDUE, MirrorEntry, Overwrite, Put, RosterMirror, Standing, TOMBSTONES_KEPT, Task,
+    Turn, TurnRequest,
 };
 use tenure_core::store::{Backend, Call, PageRequest, Store};
 use tenure_core::sweep::BURST;
@@ -38,10 +38,15 @@ async fn a_restart_needs_nothing_told_anew() {
     world.puts(&[gone("old", 9)]).await;
     world
         .store
-        .put_roster_settings(&world.group, &settings(4, 20), Over::Older, Call::default())
+        .put_roster_settings(&world.group, &settings(4, 20), Overwrite::Older, Call::default())
         .await
         .expect("an answer");
-    let since = world.store.stamp(&world.group).await.expect("a stamp").resumed_at;
+    let since = world
+        .store
+        .mirror_status(&world.group)
+        .await
+        .expect("a stamp")
+        .resumed_at;
     let marked = world.store.mark_seeded(&world.group, since, Call::default()).await;
     assert!(marked.expect("a mark"));
     let turn = TurnRequest {
@@ -61,7 +66,7 @@ async fn a_restart_needs_nothing_told_anew() {
     assert_eq!(before.1.items.len(), 1);
     world.restart("").await;
     // Before any step, too.
-    let stamp = world.store.stamp(&world.group).await.expect("a stamp");
+    let stamp = world.store.mirror_status(&world.group).await.expect("a stamp");
     assert_eq!(
         (stamp.seeded, stamp.high, stamp.settings),
         (true, Version(9), Version(4))
@@ -79,7 +84,7 @@ async fn a_restart_needs_nothing_told_anew() {
     assert_eq!((seen.row, seen.standing), (full, Standing::Offline));
     assert_eq!(world.seen("bob").await.map(|seen| seen.standing), Some(Standing::Ended));
     assert_eq!(world.hear("ann").await, HeartbeatReply::Recorded);
-    let late = world.puts(&[Put::newer(Entry::Row(row("old", 8, None)))]).await;
+    let late = world.puts(&[Put::newer(MirrorEntry::Row(row("old", 8, None)))]).await;
     assert_eq!((late[0].applied, late[0].version), (false, Version(9)));
     let others = TurnRequest {
         holder: "b".to_owned(),
@@ -125,7 +130,7 @@ async fn a_retiming_goes_on_after_a_restart() {
     let minute = settings(1, 60);
     let put = world
         .store
-        .put_roster_settings(&world.group, &minute, Over::Older, Call::default());
+        .put_roster_settings(&world.group, &minute, Overwrite::Older, Call::default());
     assert!(put.await.expect("an answer"));
     let retime = |store: std::sync::Arc<tenure_sqlite::SqliteStore>, group: tenure_core::Group| async move {
         store.retime(&group, 1, Call::default()).await.expect("a step")
@@ -163,7 +168,7 @@ async fn heartbeats_and_counts_write_nothing() {
     }
     assert_eq!(world.available().await, ["ann"]);
     let counted = world.store.availability(&world.group, s(0)).await.expect("a count");
-    assert_eq!((counted.count, counted.stamp.high), (1, Version(2)));
+    assert_eq!((counted.count, counted.mirror.high), (1, Version(2)));
     assert_eq!(world.stats().await.0.online, 1);
     let heard_at = world.seen("ann").await.expect("a row").row.last_heartbeat_at;
     let joined_at = tenure_core::StoreTime::from_micros(tenure.term().get());
@@ -180,13 +185,15 @@ async fn a_count_is_never_too_high_when_many_may_have_lapsed() {
     let names: Vec<ProviderId> = (0..many).map(|n| provider(&format!("p{n:04}"))).collect();
     let seated = world
         .store
-        .seat(&world.group, &names, STALE, true, Call::default())
+        .ensure_tenures(&world.group, &names, STALE, true, Call::default())
         .await;
     let seated = seated.expect("seats");
     let puts: Vec<Put> = (1..)
         .zip(&names)
         .zip(&seated)
-        .map(|((version, name), seated)| Put::newer(Entry::Row(row(name.as_str(), version, Some(&seated.tenure)))))
+        .map(|((version, name), seated)| {
+            Put::newer(MirrorEntry::Row(row(name.as_str(), version, Some(&seated.tenure))))
+        })
         .collect();
     world.puts(&puts).await;
     world.pass(s(3)).await;
@@ -207,10 +214,10 @@ async fn a_count_is_never_too_high_when_many_may_have_lapsed() {
 }
 
 /// What a run of versions of a provider comes to, whatever arrives of it and in which order.
-fn newest(delivered: &[Entry]) -> BTreeMap<ProviderId, Entry> {
-    let mut newest: BTreeMap<ProviderId, Entry> = BTreeMap::new();
+fn newest(delivered: &[MirrorEntry]) -> BTreeMap<ProviderId, MirrorEntry> {
+    let mut newest: BTreeMap<ProviderId, MirrorEntry> = BTreeMap::new();
     for entry in delivered {
-        let known = newest.get(entry.provider()).map_or(Version::NONE, Entry::version);
+        let known = newest.get(entry.provider()).map_or(Version::NONE, MirrorEntry::version);
         if entry.version() > known {
             newest.insert(entry.provider().clone(), entry.clone());
         }
@@ -235,11 +242,11 @@ async fn whatever_arrives_in_whatever_order_the_newest_of_it_stands() {
             (row.active, row.occupancy) = (draw(6) > 0, u32::try_from(draw(3)).expect("a small number"));
             history.push(match draw(12) {
                 0 => gone(row.provider.as_str(), version).entry,
-                _ => Entry::Row(row),
+                _ => MirrorEntry::Row(row),
             });
         }
         // Some are lost, some come twice, and none comes in its turn.
-        let mut delivered: Vec<Entry> = Vec::new();
+        let mut delivered: Vec<MirrorEntry> = Vec::new();
         for entry in &history {
             (0..draw(3)).for_each(|_| delivered.push(entry.clone()));
         }
@@ -264,7 +271,7 @@ async fn whatever_arrives_in_whatever_order_the_newest_of_it_stands() {
 }
 
 /// Rows, order and counts are those of these entries.
-async fn check_against(world: &World, newest: &BTreeMap<ProviderId, Entry>, seed: u64) {
+async fn check_against(world: &World, newest: &BTreeMap<ProviderId, MirrorEntry>, seed: u64) {
     let (mut entries, repaired) = world.verify(7).await;
     entries.sort_by(|a, b| a.provider().cmp(b.provider()));
     assert_eq!(entries, newest.values().cloned().collect::<Vec<_>>(), "seed {seed}");
@@ -272,8 +279,8 @@ async fn check_against(world: &World, newest: &BTreeMap<ProviderId, Entry>, seed
     let rows: Vec<&Provider> = newest
         .values()
         .filter_map(|entry| match entry {
-            Entry::Row(row) => Some(row),
-            Entry::Gone { .. } => None,
+            MirrorEntry::Row(row) => Some(row),
+            MirrorEntry::Gone { .. } => None,
         })
         .collect();
     let mut free: Vec<_> = rows
@@ -354,11 +361,15 @@ async fn reads_of_a_group_that_is_not_there_make_none() {
     assert_eq!(store.rows(group, &page).await.expect("a page").rows, []);
     assert_eq!(store.availability(group, s(5)).await.expect("a count").count, 0);
     assert_eq!(
-        store.look(group, &[provider("ann")]).await.expect("a look-up").seen,
+        store
+            .look(group, &[provider("ann")])
+            .await
+            .expect("a look-up")
+            .providers,
         [None]
     );
     assert_eq!(store.roster_settings(group).await.expect("an answer"), None);
-    assert!(!store.stamp(group).await.expect("a stamp").seeded);
+    assert!(!store.mirror_status(group).await.expect("a stamp").seeded);
     assert_eq!(world.stats().await.1, 0);
     assert_eq!(store.groups().await.expect("groups"), []);
     store.close().await;
@@ -373,16 +384,18 @@ async fn a_forced_entry_replaces_a_removal_and_its_pending_tenure() {
     assert_eq!(world.tick().await.pending_offline, 1);
     let force = |entry, over| Put {
         entry,
-        over: Over::Exactly(Version(over)),
+        over: Overwrite::Exactly(Version(over)),
     };
     world.puts(&[force(gone("ann", 3).entry, 5)]).await;
     assert_eq!((world.tick().await.pending_offline, world.stats().await.1), (0, 0));
-    let back = world.puts(&[force(Entry::Row(row("ann", 2, Some(&tenure))), 3)]).await;
+    let back = world
+        .puts(&[force(MirrorEntry::Row(row("ann", 2, Some(&tenure))), 3)])
+        .await;
     // The row names an ended tenure again.
     assert_eq!((back[0].applied, back[0].standing), (true, Standing::Ended));
     assert_eq!(world.tick().await.pending_offline, 1);
     assert_eq!(world.done(&[tenure]).await, 1);
-    let stamp = world.store.stamp(&world.group).await.expect("a stamp");
+    let stamp = world.store.mirror_status(&world.group).await.expect("a stamp");
     assert_eq!(stamp.high, Version(5));
     world.store.close().await;
 }

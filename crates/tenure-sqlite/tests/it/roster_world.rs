@@ -7,7 +7,9 @@ use std::time::Duration;
 use tenure_core::clock::ManualClock;
 use tenure_core::ledger::{Provider, RosterStats, Version};
 use tenure_core::membership::{EndBy, MembershipStore};
-use tenure_core::roster::{Entry, Heartbeat, HeartbeatReply, Pending, Put, PutOutcome, RosterMirror, Seen, Verified};
+use tenure_core::roster::{
+    Heartbeat, HeartbeatReply, MirrorEntry, MirroredProvider, Pending, Put, PutOutcome, RosterMirror, Verified,
+};
 use tenure_core::store::{Backend, Call, PageRequest};
 use tenure_core::sweep::{BATCH, GroupStatus, ReconcileRequest, SweepSteps};
 use tenure_core::{Group, ProviderId, TenureId};
@@ -48,7 +50,7 @@ pub(crate) fn row(name: &str, version: u64, online: Option<&TenureId>) -> Provid
 }
 
 pub(crate) fn gone(name: &str, version: u64) -> Put {
-    Put::newer(Entry::Gone {
+    Put::newer(MirrorEntry::Gone {
         provider: provider(name),
         version: Version(version),
     })
@@ -84,12 +86,15 @@ impl World {
     }
 
     pub(crate) async fn put(&self, row: Provider) -> PutOutcome {
-        self.puts(&[Put::newer(Entry::Row(row))]).await[0]
+        self.puts(&[Put::newer(MirrorEntry::Row(row))]).await[0]
     }
 
     pub(crate) async fn seat(&self, name: &str) -> TenureId {
         let names = [provider(name)];
-        let seated = self.store.seat(&self.group, &names, STALE, true, Call::default()).await;
+        let seated = self
+            .store
+            .ensure_tenures(&self.group, &names, STALE, true, Call::default())
+            .await;
         seated.expect("a seat").remove(0).tenure
     }
 
@@ -106,9 +111,9 @@ impl World {
         heard.expect("an answer").replies[0]
     }
 
-    pub(crate) async fn seen(&self, name: &str) -> Option<Seen> {
+    pub(crate) async fn seen(&self, name: &str) -> Option<MirroredProvider> {
         let looked = self.store.look(&self.group, &[provider(name)]).await;
-        looked.expect("a look-up").seen.remove(0)
+        looked.expect("a look-up").providers.remove(0)
     }
 
     pub(crate) async fn leave(&self, tenure: &TenureId) {
@@ -174,7 +179,7 @@ impl World {
     }
 
     /// Goes through everything in parts of so many: what is there, and what was mended.
-    pub(crate) async fn verify(&self, limit: u32) -> (Vec<Entry>, Vec<(String, u64)>) {
+    pub(crate) async fn verify(&self, limit: u32) -> (Vec<MirrorEntry>, Vec<(String, u64)>) {
         let (mut entries, mut repaired) = (Vec::new(), std::collections::BTreeMap::new());
         let mut request = ReconcileRequest { after: None, limit };
         loop {

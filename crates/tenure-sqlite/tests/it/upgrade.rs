@@ -7,7 +7,7 @@ use tenure_core::event::EventKind;
 use tenure_core::lease::AcquireOutcome;
 use tenure_core::ledger::{Provider, Version};
 use tenure_core::membership::{BeatReply, EndReason, Revision};
-use tenure_core::roster::{Entry, Put, RosterMirror, Seen, Standing};
+use tenure_core::roster::{MirrorEntry, MirroredProvider, Put, RosterMirror, Standing};
 use tenure_core::session::{How, SessionState};
 use tenure_core::store::{Backend, Call};
 use tenure_core::sweep::{SweepRequest, SweepSteps, run_pass};
@@ -237,7 +237,7 @@ async fn file_from_before_rosters_keeps_its_rows_and_gets_rosters() {
     let status = store.tick(&common::group()).await.unwrap();
     assert_eq!((status.sessions, status.leases, status.pending_offline), (1, 1, 0));
     let provider = ProviderId::from(a.member());
-    let row = Entry::Row(Provider {
+    let row = MirrorEntry::Row(Provider {
         provider: provider.clone(),
         display_name: None,
         active: true,
@@ -255,10 +255,13 @@ async fn file_from_before_rosters_keeps_its_rows_and_gets_rosters() {
     assert_eq!(put.unwrap()[0].standing, Standing::Alive);
     store.close().await;
     let store = open(&path, &clock);
-    let stamp = store.stamp(&common::group()).await.unwrap();
+    let stamp = store.mirror_status(&common::group()).await.unwrap();
     assert_eq!((stamp.high, stamp.seeded), (Version(7), false));
-    let looked = store.look(&common::group(), &[provider]).await.unwrap().seen;
-    assert!(looked[0].as_ref().is_some_and(Seen::is_available), "{looked:?}");
+    let looked = store.look(&common::group(), &[provider]).await.unwrap().providers;
+    assert!(
+        looked[0].as_ref().is_some_and(MirroredProvider::is_available),
+        "{looked:?}"
+    );
     store.close().await;
 }
 

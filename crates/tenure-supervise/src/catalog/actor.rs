@@ -1,9 +1,10 @@
-//! The actor: it alone talks to the agent, one request at a time, and makes what is there what is wanted.
+//! The actor. It alone talks to the agent, one request at a time, and makes the registration match the desired state.
 //!
-//! A registration is sent only when it is missing or was changed: registering again makes a healthy service critical.
-//! Beats are sent after what they confirm was read back, never queued, and tried again at once when they fail. What
-//! is not wanted any more is not sent; what is under way then gets a moment to end, so that it does not end later, after
-//! the removal. Where it may, the journal keeps the registration, and it is looked for again for a while.
+//! A registration is sent only when it is missing or was changed, because registering again makes a healthy service
+//! critical. Each beat is followed by a read-back of the registration; beats are never queued, and a failed one is
+//! retried immediately. A request that is no longer wanted gets a short time to finish, so that it does not complete
+//! after the removal. If it may have succeeded anyway, the journal keeps the registration, and the actor checks for it
+//! again for a while.
 
 mod absent;
 mod present;
@@ -16,66 +17,67 @@ use tenure_core::clock::{Clock, Mono, jitter, within};
 use tokio::sync::watch;
 
 use super::agent::Agent;
-use super::hold::Hold;
 use super::journal::{Journal, Leftover};
-use super::{Failure, Phase, Service, Status, Want};
-use crate::survive::Task;
+use super::registration_session::RegistrationSession;
+use super::{DesiredState, Failure, Phase, Service, Status};
+use crate::restart::Task;
 
-/// How long a call may go on that is not wanted any more. Part of the budget of a stop.
+/// How long a call may continue that is no longer wanted. Part of the stop budget.
 const IN_FLIGHT: Duration = Duration::from_secs(1);
-/// A registration waits this long for its holding, and at most a beat.
+/// How long a registration waits for its session; at most one beat.
 const HOLDING: Duration = Duration::from_secs(5);
-/// The first wait after a failure; it doubles up to a beat.
+/// The first retry delay; it doubles up to a beat.
 const FIRST_RETRY: Duration = Duration::from_millis(250);
-/// While a registration may still arrive, it is looked for this often, this far apart.
-const DOUBTS: (u32, Duration) = (12, Duration::from_secs(5));
-/// The time between two searches for what others have left: one that was still ending at the first may be dead by now.
+/// The number and the interval of the checks for a registration that may still arrive.
+const RECHECKS: (u32, Duration) = (12, Duration::from_secs(5));
+/// The interval between two searches for leftovers: a process that was still ending at the first search may be dead at
+/// the second.
 const SEARCH: Duration = Duration::from_secs(60);
 
-/// What others have left has at most a quarter of the time between two beats, and at most this: it is never in the way.
-const TIDYING: Duration = Duration::from_secs(1);
+/// The time limit for removing leftovers, also at most a quarter of the beat interval. It keeps beats on time.
+const CLEANUP_LIMIT: Duration = Duration::from_secs(1);
 
-/// What an actor is made of.
+/// The parts of an actor.
 #[derive(Debug, Clone)]
 pub(super) struct Parts {
     pub(super) agent: Arc<dyn Agent>,
     pub(super) service: Service,
     pub(super) life: String,
     pub(super) journal: Arc<Journal>,
-    /// Where the registration is a holding, too.
-    pub(super) hold: Option<Arc<Hold>>,
+    /// The session in the store, if there is a store.
+    pub(super) hold: Option<Arc<RegistrationSession>>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) want: watch::Receiver<Want>,
+    pub(super) want: watch::Receiver<DesiredState>,
     pub(super) tell: watch::Sender<Status>,
-    /// Nothing of ours can be in the catalog yet.
+    /// No registration of this process can be in the catalog yet.
     pub(super) fresh: bool,
 }
 
-/// Whether the registration of this life is in the catalog.
+/// Whether the registration of this process is in the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Presence {
     No,
     Maybe,
     Yes,
-    /// One of another life is.
+    /// Another life of the service is registered.
     Taken,
 }
 
-/// What the actor knows.
+/// The actor's state.
 pub(super) struct Actor {
     parts: Parts,
     presence: Presence,
-    /// A registration is under way, and nobody knows whether it takes effect.
-    flight: bool,
-    /// How often a registration that may still arrive is looked for.
-    doubts: u32,
+    /// A registration request is in flight with unknown outcome.
+    in_flight: bool,
+    /// How many more checks for a registration that may still arrive.
+    rechecks: u32,
     /// The registration is in the journal.
     written: bool,
-    /// The holding was waited for, since this was wanted.
+    /// Registering already waited for the session, since the service is wanted.
     waited: bool,
-    /// The agent has it otherwise than it was registered, also right after.
+    /// The agent changes the registration, even right after it was made.
     altered: bool,
-    /// What earlier lives have left at this agent, and when that was looked for.
+    /// The leftovers of earlier lives at this agent, and the time of the last search.
     left: VecDeque<Leftover>,
     searched: Option<Mono>,
     elsewhere: Vec<Task>,
@@ -87,8 +89,8 @@ impl Actor {
         Self {
             presence: if parts.fresh { Presence::No } else { Presence::Maybe },
             parts,
-            flight: false,
-            doubts: 0,
+            in_flight: false,
+            rechecks: 0,
             written: false,
             waited: false,
             altered: false,
@@ -99,7 +101,7 @@ impl Actor {
         }
     }
 
-    /// Pursues what is wanted until the handle is gone.
+    /// Pursues the desired state until the handle is dropped.
     pub(super) async fn run(mut self) {
         loop {
             let want = *self.parts.want.borrow_and_update();
@@ -108,7 +110,7 @@ impl Actor {
                 .parts
                 .hold
                 .clone()
-                .filter(|hold| want.registered && !hold.is_there());
+                .filter(|hold| want.registered && !hold.is_joined());
             let overtaken = async move {
                 if wanted.changed().await.is_ok() {
                     clock.sleep(IN_FLIGHT).await;
@@ -122,7 +124,7 @@ impl Actor {
             let wait = self.ended(want, turned);
             tokio::select! {
                 () = rest(&*self.parts.clock, wait) => {}
-                // Held as soon as it can be, and not a beat later.
+                // Attach the session as soon as the membership is joined, not at the next beat.
                 () = joins(missing.as_deref()) => {}
                 changed = self.parts.want.changed() => if changed.is_err() {
                     return;
@@ -131,13 +133,13 @@ impl Actor {
         }
     }
 
-    /// What is wanted comes first, and what others have left afterwards, so that no beat and no end waits for that. Only
-    /// before anything of ours is there it is the other way round: nobody is to find both.
-    async fn turn(&mut self, want: Want) -> Result<Option<Duration>, Failure> {
+    /// One turn. The desired state comes first and leftovers second, so that no beat and no removal waits. The
+    /// exception is a first registration: the leftovers are removed before it, so that clients never find both.
+    async fn turn(&mut self, want: DesiredState) -> Result<Option<Duration>, Failure> {
         let beat = self.parts.service.beat();
         let is_new = want.registered && self.presence == Presence::No;
         if is_new {
-            self.tidy(want, beat.max(TIDYING)).await;
+            self.clean_up(want, beat.max(CLEANUP_LIMIT)).await;
         }
         let turned = if want.registered {
             self.keep().await.map(Some)
@@ -146,34 +148,34 @@ impl Actor {
         };
         let begun = self.parts.clock.mono();
         if !is_new && turned.as_ref().map_or_else(Failure::is_definite, |_| true) {
-            self.tidy(want, TIDYING.min(beat / 4)).await;
+            self.clean_up(want, CLEANUP_LIMIT.min(beat / 4)).await;
         }
         let spent = self.parts.clock.mono().since(begun);
         Ok(match turned? {
-            None if !self.left.is_empty() => Some(DOUBTS.1),
+            None if !self.left.is_empty() => Some(RECHECKS.1),
             None if self.parts.journal.is_kept() => Some(SEARCH),
             wait => wait.map(|wait| wait.saturating_sub(spent)),
         })
     }
 
-    /// Removes what was left, for as long as it may take and until the service is not wanted any more.
-    async fn tidy(&mut self, want: Want, bound: Duration) {
+    /// Removes leftovers, within the bound and until the service is no longer wanted.
+    async fn clean_up(&mut self, want: DesiredState, bound: Duration) {
         let (clock, mut wanted) = (Arc::clone(&self.parts.clock), self.parts.want.clone());
         tokio::select! {
             biased;
             _ = wanted.changed(), if want.registered => {}
-            _ = within(&*clock, bound, self.remove_what_was_left(want)) => {}
+            _ = within(&*clock, bound, self.remove_leftovers(want)) => {}
         }
     }
 
-    /// Takes in how a turn has ended; answers how long to rest. `None`: until something else is wanted.
-    fn ended(&mut self, want: Want, turned: Option<Result<Option<Duration>, Failure>>) -> Option<Duration> {
+    /// Handles the result of a turn. Returns how long to rest; `None`: until the desired state changes.
+    fn ended(&mut self, want: DesiredState, turned: Option<Result<Option<Duration>, Failure>>) -> Option<Duration> {
         let definite = matches!(&turned, Some(Ok(_)));
         let refused = matches!(&turned, Some(Err(failure)) if failure.is_definite());
-        if self.flight && !definite && !refused {
-            self.doubts = DOUBTS.0;
+        if self.in_flight && !definite && !refused {
+            self.rechecks = RECHECKS.0;
         }
-        self.flight = false;
+        self.in_flight = false;
         match turned {
             Some(Ok(wait)) => wait,
             None => Some(Duration::ZERO),
@@ -187,9 +189,9 @@ impl Actor {
                 };
                 let agent = self.parts.agent.place();
                 let id = &self.parts.service.id;
-                // One line when it starts or changes; the rest is counted.
+                // One log line per start or change of a failure; repetitions are only counted.
                 if self.failed == 1 || self.parts.tell.borrow().phase != phase {
-                    tracing::warn!(agent, id, phase = phase.as_str(), error = %failure, "the catalog is tried again");
+                    tracing::warn!(agent, id, phase = phase.as_str(), error = %failure, "the catalog request failed; retrying");
                 }
                 self.say(phase, Some(failure.to_string()), None);
                 let doubled = FIRST_RETRY.saturating_mul(1 << (self.failed - 1).min(16));
@@ -222,17 +224,17 @@ impl Actor {
         });
     }
 
-    /// Something else is wanted by now.
+    /// The desired state has changed.
     fn is_overtaken(&self) -> bool {
         self.parts.want.has_changed().unwrap_or(true)
     }
 }
 
-/// Waits until the membership is there that will hold the registration.
-async fn joins(missing: Option<&Hold>) {
+/// Waits until the membership for the session is joined.
+async fn joins(missing: Option<&RegistrationSession>) {
     match missing {
         None => std::future::pending().await,
-        Some(hold) => hold.there().await,
+        Some(hold) => hold.joined().await,
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the actor needs of a catalog. Every call has its own deadline and asks nothing twice.
+//! The catalog, as the actor sees it. Each call has its own deadline and sends nothing twice.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,56 +7,55 @@ use async_trait::async_trait;
 
 use super::{Failure, Service};
 
-/// A service as the catalog has it.
+/// A service as listed in the catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Listed {
-    /// Who has registered it.
-    pub(crate) by: By,
-    /// Whether it is what was asked about, in all that others see.
+pub(crate) struct ListedService {
+    pub(crate) by: RegisteredBy,
+    /// Whether all visible properties equal the service that was asked about.
     pub(crate) same: bool,
 }
 
-/// Who has registered a service.
+/// The origin of a registration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum RegisteredBy {
     /// This life of the service.
     Life(String),
-    /// Somebody who does not say: it was written over by hand.
+    /// Unknown: the registration was overwritten by hand.
     Unknown,
-    /// This process, as the catalog itself can tell.
+    /// This process, according to the catalog.
     Us,
-    /// Another process, as the catalog itself can tell.
+    /// Another process, according to the catalog.
     Another,
 }
 
-/// A catalog's agent.
+/// The agent of a catalog.
 #[async_trait]
 pub(crate) trait Agent: fmt::Debug + Send + Sync + 'static {
-    /// Where it is: unique, for people and for the journal.
+    /// Its unique address, for people and for the journal.
     fn place(&self) -> &str;
 
-    /// The agent at another place, as far as this one may reach it.
+    /// The agent at another address, if this one can reach it.
     fn at(&self, place: &str) -> Option<Arc<dyn Agent>>;
 
-    /// Puts the service there, replacing what has its id: critical, unless it is known to be `passing`.
+    /// Registers the service and replaces any service with its id. Its state is critical unless `passing`.
     async fn register(&self, service: &Service, life: &str, passing: bool) -> Result<(), Failure>;
 
-    /// One beat. `false`: there is no such check, or it has no ttl.
+    /// Sends one beat. `false`: the check does not exist or has no ttl.
     async fn pass(&self, service: &Service) -> Result<bool, Failure>;
 
-    /// What is there under an id, compared with `service` when that is given.
-    async fn look(&self, id: &str, service: Option<&Service>) -> Result<Option<Listed>, Failure>;
+    /// The service with this id, compared with `service` if given.
+    async fn look(&self, id: &str, service: Option<&Service>) -> Result<Option<ListedService>, Failure>;
 
-    /// Takes away what has an id. Fine when there is nothing.
+    /// Deregisters the id. Succeeds if it does not exist.
     async fn deregister(&self, id: &str) -> Result<(), Failure>;
 }
 
-/// A catalog that nobody looks at.
+/// A catalog that stores nothing.
 #[derive(Debug)]
-pub(crate) struct Nowhere;
+pub(crate) struct NoCatalog;
 
 #[async_trait]
-impl Agent for Nowhere {
+impl Agent for NoCatalog {
     fn place(&self) -> &str {
         "none"
     }
@@ -73,9 +72,12 @@ impl Agent for Nowhere {
         Ok(true)
     }
 
-    async fn look(&self, _: &str, service: Option<&Service>) -> Result<Option<Listed>, Failure> {
-        // Who beats compares what is there; who removes wants it gone.
-        Ok(service.map(|_| Listed { by: By::Us, same: true }))
+    async fn look(&self, _: &str, service: Option<&Service>) -> Result<Option<ListedService>, Failure> {
+        // A beat compares the registration, a removal wants it gone.
+        Ok(service.map(|_| ListedService {
+            by: RegisteredBy::Us,
+            same: true,
+        }))
     }
 
     async fn deregister(&self, _: &str) -> Result<(), Failure> {

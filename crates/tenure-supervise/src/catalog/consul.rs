@@ -1,10 +1,10 @@
-//! Consul: the service is registered at the agent of this node, with a check that has to be told that all is well.
+//! Consul: the service is registered at the agent of this node, with a ttl check.
 //!
-//! Only the agent's own interface is used (`/v1/agent/…`): what is written to the catalog directly, the agent undoes.
-//! Connections are not kept: an agent that closes one while a beat is being written would fail the beat.
+//! Only the agent API (`/v1/agent/…`) is used, because the agent reverts direct writes to the catalog. Connections are
+//! not pooled: an agent that closes one during a write would fail the beat.
 //!
-//! With a Tenure store a registration is a holding as well ([`Holding`]), and a [`Janitor`] on any node clears it away when
-//! its supervisor was killed.
+//! With a Tenure store, the registration is also held as a session ([`Holding`]). A [`Janitor`] on any node removes it
+//! after its supervisor was killed.
 
 mod address;
 mod allow;
@@ -22,38 +22,38 @@ use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_tls::ClientTls;
 
-use super::hold::Hold;
-use super::{Catalog, Joined, Making, Service};
+use super::registration_session::RegistrationSession;
+use super::{Catalog, CatalogParts, MembershipWatch, Service};
 
-pub use allow::{Allowed, BadRule};
-pub use holding::{BadHolding, Holding};
+pub use allow::{Allowed, InvalidRule};
+pub use holding::{Holding, InvalidHolding};
 pub use janitor::Janitor;
-pub use remote::{CannotDeregister, Cleared, RemoteAgents};
+pub use remote::{Cleared, DeregisterError, RemoteAgents};
 pub use token::Token;
 
 use api::Api;
 
-/// The key of the metadata that tells one life of a service from the next.
+/// The metadata key that identifies a life of the service.
 pub const LIFE: &str = "tenure-life";
 
 /// How to reach an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsulSettings {
-    /// Where it is: `127.0.0.1:8500`, `http://…`, `consul://…` or `unix:///path`; with TLS `https://…` or
+    /// The address: `127.0.0.1:8500`, `http://…`, `consul://…` or `unix:///path`; with TLS `https://…` or
     /// `consul+tls://…?tls_ca=PATH&tls_cert=PATH&tls_key=PATH`.
     pub address: String,
-    /// The files for TLS, unless the address names some.
+    /// The TLS files, unless the address names some.
     pub tls: ClientTls,
-    /// What it is told about who we are.
+    /// The ACL token.
     pub token: Token,
-    /// Where registrations are written down; without it, what this process leaves behind is left to the agent.
+    /// The directory of the journal. Without it, the agent must remove what this process leaves behind.
     pub journal: Option<PathBuf>,
-    /// How long one request may take; four fifths of a beat and at most 4 s when `None`.
+    /// The timeout of one request. `None`: four fifths of a beat, at most 4 s.
     pub request_timeout: Option<Duration>,
 }
 
 impl ConsulSettings {
-    /// An agent, without a token and without a journal.
+    /// An agent without a token and without a journal.
     #[must_use]
     pub fn new(address: impl Into<String>) -> Self {
         Self {
@@ -66,12 +66,12 @@ impl ConsulSettings {
     }
 }
 
-/// Registers a service at an agent, once it is wanted. Does no I/O but reading certificates. Runs on the runtime of the
-/// caller.
+/// Registers a service at an agent once it is wanted. Reads certificates but does no other I/O. Runs on the caller's
+/// runtime.
 ///
 /// # Errors
-/// `Misconfigured` for an address that cannot be one and certificates that cannot be used, `Invalid` for a service that no
-/// agent would take, and for a timeout that is not below a beat.
+/// `Misconfigured` for an invalid address or unusable certificates. `Invalid` for a service that no agent would accept,
+/// and for a timeout that is not below a beat.
 ///
 /// # Panics
 /// Outside of a runtime.
@@ -79,9 +79,9 @@ pub fn catalog(settings: ConsulSettings, service: Service, clock: &Arc<dyn Clock
     open(settings, service, None, clock)
 }
 
-/// As [`catalog`], and holds the registration under a membership, once that is there: a [`Janitor`] then removes it when its
-/// tenure has ended and it was not deregistered. Registering waits at most a beat, and 5 s, for the store; then the service is
-/// registered without it, and held once the membership is there.
+/// Like [`catalog`], and holds the registration as a session once the membership is joined: a [`Janitor`] then removes
+/// it if its tenure ended before it was deregistered. Registering waits for the store, at most a beat and 5 s. After
+/// that, the service is registered without a session, which is attached once the membership is joined.
 ///
 /// # Errors
 /// Those of [`catalog`].
@@ -91,13 +91,18 @@ pub fn catalog(settings: ConsulSettings, service: Service, clock: &Arc<dyn Clock
 pub fn held_catalog(
     settings: ConsulSettings,
     service: Service,
-    joined: Joined,
+    joined: MembershipWatch,
     clock: &Arc<dyn Clock>,
 ) -> Result<Catalog> {
     open(settings, service, Some(joined), clock)
 }
 
-fn open(settings: ConsulSettings, service: Service, joined: Option<Joined>, clock: &Arc<dyn Clock>) -> Result<Catalog> {
+fn open(
+    settings: ConsulSettings,
+    service: Service,
+    joined: Option<MembershipWatch>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Catalog> {
     service.check().map_err(|error| Error::invalid(error.to_string()))?;
     let beat = service.beat();
     let bound = settings
@@ -105,7 +110,7 @@ fn open(settings: ConsulSettings, service: Service, joined: Option<Joined>, cloc
         .unwrap_or((beat * 4 / 5).min(Duration::from_secs(4)));
     if bound.is_zero() || bound >= beat {
         return Err(Error::invalid(format!(
-            "a request that may take {bound:?} is not over before the next beat, {beat:?} later"
+            "the request timeout {bound:?} is not between zero and a beat, {beat:?}"
         )));
     }
     let ConsulSettings {
@@ -121,21 +126,21 @@ fn open(settings: ConsulSettings, service: Service, joined: Option<Joined>, cloc
             life: life.clone(),
         };
         match holding.session() {
-            Ok(session) => Some(Hold::new(joined, session, clock)),
+            Ok(session) => Some(RegistrationSession::new(joined, session, clock)),
             Err(error) => {
-                tracing::warn!(%error, "no janitor can clear it away; after a hard kill Consul does, in a minute or two");
+                tracing::warn!(%error, "no janitor can remove this registration; after a hard kill Consul does, in a minute or two");
                 None
             }
         }
     });
-    let making = Making {
+    let parts = CatalogParts {
         agent: Arc::new(api),
         service,
         life,
         journal: settings.journal,
         hold,
     };
-    Ok(Catalog::start(making, clock))
+    Ok(Catalog::start(parts, clock))
 }
 
 #[cfg(test)]

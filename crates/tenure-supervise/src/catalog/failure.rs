@@ -1,27 +1,27 @@
-//! What goes wrong with an agent, by what can be done about it.
+//! Failures of an agent, by the possible reaction.
 
-/// Why an agent did not do what it was asked.
+/// Why an agent did not do what was requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// It cannot be reached. The request may have taken effect.
+    /// The agent cannot be reached. The request may have taken effect.
     #[error("the agent cannot be reached: {0}")]
     Unreachable(String),
-    /// It has not answered in time. The request may have taken effect, or may still.
-    #[error("the agent does not answer in time")]
+    /// The agent did not respond in time. The request may have taken effect, or may still.
+    #[error("the agent does not respond in time")]
     Late,
-    /// It refuses our token. Nothing changed.
-    #[error("the agent refuses the token: {0}")]
+    /// The agent rejects our token. Nothing changed.
+    #[error("the agent rejects the token: {0}")]
     Forbidden(String),
-    /// It refuses the request. Nothing changed.
-    #[error("the agent refuses: {0}")]
+    /// The agent rejects the request. Nothing changed.
+    #[error("the agent rejects the request: {0}")]
     Refused(String),
-    /// It did something else than it was asked.
+    /// The agent behaved in an unexpected way.
     #[error("{0}")]
     Odd(String),
 }
 
 impl Failure {
-    /// Whether the agent gave no answer at all.
+    /// Whether the agent did not respond at all.
     pub(crate) fn is_away(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::Late)
     }

@@ -1,10 +1,12 @@
-//! What this process has registered, on disk, for whoever comes after it.
+//! The registrations of this process on disk, for its successors.
 //!
-//! One small file per process, written as a whole and synced before the registration is made, and locked for as long as
-//! the process lives (the system drops the lock with it). So a file whose lock can be had is of the dead, and what it
-//! names is to be removed; the files of the living, also of those that share the directory, are left alone.
+//! One small file per process. It is written atomically and synced before the registration is made, and locked while
+//! the process lives (the kernel releases the lock with the process). So a file that can be locked belongs to a dead
+//! process, and its registration must be removed. Files of living processes in the same directory stay locked and are
+//! left alone.
 //!
-//! The disk is never in the way: every call has a deadline, and a registration is made without a journal rather than not.
+//! The disk never blocks the supervisor: every call has a deadline, and if the journal fails, the service is registered
+//! without it.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -15,45 +17,44 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure_core::clock::Clock;
 
-use crate::off_thread::OffThread;
+use crate::blocking_thread::BlockingThread;
 
-/// How long the disk may take.
+/// The timeout of a disk operation.
 const BOUND: Duration = Duration::from_millis(500);
-/// At most this many files of the dead are looked at; the rest waits for the next start.
+/// The limit of files read in one search; the rest waits for the next start.
 const MOST: usize = 100;
 /// The files are `registration-<life>.json`.
 const NAME: (&str, &str) = ("registration-", ".json");
-/// A registration is some hundred bytes; what is much larger is none of ours.
+/// A registration takes a few hundred bytes; a much larger file is not ours.
 const LONGEST: u64 = 64 * 1024;
 
 /// One registration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
-    /// The agent that it was made at.
+pub(crate) struct JournalEntry {
+    /// The agent's address.
     pub(crate) agent: String,
     /// The service's id.
     pub(crate) id: String,
-    /// Which life of the service made it.
+    /// The life of the service that made it.
     pub(crate) life: String,
 }
 
-/// A file of a process that is no more. Locked while it is held, so that two successors do not do the same work.
+/// A file of a dead process. It stays locked while this value lives, so that two successors do not do the same work.
 #[derive(Debug)]
 pub(crate) struct Leftover {
-    pub(crate) entry: Entry,
-    /// It could not be removed, and that was said.
-    pub(crate) told: bool,
+    pub(crate) entry: JournalEntry,
+    /// A failed removal was reported.
+    pub(crate) reported: bool,
     path: PathBuf,
     _lock: File,
 }
 
-/// The journal of this process.
 #[derive(Debug)]
 pub(crate) struct Journal {
     dir: Option<PathBuf>,
     clock: Arc<dyn Clock>,
-    disk: OffThread,
-    /// Our own file, with its lock.
+    disk: BlockingThread,
+    /// The file of this process, with its lock.
     own: Arc<Mutex<Option<File>>>,
 }
 
@@ -62,13 +63,13 @@ impl Journal {
         Self {
             dir,
             clock,
-            disk: OffThread::start("journal"),
+            disk: BlockingThread::start("journal"),
             own: Arc::default(),
         }
     }
 
-    /// Writes down a registration that is about to be made. Answers whether it is on disk.
-    pub(crate) async fn write(&self, entry: &Entry) -> bool {
+    /// Writes a registration before it is made. Returns whether it is on disk.
+    pub(crate) async fn write(&self, entry: &JournalEntry) -> bool {
         let Some(dir) = self.dir.clone() else { return false };
         let (entry, own) = (entry.clone(), Arc::clone(&self.own));
         self.try_to("write", move || {
@@ -80,13 +81,13 @@ impl Journal {
         .is_some()
     }
 
-    /// Strikes our registration out: it is known to be gone.
-    pub(crate) async fn strike(&self, life: &str) {
+    /// Removes our entry: the registration is confirmed gone.
+    pub(crate) async fn remove(&self, life: &str) {
         let Some(path) = self.dir.as_deref().map(|dir| path_of(dir, life)) else {
             return;
         };
         let own = Arc::clone(&self.own);
-        self.try_to("strike", move || {
+        self.try_to("remove", move || {
             let lock = own.lock().unwrap_or_else(PoisonError::into_inner).take();
             if lock.is_some() {
                 fs::remove_file(&path)?;
@@ -96,25 +97,25 @@ impl Journal {
         .await;
     }
 
-    /// Whether there is a journal at all.
+    /// Whether a journal is configured.
     pub(crate) fn is_kept(&self) -> bool {
         self.dir.is_some()
     }
 
-    /// Whether a registration of ours is on disk.
+    /// Whether an entry of ours is on disk.
     pub(crate) fn holds(&self) -> bool {
         self.own.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// What the dead have left.
+    /// The entries of dead processes.
     pub(crate) async fn leftovers(&self) -> Vec<Leftover> {
         let Some(dir) = self.dir.clone() else { return Vec::new() };
         self.try_to("read", move || leftovers(&dir)).await.unwrap_or_default()
     }
 
-    /// Strikes out what was left, and is known to be gone now.
-    pub(crate) async fn settle(&self, leftover: Leftover) {
-        self.try_to("strike", move || fs::remove_file(&leftover.path)).await;
+    /// Removes a leftover entry: its registration is confirmed gone.
+    pub(crate) async fn remove_leftover(&self, leftover: Leftover) {
+        self.try_to("remove", move || fs::remove_file(&leftover.path)).await;
     }
 
     async fn try_to<T: Send + 'static>(
@@ -137,8 +138,8 @@ fn path_of(dir: &Path, life: &str) -> PathBuf {
     dir.join(format!("{}{life}{}", NAME.0, NAME.1))
 }
 
-/// Writes a file beside, syncs and locks it, and puts it in its place; answers it with its lock.
-fn write(dir: &Path, entry: &Entry) -> io::Result<File> {
+/// Writes a temporary file, syncs and locks it, and renames it into place. Returns the locked file.
+fn write(dir: &Path, entry: &JournalEntry) -> io::Result<File> {
     fs::create_dir_all(dir)?;
     let mut beside = tempfile::Builder::new().prefix(".registration-").tempfile_in(dir)?;
     beside.as_file().lock()?;
@@ -167,13 +168,13 @@ fn leftovers(dir: &Path) -> io::Result<Vec<Leftover>> {
         }
         match left(&file.path()) {
             Ok(leftover) => found.extend(leftover),
-            Err(error) => tracing::warn!(path = %file.path().display(), %error, "a journal that cannot be read"),
+            Err(error) => tracing::warn!(path = %file.path().display(), %error, "cannot read a journal file"),
         }
     }
     Ok(found)
 }
 
-/// What a file has, when its owner is dead.
+/// The entry in a file, if its owner is dead.
 fn left(path: &Path) -> io::Result<Option<Leftover>> {
     let file = File::open(path)?;
     match file.try_lock() {
@@ -187,7 +188,7 @@ fn left(path: &Path) -> io::Result<Option<Leftover>> {
     let entry = serde_json::from_reader(&file)?;
     Ok(Some(Leftover {
         entry,
-        told: false,
+        reported: false,
         path: path.to_owned(),
         _lock: file,
     }))
@@ -198,8 +199,8 @@ mod tests {
     use super::*;
     use tenure_core::clock::SystemClock;
 
-    fn entry(life: &str) -> Entry {
-        Entry {
+    fn entry(life: &str) -> JournalEntry {
+        JournalEntry {
             agent: "http://127.0.0.1:8500".to_owned(),
             id: "web-1".to_owned(),
             life: life.to_owned(),
@@ -211,34 +212,34 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_living_have_registered_is_theirs_and_what_the_dead_have_is_left() {
+    async fn only_entries_of_dead_processes_are_leftovers() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("not/there/yet");
         let (one, other) = (open(&dir), open(&dir));
         assert!(one.leftovers().await.is_empty());
         assert!(one.write(&entry("a")).await && one.write(&entry("a")).await);
-        assert!(other.leftovers().await.is_empty(), "its owner lives");
+        assert!(other.leftovers().await.is_empty(), "its owner is alive");
         drop(one);
         let mut left = other.leftovers().await;
         assert_eq!(left.len(), 1);
         assert_eq!(left[0].entry, entry("a"));
-        assert!(open(&dir).leftovers().await.is_empty(), "somebody is at it");
-        other.settle(left.remove(0)).await;
+        assert!(open(&dir).leftovers().await.is_empty(), "another process has locked it");
+        other.remove_leftover(left.remove(0)).await;
         assert!(open(&dir).leftovers().await.is_empty());
     }
 
     #[tokio::test]
-    async fn what_was_struck_out_is_not_left() {
+    async fn removed_entry_is_not_a_leftover() {
         let home = tempfile::tempdir().unwrap();
         let journal = open(home.path());
         journal.write(&entry("a")).await;
-        journal.strike("a").await;
+        journal.remove("a").await;
         drop(journal);
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_does_not_hide_the_rest() {
+    async fn unreadable_file_does_not_hide_other_entries() {
         let home = tempfile::tempdir().unwrap();
         for (name, content) in [
             ("registration-x.json", "{"),
@@ -251,7 +252,7 @@ mod tests {
         journal.write(&entry("a")).await;
         drop(journal);
         assert_eq!(open(home.path()).leftovers().await.len(), 1);
-        // A directory that cannot be is no journal, and nothing worse.
+        // An impossible directory disables the journal and nothing else.
         let nowhere = open(Path::new("/proc/nowhere"));
         assert!(!nowhere.write(&entry("a")).await && nowhere.leftovers().await.is_empty());
     }

@@ -1,4 +1,4 @@
-//! What processes that are no more have left in catalogs.
+//! Registrations that dead processes left in catalogs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,32 +8,33 @@ use tenure_core::clock::jitter;
 use super::Failure;
 use super::actor::Parts;
 use super::agent::Agent;
-use super::journal::{Entry, Journal, Leftover};
+use super::journal::{Journal, JournalEntry, Leftover};
 use super::remove::remove;
-use crate::survive::{self, Task};
+use crate::restart::{self, Task};
 
-/// The waits between two tries at agents other than ours; an agent that is gone for good is asked forever, but seldom.
+/// The first and the longest wait between two attempts at other agents. An agent that is gone for good is retried
+/// forever, but rarely.
 const RETRY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
 
-/// What the journal has, at an agent and elsewhere.
+/// The journal's leftovers at this agent and at others.
 pub(super) async fn of(journal: &Journal, place: &str) -> (Vec<Leftover>, Vec<Leftover>) {
     let left = journal.leftovers().await;
     left.into_iter().partition(|leftover| leftover.entry.agent == place)
 }
 
-/// Removes one registration, unless another life has made it its own.
-pub(super) async fn remove_one(agent: &dyn Agent, entry: &Entry) -> Result<(), Failure> {
+/// Removes one registration, unless another life of the service has replaced it.
+pub(super) async fn remove_one(agent: &dyn Agent, entry: &JournalEntry) -> Result<(), Failure> {
     let removed = remove(agent, &entry.id, Some(&entry.life)).await?;
     tracing::info!(
         agent = agent.place(),
         id = entry.id,
         ?removed,
-        "what an earlier life has left in the catalog"
+        "cleaned up the registration of an earlier life"
     );
     Ok(())
 }
 
-/// Removes what was left at other agents, in a task of its own: they may be gone for good.
+/// Removes leftovers at other agents, in a separate task because these agents may be gone for good.
 pub(super) fn remove_elsewhere(away: Vec<Leftover>, parts: &Parts) -> Option<Task> {
     if away.is_empty() {
         return None;
@@ -49,13 +50,13 @@ pub(super) fn remove_elsewhere(away: Vec<Leftover>, parts: &Parts) -> Option<Tas
                 for leftover in std::mem::take(&mut *away) {
                     let done = match parts.agent.at(&leftover.entry.agent) {
                         Some(agent) => remove_one(&*agent, &leftover.entry).await,
-                        None => Err(Failure::Refused("this is no address of an agent".to_owned())),
+                        None => Err(Failure::Refused("not the address of an agent".to_owned())),
                     };
                     match done {
-                        Ok(()) => parts.journal.settle(leftover).await,
+                        Ok(()) => parts.journal.remove_leftover(leftover).await,
                         Err(failure) => {
-                            let Entry { agent, id, .. } = &leftover.entry;
-                            tracing::warn!(agent, id, error = %failure, "what an earlier life has left cannot be removed");
+                            let JournalEntry { agent, id, .. } = &leftover.entry;
+                            tracing::warn!(agent, id, error = %failure, "cannot remove the registration of an earlier life");
                             away.push(leftover);
                         }
                     }
@@ -67,5 +68,5 @@ pub(super) fn remove_elsewhere(away: Vec<Leftover>, parts: &Parts) -> Option<Tas
             }
         }
     };
-    Some(survive::spawn("leftovers", clock, make, |_| {}))
+    Some(restart::spawn("leftovers", clock, make, |_| {}))
 }

@@ -1,79 +1,79 @@
-//! Taking a registration away: this one, and not what somebody else has registered under the same id.
+//! Removes a registration, but never one that another process made under the same id.
 
-use super::agent::{Agent, By};
+use super::agent::{Agent, RegisteredBy};
 use super::{Failure, Service};
 
-/// What became of a removal.
+/// The result of a removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removed {
-    /// It is gone now.
+    /// The registration was removed.
     Gone,
-    /// It was not there.
+    /// It did not exist.
     WasNotThere,
-    /// Another life of the service has registered it since, or somebody who does not say; that was left alone.
+    /// Another life of the service, or an unknown process, registered the id since. That registration was left alone.
     Another,
 }
 
-/// Removes a registration and reads back that it is gone; once more, when it is there again.
+/// Removes a registration and reads back that it is gone; retries once if it exists again.
 ///
-/// Only what is of `life` is removed: what does not say of which life it is, Tenure has not registered.
+/// Only a registration of `life` is removed; one without a life was not made by Tenure.
 ///
-/// There is no compare-and-delete at a Consul agent: a registration that is made between the look and the removal goes
-/// with it, and its owner notices that at its next beat.
+/// A Consul agent has no compare-and-delete: a registration made between the read and the removal is removed as well.
+/// Its owner notices at its next beat.
 pub(crate) async fn remove(agent: &dyn Agent, id: &str, life: Option<&str>) -> Result<Removed, Failure> {
     let mut removed = Removed::WasNotThere;
     for _ in 0..2 {
-        match look(agent, id, life, None).await? {
-            Found::Nothing => return Ok(removed),
-            Found::Another => {
+        match compare(agent, id, life, None).await? {
+            RegistrationMatch::Missing => return Ok(removed),
+            RegistrationMatch::Another => {
                 return Ok(match removed {
                     Removed::WasNotThere => Removed::Another,
                     gone => gone,
                 });
             }
-            Found::Ours | Found::Differs => {}
+            RegistrationMatch::Ours | RegistrationMatch::Differs => {}
         }
         agent.deregister(id).await?;
         removed = Removed::Gone;
     }
-    match look(agent, id, life, None).await? {
-        Found::Nothing | Found::Another => Ok(removed),
-        Found::Ours | Found::Differs => Err(Failure::Odd(format!(
-            "{id} is there again after it was deregistered twice"
+    match compare(agent, id, life, None).await? {
+        RegistrationMatch::Missing | RegistrationMatch::Another => Ok(removed),
+        RegistrationMatch::Ours | RegistrationMatch::Differs => Err(Failure::Odd(format!(
+            "{id} exists again after it was deregistered twice"
         ))),
     }
 }
 
-/// What is found under an id.
+/// The registration under an id, compared with the expected one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// Nothing.
-    Nothing,
-    /// Of this life, and as it should be.
+pub(crate) enum RegistrationMatch {
+    /// Nothing is registered.
+    Missing,
+    /// Of this life, with the expected properties.
     Ours,
-    /// Of this life or, for one who keeps it as it should be, of nobody; and not as it should be.
+    /// Of this life, with different properties. Also of unknown origin, when the caller keeps the registration.
     Differs,
-    /// Of another life or, for one who removes, of nobody.
+    /// Of another life. Also of unknown origin, when the caller removes the registration.
     Another,
 }
 
-/// Looks, with the eyes of one life; `None` is anybody's. With `service` as it should be, for one who keeps it so; without,
-/// for one who removes it.
-pub(crate) async fn look(
+/// Compares the registration under an id with one life; `None` matches any. Pass `service`, the expected properties, to
+/// keep a registration, and `None` to remove it.
+pub(crate) async fn compare(
     agent: &dyn Agent,
     id: &str,
     life: Option<&str>,
     service: Option<&Service>,
-) -> Result<Found, Failure> {
+) -> Result<RegistrationMatch, Failure> {
     Ok(match agent.look(id, service).await? {
-        None => Found::Nothing,
+        None => RegistrationMatch::Missing,
         Some(listed) => match (&listed.by, life) {
-            (By::Another, Some(_)) => Found::Another,
-            (By::Life(theirs), Some(ours)) if theirs != ours => Found::Another,
-            (By::Unknown, Some(_)) if service.is_none() => Found::Another,
-            (By::Unknown, Some(_)) => Found::Differs,
-            _ if listed.same => Found::Ours,
-            _ => Found::Differs,
+            (RegisteredBy::Another, Some(_)) => RegistrationMatch::Another,
+            (RegisteredBy::Life(theirs), Some(ours)) if theirs != ours => RegistrationMatch::Another,
+            (RegisteredBy::Unknown, Some(_)) if service.is_none() => RegistrationMatch::Another,
+            (RegisteredBy::Unknown, Some(_)) => RegistrationMatch::Differs,
+            _ if listed.same => RegistrationMatch::Ours,
+            _ => RegistrationMatch::Differs,
         },
     })
 }

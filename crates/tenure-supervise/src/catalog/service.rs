@@ -1,40 +1,42 @@
-//! What is registered.
+//! The service to register.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Consul takes nothing shorter for its own reaper, silently. <https://developer.hashicorp.com/consul/api-docs/agent/check>
+/// Consul silently raises shorter values. <https://developer.hashicorp.com/consul/api-docs/agent/check>
 pub const MIN_DEREGISTER_AFTER: Duration = Duration::from_secs(60);
-/// Below this, three beats per ttl are noise.
+/// Below this, three beats per ttl are unreliable.
 pub const MIN_TTL: Duration = Duration::from_secs(1);
-/// Consul's limits for what is said about a service.
+/// Consul's limits for metadata: pairs, bytes of a key, bytes of a value.
 const MAX_META: (usize, usize, usize) = (63, 128, 512);
 
-/// One service, as others find it.
+/// A service as clients find it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
-    /// Unique at its agent, and the same for every life of this service on this node: a restart replaces what it left.
+    /// Unique at its agent, and the same for every life of this service on this node: a restart replaces the old
+    /// registration.
     pub id: String,
-    /// What others ask for.
+    /// The name that clients look up.
     pub name: String,
-    /// Where it listens; that of the agent's node when `None`.
+    /// The address it listens on; `None`: that of the agent's node.
     pub address: Option<String>,
-    /// Where it listens.
+    /// The port it listens on.
     pub port: u16,
-    /// About it, for those who ask.
+    /// Tags for clients.
     pub tags: Vec<String>,
-    /// About it, by key.
+    /// Metadata for clients.
     pub meta: BTreeMap<String, String>,
-    /// How long the catalog waits for a beat before it calls the service critical: 15 s. There are three beats in it.
+    /// How long the catalog waits for a beat before it marks the service critical: 15 s by default. Three beats fit
+    /// into it.
     pub ttl: Duration,
-    /// After this long in the critical state the agent removes the service by itself: 1 m, which is also the least.
+    /// How long the service is critical before the agent removes it: 1 m, which is also the minimum.
     pub deregister_after: Duration,
 }
 
 /// Why a service cannot be registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct BadService(String);
+pub struct InvalidService(String);
 
 impl Service {
     /// A service with the defaults.
@@ -58,16 +60,16 @@ impl Service {
         self.ttl / 3
     }
 
-    /// Refuses what no catalog would take, or would silently change.
+    /// Rejects services that a catalog would reject or silently change.
     ///
     /// # Errors
     /// Names the value and the rule.
-    pub fn check(&self) -> Result<(), BadService> {
-        let bad = |why: String| Err(BadService(why));
+    pub fn check(&self) -> Result<(), InvalidService> {
+        let bad = |why: String| Err(InvalidService(why));
         for (what, text) in [("id", &self.id), ("name", &self.name)] {
             if text.is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
                 return bad(format!(
-                    "the service's {what} {text:?} must have 1 to 200 characters, none of them a control"
+                    "the service's {what} {text:?} must have 1 to 200 characters and no control characters"
                 ));
             }
         }
@@ -76,14 +78,17 @@ impl Service {
         }
         if self.deregister_after < MIN_DEREGISTER_AFTER.max(self.ttl) {
             return bad(format!(
-                "{:?} until the agent removes the service is below its minimum, {:?}",
+                "the time {:?} until the agent removes the service is below its minimum, {:?}",
                 self.deregister_after,
                 MIN_DEREGISTER_AFTER.max(self.ttl)
             ));
         }
         let (pairs, key_length, value_length) = MAX_META;
         if self.meta.len() > pairs {
-            return bad(format!("{} pairs of metadata; at most {pairs}", self.meta.len()));
+            return bad(format!(
+                "the service has {} pairs of metadata; at most {pairs} are allowed",
+                self.meta.len()
+            ));
         }
         for (key, value) in &self.meta {
             let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
@@ -103,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_catalog_would_refuse_or_silently_change_is_refused_here() {
+    fn invalid_services_are_rejected_before_the_catalog_sees_them() {
         let good = Service::new("web-1", "web", 80);
         assert_eq!(good.check(), Ok(()));
         assert_eq!(good.beat(), Duration::from_secs(5));

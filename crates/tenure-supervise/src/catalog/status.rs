@@ -1,29 +1,29 @@
-//! How things stand between us and a catalog.
+//! The state of a registration in a catalog.
 
 use std::fmt;
 
-/// Where the registration is.
+/// The phase of the registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Phase {
-    /// It is not wanted, and not there.
+    /// Not wanted and not registered.
     #[default]
     Absent,
-    /// It is wanted and not there yet.
+    /// Wanted and not registered yet.
     Registering,
-    /// It is there, and its last beat was taken.
+    /// Registered, and the last beat succeeded.
     Passing,
-    /// It was there, and the last beat failed.
+    /// Registered, and the last beat failed.
     Unconfirmed,
-    /// The agent refuses our token. It is tried on.
+    /// The agent rejects our token. Retries continue.
     Forbidden,
-    /// Another life of this service has registered it since. We leave it alone for as long as it is there.
+    /// Another life of this service registered the id since. It is left alone while it exists.
     Taken,
-    /// It is not wanted any more, and may still be there.
+    /// Not wanted any more, and may still be registered.
     Removing,
 }
 
 impl Phase {
-    /// The word for it on the wire and in logs.
+    /// The word for it in JSON and in logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -38,18 +38,18 @@ impl Phase {
     }
 }
 
-/// A registration at a moment.
+/// The status at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Status {
     /// Where it is.
     pub phase: Phase,
-    /// What went wrong last; `None` while all is well.
+    /// The last failure; `None` after a success.
     pub reason: Option<String>,
-    /// Failed turns since the last good one.
+    /// Consecutive failed turns.
     pub failed_in_a_row: u32,
-    /// Others may be sent to the service: it was passing, and is not known to be gone.
+    /// Whether clients may be routed to the service: it was passing, and its removal is not confirmed.
     pub listed: bool,
-    /// Which wish the catalog has confirmed last.
+    /// The sequence number of the last confirmed desired state.
     pub(crate) confirmed: u64,
 }
 

@@ -1,7 +1,7 @@
-//! Tenure itself as a catalog: the service is a claim in the registry `services`, held under this process' tenure.
+//! Tenure itself as a catalog: the service is a claim in the registry `services`, held under this process's tenure.
 //!
-//! So nothing has to be reaped: reads never show a ghost, and the claim goes with the tenure. The key tells all that there
-//! is to know: `NAME:ID:ADDRESS:PORT`.
+//! No cleanup is necessary: reads never show a ghost, and the claim ends with the tenure. The key has all properties of
+//! the service: `NAME:ID:ADDRESS:PORT`.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use tenure_core::clock::Clock;
 use tenure_core::error::Result;
 use tenure_core::id::Key;
 
-use super::agent::{Agent, By, Listed};
-use super::{Catalog, Failure, Joined, Making, Service};
+use super::agent::{Agent, ListedService, RegisteredBy};
+use super::{Catalog, CatalogParts, Failure, MembershipWatch, Service};
 
-/// The registry that services are in.
+/// The registry for services.
 pub const SERVICES: &str = "services";
 
 struct Claims {
-    joined: Joined,
+    joined: MembershipWatch,
     key: Key,
 }
 
@@ -31,41 +31,40 @@ impl std::fmt::Debug for Claims {
 /// The key of a service.
 ///
 /// # Errors
-/// `Invalid` when it has more than 200 characters or others than A-Z a-z 0-9 . _ : -, as with an address of IPv6 in
-/// brackets; a service without an address is one.
+/// `Invalid` without an address, and when the key has more than 200 characters or a character outside A-Z a-z 0-9 . _ :
+/// -, such as the brackets of an IPv6 address.
 pub fn key_of(service: &Service) -> Result<Key> {
     let address = service.address.as_deref();
     let Some(address) = address.filter(|address| !address.is_empty()) else {
         return Err(Error::invalid(format!(
-            "the service {} has no address to be found at",
+            "the service {} has no address for clients",
             service.id
         )));
     };
     Key::new(format!("{}:{}:{address}:{}", service.name, service.id, service.port))
 }
 
-/// Claims a service, once it is wanted, under a membership, once that is there. Does no I/O yet. Runs on the runtime of the
-/// caller.
+/// Claims a service once it is wanted and the membership is joined. Does no I/O yet. Runs on the caller's runtime.
 ///
 /// # Errors
-/// `Invalid` for a service that cannot be a key, or cannot be registered.
+/// `Invalid` for a service that cannot be registered or whose key is invalid.
 ///
 /// # Panics
 /// Outside of a runtime.
-pub fn catalog(joined: Joined, service: Service, clock: &Arc<dyn Clock>) -> Result<Catalog> {
+pub fn catalog(joined: MembershipWatch, service: Service, clock: &Arc<dyn Clock>) -> Result<Catalog> {
     service.check().map_err(|error| Error::invalid(error.to_string()))?;
     let claims = Claims {
         joined,
         key: key_of(&service)?,
     };
-    let making = Making {
+    let parts = CatalogParts {
         agent: Arc::new(claims),
         service,
         life: String::new(),
         journal: None,
         hold: None,
     };
-    Ok(Catalog::start(making, clock))
+    Ok(Catalog::start(parts, clock))
 }
 
 fn failure(error: &Error) -> Failure {
@@ -79,13 +78,13 @@ fn failure(error: &Error) -> Failure {
 impl Claims {
     fn registry(&self) -> std::result::Result<(Arc<Membership>, Registry), Failure> {
         let joined = self.joined.borrow().clone();
-        let membership = joined.ok_or_else(|| Failure::Unreachable("the store was not joined yet".to_owned()))?;
+        let membership = joined.ok_or_else(|| Failure::Unreachable("the store is not joined yet".to_owned()))?;
         let services = membership.registry(SERVICES).map_err(|error| failure(&error))?;
         Ok((membership, services))
     }
 
-    /// Whether the claim is ours, and whose else it is.
-    async fn owner(&self) -> std::result::Result<Option<Listed>, Failure> {
+    /// The current owner of the claim.
+    async fn owner(&self) -> std::result::Result<Option<ListedService>, Failure> {
         if self.joined.borrow().is_none() {
             // Nothing was ever claimed.
             return Ok(None);
@@ -95,12 +94,12 @@ impl Claims {
             .look_up(self.key.as_str())
             .await
             .map_err(|error| failure(&error))?;
-        Ok(claim.filter(|claim| claim.alive).map(|claim| Listed {
-            // An earlier tenure of this process is as good as the present one.
+        Ok(claim.filter(|claim| claim.alive).map(|claim| ListedService {
+            // An earlier tenure of this process counts as ours.
             by: if claim.owner == *membership.member() {
-                By::Us
+                RegisteredBy::Us
             } else {
-                By::Another
+                RegisteredBy::Another
             },
             same: true,
         }))
@@ -127,14 +126,14 @@ impl Agent for Claims {
         Ok(self.owner().await?.is_some())
     }
 
-    async fn look(&self, _: &str, _: Option<&Service>) -> std::result::Result<Option<Listed>, Failure> {
+    async fn look(&self, _: &str, _: Option<&Service>) -> std::result::Result<Option<ListedService>, Failure> {
         self.owner().await
     }
 
     async fn deregister(&self, _: &str) -> std::result::Result<(), Failure> {
         let (_, services) = self.registry()?;
         match services.release(self.key.as_str()).await {
-            // Either way it is not ours.
+            // In both cases the claim is not ours.
             Err(error) if matches!(error.kind(), ErrorKind::NotOwner | ErrorKind::Ended(_)) => Ok(()),
             done => done.map_err(|error| failure(&error)),
         }

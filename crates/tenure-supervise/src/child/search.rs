@@ -1,8 +1,8 @@
-//! The search for everything that carries a mark, wherever it hides: a look at every process there is.
+//! Searches all processes of the machine for a mark in their environment.
 //!
-//! A look reads the memory of another process, and one that is stuck in the kernel (it has mapped a file of a file system
-//! whose server hangs) may hold that locked for ever. So the looks are made on a thread of their own; one that hangs is
-//! left alone, the search goes on behind it on another thread, and until it comes back that process is passed over.
+//! Each check reads the memory of another process. If that process is stuck in the kernel (it mapped a file of a file
+//! system whose server hangs), its memory may stay locked forever. So checks run on a separate thread. When one hangs,
+//! the search continues behind it on another thread and skips that process until the check returns.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,30 +16,30 @@ use rustix::process::Pid;
 
 use crate::process::{all, has_variable};
 
-/// A look that takes longer hangs.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// So many looks may hang at once; then nobody else is looked at until one of them comes back.
-const MOST: usize = 64;
+/// A check that takes longer counts as hung.
+const CHECK_TIMEOUT: Duration = Duration::from_millis(100);
+/// The limit of hung checks. At the limit, the search stops until one returns.
+const MAX_HUNG: usize = 64;
 
-type Look = Arc<dyn Fn(i32) -> bool + Send + Sync>;
+type MarkCheck = Arc<dyn Fn(i32) -> bool + Send + Sync>;
 
-/// A search that can be made again and again.
+/// A repeatable search.
 pub(super) struct Search {
-    look: Look,
-    tell: Sender<(u64, Word)>,
-    heard: Receiver<(u64, Word)>,
-    /// The number of the latest thread; those before it are done, or hang.
+    look: MarkCheck,
+    tell: Sender<(u64, ScanMessage)>,
+    results: Receiver<(u64, ScanMessage)>,
+    /// The number of the latest thread. Earlier ones have finished or hang.
     present: Arc<AtomicU64>,
-    /// Whom the threads that hang look at, by their numbers.
+    /// The pids that the hung threads are checking, by thread number.
     hung: BTreeMap<u64, i32>,
 }
 
-/// What a thread says.
-enum Word {
-    /// This one has it.
+/// A result from a search thread.
+enum ScanMessage {
+    /// This process has the mark.
     Marked(i32),
-    /// There is nobody left to look at.
-    Over,
+    /// The thread has checked all its processes.
+    Finished,
 }
 
 impl fmt::Debug for Search {
@@ -51,37 +51,37 @@ impl fmt::Debug for Search {
 }
 
 impl Search {
-    /// For those with `NAME=VALUE` in their environment.
+    /// Searches for `NAME=VALUE` in the environment.
     pub(super) fn of(variable: String) -> Self {
         Self::by(Arc::new(move |pid| has_variable(pid, &variable)))
     }
 
-    /// For those of whom `look` says so.
-    pub(super) fn by(look: Look) -> Self {
-        let (tell, heard) = mpsc::channel();
+    /// Searches with a custom check.
+    pub(super) fn by(look: MarkCheck) -> Self {
+        let (tell, results) = mpsc::channel();
         Self {
             look,
             tell,
-            heard,
+            results,
             present: Arc::default(),
             hung: BTreeMap::new(),
         }
     }
 
-    /// Looks at everybody once, and tells whom it has found as soon as it has. Answers whether nobody was passed over.
-    /// Never waits longer than [`PATIENCE`] for one look.
+    /// Checks every process once and passes each match to `found` immediately. Returns whether no process was skipped.
+    /// Waits at most [`CHECK_TIMEOUT`] for one check.
     ///
     /// `O(processes of the machine)`.
-    pub(super) fn look_around(&mut self, mut found: impl FnMut(Pid)) -> bool {
-        while let Ok((number, word)) = self.heard.try_recv() {
+    pub(super) fn scan(&mut self, mut found: impl FnMut(Pid)) -> bool {
+        while let Ok((number, word)) = self.results.try_recv() {
             self.late(number, &word);
         }
         let mut complete = self.hung.is_empty();
         let mut left: Vec<i32> = all()
             .filter(|pid| !self.hung.values().any(|hung| hung == pid))
             .collect();
-        while self.hung.len() < MOST {
-            let Some(hung) = self.look_at(left.clone(), &mut found) else {
+        while self.hung.len() < MAX_HUNG {
+            let Some(hung) = self.check_all(left.clone(), &mut found) else {
                 return complete;
             };
             complete = false;
@@ -93,22 +93,22 @@ impl Search {
         false
     }
 
-    /// Waits, or until a look that hung comes back.
-    pub(super) fn rest(&mut self, pause: Duration) {
-        if let Ok((number, word)) = self.heard.recv_timeout(pause) {
+    /// Waits for the pause, or until a hung check returns.
+    pub(super) fn wait(&mut self, pause: Duration) {
+        if let Ok((number, word)) = self.results.recv_timeout(pause) {
             self.late(number, &word);
         }
     }
 
-    /// A thread that was given up on has something to say. Whom it looked at is looked at again by the next search.
-    fn late(&mut self, number: u64, word: &Word) {
-        if matches!(word, Word::Over) {
+    /// Handles a message of a thread that had been given up. The next search checks its process again.
+    fn late(&mut self, number: u64, word: &ScanMessage) {
+        if matches!(word, ScanMessage::Finished) {
             self.hung.remove(&number);
         }
     }
 
-    /// Looks at these. Answers at whom the look hangs; those behind that one were not looked at.
-    fn look_at(&mut self, pids: Vec<i32>, found: &mut impl FnMut(Pid)) -> Option<i32> {
+    /// Checks these processes. Returns the pid whose check hangs; the ones after it were not checked.
+    fn check_all(&mut self, pids: Vec<i32>, found: &mut impl FnMut(Pid)) -> Option<i32> {
         let number = self.present.fetch_add(1, Ordering::AcqRel) + 1;
         let at = Arc::new(AtomicI32::new(0));
         let (look, tell) = (Arc::clone(&self.look), self.tell.clone());
@@ -117,28 +117,30 @@ impl Search {
             for pid in pids {
                 place.store(pid, Ordering::Release);
                 let is_marked = look(pid);
-                // What it says after it was given up is about long ago: the number may be another's by now.
+                // A match reported after the timeout is stale: the pid may have been reused.
                 if present.load(Ordering::Acquire) != number {
                     break;
                 }
-                if is_marked && tell.send((number, Word::Marked(pid))).is_err() {
+                if is_marked && tell.send((number, ScanMessage::Marked(pid))).is_err() {
                     return;
                 }
             }
-            let _ = tell.send((number, Word::Over));
+            let _ = tell.send((number, ScanMessage::Finished));
         };
         if let Err(error) = Builder::new().name("tenure-search".to_owned()).spawn(work) {
-            tracing::warn!(%error, "no thread to look for what the child has started");
-            // As good as a look that hangs at the first of them, and comes back at once.
+            tracing::warn!(%error, "cannot start a thread to search for processes of the child");
+            // Same as a hung check of the first process that returns immediately.
             return Some(0);
         }
         loop {
             let before = at.load(Ordering::Acquire);
-            match self.heard.recv_timeout(PATIENCE) {
-                Ok((from, Word::Marked(pid))) if from == number => Pid::from_raw(pid).into_iter().for_each(&mut *found),
-                Ok((from, Word::Over)) if from == number => return None,
+            match self.results.recv_timeout(CHECK_TIMEOUT) {
+                Ok((from, ScanMessage::Marked(pid))) if from == number => {
+                    Pid::from_raw(pid).into_iter().for_each(&mut *found)
+                }
+                Ok((from, ScanMessage::Finished)) if from == number => return None,
                 Ok((earlier, word)) => self.late(earlier, &word),
-                // 0: it has not begun.
+                // 0: the thread has not started yet.
                 Err(RecvTimeoutError::Timeout) if before == 0 || at.load(Ordering::Acquire) != before => {}
                 Err(_) => {
                     self.hung.insert(number, before);
@@ -158,9 +160,9 @@ mod tests {
 
     use super::*;
 
-    /// Hangs at process 1 until it is let go, and finds this process.
+    /// Hangs at process 1 until released, and finds this process.
     #[test]
-    fn a_look_that_hangs_hides_nobody_and_is_waited_for() {
+    fn hung_check_skips_only_its_process_until_it_returns() {
         let (go, wait) = channel::<()>();
         let wait = Mutex::new(wait);
         let own = getpid();
@@ -170,14 +172,14 @@ mod tests {
         }));
         for _ in 0..2 {
             let mut found = Vec::new();
-            assert!(!search.look_around(|pid| found.push(pid)), "process 1 was passed over");
+            assert!(!search.scan(|pid| found.push(pid)), "process 1 was skipped");
             assert_eq!(found, [own]);
         }
-        assert_eq!(search.hung.len(), 1, "it is not asked again while it hangs");
+        assert_eq!(search.hung.len(), 1, "a hung process is not checked twice");
         drop(go);
-        search.rest(Duration::from_secs(20));
+        search.wait(Duration::from_secs(20));
         let mut found = Vec::new();
-        assert!(search.look_around(|pid| found.push(pid)));
+        assert!(search.scan(|pid| found.push(pid)));
         assert_eq!(found, [own]);
     }
 }

@@ -1,9 +1,9 @@
-//! A lease of a Tenure store: who holds it is the primary.
+//! Leader election by a lease of a Tenure store: the holder is the primary.
 //!
-//! Everybody asks for it, one has it, and its beats keep it. The evidence carries the instant up to which nobody else can
-//! have the lease if nothing more is heard, and the fencing token. The lease outlives bugs of the task that watches it: it
-//! is given up only when [`Contender::give_up`] says so, which is after the child is gone, or when the last handle is
-//! dropped.
+//! All candidates acquire the same lease; one gets it, and its beats renew it. The evidence carries the fencing token
+//! and the instant until which no other node can hold the lease if no beat succeeds. The lease survives a panic of the
+//! task that watches it: it is released only by [`LeaseCandidate::release`], after the child is gone, or when the last
+//! handle is dropped.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,48 +14,48 @@ use tenure_core::error::{ErrorKind, Result};
 use tokio::sync::watch;
 
 use super::{Evidence, Leadership, Primacy, combine, publish};
-use crate::survive;
+use crate::restart;
 
-/// The longest wait between two tries to get the lease.
+/// The longest wait between two attempts to acquire the lease.
 const RETRY: Duration = Duration::from_secs(1);
-/// For how long nothing but a loss is said after it: a change that is overtaken by the next is skipped.
-const HEARD: Duration = RETRY;
-/// The least time between two looks at a lease that is held.
+/// After a loss, only the loss is published for this long, because receivers skip overwritten values.
+const LOSS_HOLD: Duration = RETRY;
+/// The shortest interval between two checks of a held lease.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What the task and the handles share.
+/// The state shared by the task and the handles.
 #[derive(Debug)]
-struct Shared {
+struct CandidateLease {
     membership: Arc<Membership>,
     lease: LeaseName,
     clock: Arc<dyn Clock>,
-    /// Not with the task: a guard that is dropped is given up, and the child may still run when the task panics.
+    /// Not owned by the task: dropping a guard releases the lease, and the child may still run when the task panics.
     guard: Mutex<Option<LeaseGuard>>,
     wanted: watch::Sender<bool>,
 }
 
-impl Shared {
+impl CandidateLease {
     fn guard(&self) -> MutexGuard<'_, Option<LeaseGuard>> {
         self.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Decides whether this node asks for the lease. Cheap to clone.
+/// A candidate for the lease: controls whether this node tries to acquire it. Clones share state.
 #[derive(Debug, Clone)]
-pub struct Contender {
-    shared: Arc<Shared>,
+pub struct LeaseCandidate {
+    shared: Arc<CandidateLease>,
 }
 
-impl Contender {
-    /// Asks for the lease from now on.
-    pub fn contend(&self) {
+impl LeaseCandidate {
+    /// Starts trying to acquire the lease.
+    pub fn campaign(&self) {
         self.shared
             .wanted
             .send_if_modified(|wanted| !std::mem::replace(wanted, true));
     }
 
-    /// Asks for the lease no more. One that is held stays held: the child may still run under it.
-    pub fn stand_back(&self) {
+    /// Stops trying to acquire the lease. A held lease stays held: the child may still run under it.
+    pub fn withdraw(&self) {
         self.shared
             .wanted
             .send_if_modified(|wanted| std::mem::replace(wanted, false));
@@ -67,10 +67,10 @@ impl Contender {
         self.shared.guard().is_some()
     }
 
-    /// Stops asking for the lease, and gives it up when it is held: only when nothing of the child is left. Answers
-    /// whether the store has confirmed that within `bound`; when not, the lease becomes free at the end of the tenure.
-    /// Under [`guarded`] it is asked for again while the first source says primary.
-    pub async fn give_up(&self, bound: Duration) -> bool {
+    /// Stops the attempts and releases a held lease. Call it only when none of the child's processes is left. Returns
+    /// whether the store confirmed within `bound`; otherwise the lease becomes free at the end of the tenure. Under
+    /// [`guarded`] the attempts resume while the first source says primary.
+    pub async fn release(&self, bound: Duration) -> bool {
         self.shared.wanted.send_replace(false);
         let Some(guard) = self.shared.guard().take() else {
             return true;
@@ -78,7 +78,7 @@ impl Contender {
         match within(&*self.shared.clock, bound, guard.release()).await {
             Some(Ok(_)) => true,
             Some(Err(error)) => {
-                tracing::warn!(lease = %self.shared.lease, error = %error.chain(), "the lease could not be given up");
+                tracing::warn!(lease = %self.shared.lease, error = %error.chain(), "the lease could not be released");
                 false
             }
             None => false,
@@ -86,67 +86,67 @@ impl Contender {
     }
 }
 
-/// Watches a lease under a membership, on the runtime of the caller. `contending`: ask for it from the start.
+/// Watches a lease under a membership, on the caller's runtime. `campaigning`: try to acquire it from the start.
 ///
-/// The membership has to beat more often than the child may overlap with its successor: its ttl is how long a successor
-/// of a killed node waits.
+/// The beat interval of the membership must be shorter than the overlap that the child tolerates. Its ttl is the wait
+/// of a successor after this node is killed.
 ///
 /// # Errors
-/// `Invalid` for what is no name of a lease.
+/// `Invalid` for an invalid lease name.
 ///
 /// # Panics
 /// Outside of a runtime.
 pub fn watch(
     membership: Arc<Membership>,
     lease: &str,
-    contending: bool,
+    campaigning: bool,
     clock: &Arc<dyn Clock>,
-) -> Result<(Leadership, Contender)> {
-    let shared = Arc::new(Shared {
+) -> Result<(Leadership, LeaseCandidate)> {
+    let shared = Arc::new(CandidateLease {
         membership,
         lease: LeaseName::new(lease)?,
         clock: Arc::clone(clock),
         guard: Mutex::new(None),
-        wanted: watch::Sender::new(contending),
+        wanted: watch::Sender::new(campaigning),
     });
-    let first = Evidence::Uncertain("the lease was not asked for yet".to_owned());
+    let first = Evidence::Uncertain("no attempt to acquire the lease yet".to_owned());
     let (tell, evidence) = watch::channel(first);
     let (broken, watched) = (tell.clone(), Arc::clone(&shared));
-    let task = survive::spawn(
+    let task = restart::spawn(
         "lease",
         Arc::clone(clock),
         move || keep(Arc::clone(&watched), tell.clone()),
         move |why| publish(&broken, Evidence::Uncertain(why)),
     );
-    Ok((Leadership::new(evidence, vec![task]), Contender { shared }))
+    Ok((Leadership::new(evidence, vec![task]), LeaseCandidate { shared }))
 }
 
-/// A lease as the second guard of another source (V5): it is asked for where and for as long as the other says primary,
-/// so that a primary that has lost it gets it again, and a replica does not wait for it. Giving up one that is held stays
-/// with whoever stops the child.
+/// Makes a lease the second guard of another source (V5). The candidate tries to acquire it while the first source says
+/// primary, so a primary that lost the lease gets it back, and a replica does not wait for it. Releasing a held lease
+/// is left to the caller that stops the child.
 #[must_use]
-pub fn guarded(clock: &Arc<dyn Clock>, first: Leadership, lease: Leadership, contender: Contender) -> Leadership {
+pub fn guarded(clock: &Arc<dyn Clock>, first: Leadership, lease: Leadership, candidate: LeaseCandidate) -> Leadership {
     let said = first.evidence();
-    let opener = survive::spawn(
+    let opener = restart::spawn(
         "lease-opener",
         Arc::clone(clock),
         move || {
-            let (mut said, contender) = (said.clone(), contender.clone());
-            let mut wanted = contender.shared.wanted.subscribe();
+            let (mut said, candidate) = (said.clone(), candidate.clone());
+            let mut wanted = candidate.shared.wanted.subscribe();
             async move {
                 loop {
                     wanted.mark_unchanged();
                     let leads = matches!(*said.borrow_and_update(), Evidence::Primary(_));
                     if leads {
-                        contender.contend();
+                        candidate.campaign();
                     } else {
-                        contender.stand_back();
+                        candidate.withdraw();
                     }
                     tokio::select! {
                         heard = said.changed() => if heard.is_err() {
-                            return contender.stand_back();
+                            return candidate.withdraw();
                         },
-                        // It was given up meanwhile. Its sender is in the contender.
+                        // The lease was released in the meantime. The candidate keeps the sender alive.
                         _ = wanted.changed() => {}
                     }
                 }
@@ -159,7 +159,7 @@ pub fn guarded(clock: &Arc<dyn Clock>, first: Leadership, lease: Leadership, con
     both
 }
 
-async fn keep(shared: Arc<Shared>, tell: watch::Sender<Evidence>) {
+async fn keep(shared: Arc<CandidateLease>, tell: watch::Sender<Evidence>) {
     let mut wanted = shared.wanted.subscribe();
     let (mut had_it, mut lost_at) = (false, None);
     loop {
@@ -177,15 +177,15 @@ async fn keep(shared: Arc<Shared>, tell: watch::Sender<Evidence>) {
             continue;
         }
         if !wants || had_it {
-            // Said before the next try: a replica must not be overtaken by a doubt.
+            // Published before the next attempt, so that a later *uncertain* cannot overwrite it unseen.
             publish(&tell, Evidence::Replica);
         }
         if std::mem::take(&mut had_it) {
             lost_at = Some(shared.clock.mono());
         }
         let wait = if wants {
-            let (evidence, wait) = ask(&shared).await;
-            let is_heard = lost_at.is_none_or(|at| shared.clock.mono().since(at) >= HEARD);
+            let (evidence, wait) = acquire(&shared).await;
+            let is_heard = lost_at.is_none_or(|at| shared.clock.mono().since(at) >= LOSS_HOLD);
             if let Some(evidence) = evidence.filter(|evidence| is_heard || *evidence == Evidence::Replica) {
                 publish(&tell, evidence);
             }
@@ -209,8 +209,8 @@ async fn sleep(clock: &dyn Clock, wait: Duration) {
     }
 }
 
-/// What the lease says while it is held; `None` when it is not, or not any more.
-fn held(shared: &Shared) -> Option<Evidence> {
+/// The evidence of a held lease. `None` when it is not held.
+fn held(shared: &CandidateLease) -> Option<Evidence> {
     let mut slot = shared.guard();
     let guard = slot.as_ref()?;
     match guard.verdict() {
@@ -231,34 +231,34 @@ fn held(shared: &Shared) -> Option<Evidence> {
     }
 }
 
-/// Asks once; answers what that says when nothing better is known, and when to ask again.
-async fn ask(shared: &Shared) -> (Option<Evidence>, Duration) {
+/// Makes one attempt. Returns the evidence, if any, and the wait before the next attempt.
+async fn acquire(shared: &CandidateLease) -> (Option<Evidence>, Duration) {
     let again = |wait: Duration| jitter(&*shared.clock, wait.clamp(LOOK, RETRY), 20);
     match shared.membership.leases().acquire(shared.lease.as_str()).await {
         Ok(Acquire::Granted(guard)) => {
-            tracing::info!(lease = %shared.lease, token = %guard.token(), "the lease is ours");
+            tracing::info!(lease = %shared.lease, token = %guard.token(), "acquired the lease");
             let mut slot = shared.guard();
-            // Under the lock: who gives up looks for it there. A guard that nobody wants any more is dropped, which
-            // releases it.
+            // Under the lock, because `release` takes the guard from this slot. A guard that is no longer wanted is
+            // dropped, which releases it.
             if *shared.wanted.borrow() {
                 *slot = Some(guard);
             }
             (None, Duration::ZERO)
         }
         Ok(Acquire::Held { free_in, .. } | Acquire::Reserved { free_in, .. }) => {
-            tracing::debug!(lease = %shared.lease, ?free_in, "the lease is another's");
+            tracing::debug!(lease = %shared.lease, ?free_in, "another member holds the lease");
             (Some(Evidence::Replica), again(free_in))
         }
         Ok(Acquire::Unsettled { retry_in, cause }) => {
             let why = cause.why_no_lease(retry_in);
             (Some(Evidence::Uncertain(why)), again(retry_in))
         }
-        // Over for good: somebody else leads under this name, or nobody does.
+        // Ended for good: a later tenure under this name may lead, or none.
         Err(error) if matches!(error.kind(), ErrorKind::Ended(reason) if !reason.may_rejoin()) => {
             (Some(Evidence::Replica), again(RETRY))
         }
         Err(error) => {
-            let why = format!("the lease {} cannot be asked for: {}", shared.lease, error.chain());
+            let why = format!("the lease {} cannot be acquired: {}", shared.lease, error.chain());
             (Some(Evidence::Uncertain(why)), again(RETRY))
         }
     }

@@ -1,10 +1,9 @@
-//! LiteFS: the node whose mount has no `.primary` is the primary, when nothing speaks against it.
+//! LiteFS: the node whose mount has no `.primary` is the primary, unless other evidence contradicts it.
 //!
-//! The mount gives no reliable notices of changes, so it is looked at four times a second, on a thread of its own: a file
-//! system whose server is frozen hangs whoever looks. The event stream of LiteFS makes the judgement better and faster
-//! where it can be reached, and is the only way to see that a primary was demoted while there is no other: then there is
-//! no `.primary` either. Where it cannot be reached at all, the file alone counts, which is weaker: such a node runs on
-//! until a new primary is known.
+//! The mount reports no reliable change events, so it is polled four times a second, on a separate thread because a
+//! frozen FUSE server blocks its callers. The event stream of LiteFS makes the result faster and more reliable. Only
+//! the stream shows that a primary was demoted while no other primary exists, because `.primary` is absent then as
+//! well. Without a stream, the file alone counts: such a node runs on until a new primary is known.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,31 +14,31 @@ use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 
-use super::judge::{Judge, Rules, Word};
-use super::mount::{self, MountRule, Sight};
+use super::evaluator::{Evaluator, Rules, StreamState};
+use super::mount::{self, MountRule, MountState};
 use super::{Evidence, Leadership, events, publish};
+use crate::blocking_thread::BlockingThread;
 use crate::http;
-use crate::off_thread::OffThread;
-use crate::survive;
+use crate::restart;
 
-/// Where LiteFS serves its events by default.
+/// The default URL of the LiteFS event stream.
 pub const DEFAULT_EVENTS: &str = "http://127.0.0.1:20202/events";
 
-/// The least time between two looks, however often the event stream speaks.
+/// The shortest interval between two polls, even if the event stream changes more often.
 const FLOOR: Duration = Duration::from_millis(20);
 
-/// What the event stream is good for.
+/// How the event stream is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Events {
-    /// Never ask; the file alone counts.
+pub enum EventStream {
+    /// Not used; the file alone counts.
     Off,
-    /// Once heard it has to agree; where it cannot be reached, the file alone counts.
+    /// Once connected, it must agree. While it cannot be reached, the file alone counts.
     WhenReachable(String),
-    /// Without it nothing is certain.
+    /// Without it the evidence is uncertain.
     Required(String),
 }
 
-impl Events {
+impl EventStream {
     fn url(&self) -> Result<Option<Url>> {
         let url = match self {
             Self::Off => return Ok(None),
@@ -49,7 +48,7 @@ impl Events {
             let message = format!("the event stream of LiteFS {why}; write {DEFAULT_EVENTS}");
             Error::new(ErrorKind::Misconfigured, message)
         };
-        let url = Url::parse(url).map_err(|error| bad("is no URL").because(error))?;
+        let url = Url::parse(url).map_err(|error| bad("is not a URL").because(error))?;
         if url.scheme() != "http" {
             return Err(bad("is not at an http:// URL"));
         }
@@ -57,31 +56,31 @@ impl Events {
     }
 }
 
-/// How a mount of LiteFS is watched.
+/// How a LiteFS mount is watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiteFsSettings {
-    /// The mount.
+    /// The mount point.
     pub dir: PathBuf,
-    /// Which mounts count.
+    /// Which mounts count as LiteFS.
     pub mount: MountRule,
     /// The event stream.
-    pub events: Events,
-    /// The time between two looks: 250 ms.
+    pub events: EventStream,
+    /// The poll interval: 250 ms.
     pub poll: Duration,
-    /// For how long the file must have been absent: 2 s.
+    /// How long the file must have been absent: 2 s.
     pub window: Duration,
-    /// After this long a look counts as hung: 1 s.
+    /// The timeout of one poll: 1 s.
     pub deadline: Duration,
 }
 
 impl LiteFsSettings {
-    /// The defaults, for a mount.
+    /// The defaults for a mount.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
             mount: MountRule::default(),
-            events: Events::WhenReachable(DEFAULT_EVENTS.to_owned()),
+            events: EventStream::WhenReachable(DEFAULT_EVENTS.to_owned()),
             poll: Duration::from_millis(250),
             window: Duration::from_secs(2),
             deadline: Duration::from_secs(1),
@@ -91,23 +90,23 @@ impl LiteFsSettings {
     fn rules(&self) -> Rules {
         Rules {
             window: self.window,
-            // One look may hang almost to its deadline without anybody having looked away.
-            blink: self.poll * 2 + self.deadline,
+            // One poll may take almost its timeout without a gap in the observation.
+            max_gap: self.poll * 2 + self.deadline,
             grace: Duration::from_secs(1),
-            needs_events: matches!(self.events, Events::Required(_)),
+            needs_events: matches!(self.events, EventStream::Required(_)),
         }
     }
 }
 
-/// Watches a mount of LiteFS, on the runtime of the caller.
+/// Watches a LiteFS mount, on the caller's runtime.
 ///
 /// # Errors
-/// `Misconfigured` for a URL of the event stream that cannot be one.
+/// `Misconfigured` for an invalid URL of the event stream.
 ///
 /// # Panics
 /// Outside of a runtime.
 pub fn watch(settings: LiteFsSettings, clock: &Arc<dyn Clock>) -> Result<Leadership> {
-    let (hear, word) = watch::channel(Word::Never);
+    let (hear, word) = watch::channel(StreamState::Never);
     let mut tasks = Vec::new();
     if let Some(url) = settings.events.url()? {
         let client = http::client(None)
@@ -121,34 +120,34 @@ pub fn watch(settings: LiteFsSettings, clock: &Arc<dyn Clock>) -> Result<Leaders
                     format!("the HTTP client cannot be set up: {why}"),
                 )
             })?;
-        let (deaf, hear, listening) = (hear.clone(), hear, Arc::clone(clock));
-        let mourning = Arc::clone(clock);
-        tasks.push(survive::spawn(
+        let (lost, hear, listening) = (hear.clone(), hear, Arc::clone(clock));
+        let lost_clock = Arc::clone(clock);
+        tasks.push(restart::spawn(
             "litefs-events",
             Arc::clone(clock),
             move || events::listen(client.clone(), url.clone(), Arc::clone(&listening), hear.clone()),
             move |_| {
-                deaf.send_modify(|word| {
-                    if let Word::Says(primary) = *word {
-                        *word = Word::Lost(primary, mourning.mono());
+                lost.send_modify(|word| {
+                    if let StreamState::Connected(primary) = *word {
+                        *word = StreamState::Disconnected(primary, lost_clock.mono());
                     }
                 });
             },
         ));
     }
-    let first = Evidence::Uncertain("LiteFS was not looked at yet".to_owned());
+    let first = Evidence::Uncertain("LiteFS was not polled yet".to_owned());
     let (tell, evidence) = watch::channel(first);
     let (broken, looking) = (tell.clone(), Arc::clone(clock));
-    // The thread outlives a panic of the task, so that a stuck one is not joined by another.
-    let eyes = Arc::new(OffThread::start("litefs"));
-    tasks.push(survive::spawn(
+    // The thread survives a panic of the task, so a stuck thread is not replaced by a second one.
+    let thread = Arc::new(BlockingThread::start("litefs"));
+    tasks.push(restart::spawn(
         "litefs",
         Arc::clone(clock),
         move || {
-            look_on(
+            poll_mount(
                 settings.clone(),
                 Arc::clone(&looking),
-                Arc::clone(&eyes),
+                Arc::clone(&thread),
                 word.clone(),
                 tell.clone(),
             )
@@ -158,27 +157,30 @@ pub fn watch(settings: LiteFsSettings, clock: &Arc<dyn Clock>) -> Result<Leaders
     Ok(Leadership::new(evidence, tasks))
 }
 
-async fn look_on(
+async fn poll_mount(
     settings: LiteFsSettings,
     clock: Arc<dyn Clock>,
-    eyes: Arc<OffThread>,
-    mut word: watch::Receiver<Word>,
+    thread: Arc<BlockingThread>,
+    mut word: watch::Receiver<StreamState>,
     tell: watch::Sender<Evidence>,
 ) {
-    let mut judge = Judge::new(settings.rules());
+    let mut evaluator = Evaluator::new(settings.rules());
     loop {
         let (dir, rule, asked) = (settings.dir.clone(), settings.mount, clock.mono());
-        let look = eyes.run(&*clock, settings.deadline, move || mount::look(&dir, rule));
-        let sight = look.await.unwrap_or_else(|missed| {
-            // The same words for the first missed look and the hundredth: it is one piece of news.
-            tracing::debug!(dir = %settings.dir.display(), %missed, "a look at LiteFS is not answered");
-            Sight::Unclear(format!("the file system at {} does not answer", settings.dir.display()))
+        let look = thread.run(&*clock, settings.deadline, move || mount::look(&dir, rule));
+        let state = look.await.unwrap_or_else(|missed| {
+            // The same text for every missed poll, so that it is published once.
+            tracing::debug!(dir = %settings.dir.display(), %missed, "a poll of LiteFS failed");
+            MountState::Unclear(format!(
+                "the file system at {} does not respond",
+                settings.dir.display()
+            ))
         });
         let heard = *word.borrow_and_update();
-        publish(&tell, judge.judge(&sight, heard, asked, clock.mono()));
+        publish(&tell, evaluator.evaluate(&state, heard, asked, clock.mono()));
         tokio::select! {
             () = clock.sleep(settings.poll) => {}
-            // Without a stream nobody ever sends, and the sleep alone counts.
+            // Without a stream the sender never changes the state, and only the sleep completes.
             Ok(()) = word.changed() => clock.sleep(FLOOR).await,
         }
     }

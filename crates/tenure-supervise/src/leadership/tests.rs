@@ -1,4 +1,4 @@
-//! Two sources as one.
+//! Combining two sources.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn unclear(why: &str) -> Evidence {
 }
 
 #[test]
-fn two_sources_are_primary_only_together_and_replica_alone() {
+fn primary_needs_both_sources_and_replica_one() {
     let replica = Evidence::Replica;
     assert_eq!(both(&primary(None), &primary(None)), primary(None));
     assert_eq!(both(&primary(Some(5)), &primary(None)), primary(Some(5)));
@@ -33,14 +33,14 @@ fn two_sources_are_primary_only_together_and_replica_alone() {
     assert_eq!(both(&unclear("dark"), &unclear("cold")), unclear("dark; cold"));
 }
 
-/// A source in the hands of a test.
+/// A source controlled by a test.
 fn source(first: Evidence) -> (watch::Sender<Evidence>, Leadership) {
     let (tell, evidence) = watch::channel(first);
     (tell, Leadership::new(evidence, Vec::new()))
 }
 
 #[tokio::test]
-async fn what_is_combined_follows_both_and_doubts_a_source_that_ends() {
+async fn combined_evidence_follows_both_and_doubts_a_lost_source() {
     let (file, one) = source(primary(None));
     let (lease, other) = source(unclear("not asked yet"));
     let together = combine(&SystemClock::shared(), one, other);
@@ -57,11 +57,11 @@ async fn what_is_combined_follows_both_and_doubts_a_source_that_ends() {
 }
 
 #[tokio::test]
-async fn always_is_always() {
+async fn always_stays_primary() {
     let source = always();
     let mut said = source.evidence();
     assert_eq!(*said.borrow_and_update(), Evidence::primary());
-    // No change, and no end either.
+    // Neither a change nor the end of the channel.
     tokio::select! {
         biased;
         changed = said.changed() => panic!("{changed:?}"),

@@ -1,8 +1,8 @@
-//! The step between the supervisor and its child: ties the child's life to the supervisor's, then becomes the child.
+//! The launch step: binds the life of the new process to the supervisor's, then becomes the program.
 //!
-//! A supervisor that is killed with SIGKILL can stop nothing any more. So the kernel is asked to kill the child then. Only
-//! a process itself can ask that, and it has to be asked between the fork and the program: this is a step of its own
-//! because that needs no unsafe code. A setuid program loses the tie when it starts; that is the kernel's rule.
+//! A supervisor killed by SIGKILL cannot stop its child, so the kernel must kill it. Only the child itself can
+//! request that, between the fork and the exec. A separate process does so because a pre-exec hook would need unsafe
+//! code. A setuid program loses the parent-death signal when it starts; that is the kernel's rule.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -11,35 +11,35 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
-/// The program cannot be executed, as shells tell it.
+/// The exit code for a program that cannot be executed, as in shells.
 pub const CANNOT_EXECUTE: u8 = 126;
-/// The program is not there, as shells tell it.
+/// The exit code for a missing program, as in shells.
 pub const NOT_FOUND: u8 = 127;
 
 /// Why the program was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The parent has died before it was noticed.
+    /// The parent died before the signal was set.
     #[error("the process that started this one is gone")]
     Orphaned,
-    /// There is no program in the command.
+    /// The command is empty.
     #[error("there is no command")]
     Empty,
-    /// The system refuses to tie it to its parent.
+    /// The system refused the parent-death signal.
     #[error("cannot be tied to its parent")]
     Tie(#[source] io::Error),
-    /// The program is not there, or cannot be executed.
+    /// The program is missing or cannot be executed.
     #[error("{program} cannot be started: {source}", program = program.display())]
     Program {
-        /// Which one.
+        /// The program.
         program: OsString,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl LaunchError {
-    /// The exit code for it, as shells have it.
+    /// The exit code for this error, as in shells.
     #[must_use]
     pub fn code(&self) -> u8 {
         match self {
@@ -49,8 +49,8 @@ impl LaunchError {
     }
 }
 
-/// Becomes the program, which is killed when the thread of `parent` that started this process ends. Returns only when
-/// that cannot be.
+/// Becomes the program, which is killed when the thread of `parent` that started this process ends. Returns only on
+/// failure.
 #[must_use]
 pub fn become_program(parent: i32, command: &[OsString]) -> LaunchError {
     let Some((program, args)) = command.split_first() else {
@@ -59,7 +59,7 @@ pub fn become_program(parent: i32, command: &[OsString]) -> LaunchError {
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return LaunchError::Tie(error.into());
     }
-    // The parent may have died before it was asked for.
+    // The parent may have died before the call above.
     if getppid().map(Pid::as_raw_pid) != Some(parent) {
         return LaunchError::Orphaned;
     }

@@ -1,5 +1,5 @@
-//! The thread that starts processes. It lives as long as the program: the kernel takes the end of the thread that started
-//! a child for the death of its parent.
+//! The thread that starts processes. It lives as long as the program, because the kernel treats the end of the thread
+//! that started a child as the death of its parent.
 
 use std::io;
 use std::sync::{OnceLock, mpsc};
@@ -9,13 +9,13 @@ use tokio::sync::oneshot;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// One for the whole program. It is never dropped, so the thread never ends.
+/// The queue of the thread. It is never dropped, so the thread never ends.
 static JOBS: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
 
 /// Runs `job` on the thread.
 ///
 /// # Errors
-/// Those of the job, and when there is no thread.
+/// Those of the job; also when the thread cannot be started.
 pub(super) async fn run<T: Send + 'static>(job: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     let (tell, done) = oneshot::channel();
     jobs()?
@@ -31,7 +31,7 @@ fn jobs() -> io::Result<&'static mpsc::Sender<Job>> {
     let (jobs, inbox) = mpsc::channel::<Job>();
     let work = move || inbox.into_iter().for_each(|job| job());
     Builder::new().name("tenure-spawner".to_owned()).spawn(work)?;
-    // When two begin at once, the thread of the one that is late has no jobs and ends, before it has started anything.
+    // If two callers race, the loser's thread has no jobs and ends before it starts anything.
     Ok(JOBS.get_or_init(|| jobs))
 }
 

@@ -1,4 +1,4 @@
-//! What a supervisor needs of a catalog.
+//! The catalog, as the event loop sees it.
 
 use std::fmt;
 use std::future::{Future, pending};
@@ -6,31 +6,31 @@ use std::pin::Pin;
 
 use crate::catalog::Catalog;
 
-/// The registration of one service: an actor that pursues what is wanted, by itself and for as long as it takes. It is
-/// never in the way of the child.
+/// The registration of one service: an actor that pursues the desired state in the background, for as long as it takes.
+/// It never blocks the child.
 pub trait Registration: fmt::Debug + Send {
-    /// The service shall be in the catalog, or shall not be. Comes back at once.
+    /// Sets whether the service shall be in the catalog. Returns immediately.
     fn want(&mut self, registered: bool);
 
-    /// Completes when the catalog has confirmed that the service is not in it, after the latest `want(false)`. May be
-    /// dropped and called again; it is not called while the service is wanted.
+    /// Completes when the catalog has confirmed that the service is not in it, after the latest `want(false)`.
+    /// Cancel-safe, may be called again; not called while the service is wanted.
     fn absent(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Whether others may be sent to the service, as far as is known here.
+    /// Whether clients may be routed to the service, as far as is known here.
     fn is_listed(&self) -> bool;
 
-    /// How things stand, in a few words for people.
+    /// The state in a few words, for people.
     fn status(&self) -> String;
 
-    /// Completes when [`Registration::status`] says something else than `told`. Never, by default: then it is asked
-    /// whenever something else has happened.
-    fn news(&self, told: &str) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let _ = told;
+    /// Completes when [`Registration::status`] differs from `reported`. The default never completes; the status is then
+    /// read after each other event.
+    fn changed(&self, reported: &str) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let _ = reported;
         Box::pin(pending())
     }
 }
 
-/// `None`: nobody has to find the program.
+/// `None`: no catalog.
 impl Registration for Option<Catalog> {
     fn want(&mut self, registered: bool) {
         if let Some(catalog) = self {
@@ -53,12 +53,12 @@ impl Registration for Option<Catalog> {
             .map_or_else(|| "none".to_owned(), |catalog| Catalog::status(catalog).to_string())
     }
 
-    fn news(&self, told: &str) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let (watch, told) = (self.as_ref().map(Catalog::watch), told.to_owned());
+    fn changed(&self, reported: &str) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let (watch, reported) = (self.as_ref().map(Catalog::watch), reported.to_owned());
         Box::pin(async move {
             let Some(mut watch) = watch else { return pending().await };
-            if watch.wait_for(|status| status.to_string() != told).await.is_err() {
-                // The actor is gone, and says nothing any more.
+            if watch.wait_for(|status| status.to_string() != reported).await.is_err() {
+                // The actor is gone, so the status no longer changes.
                 pending::<()>().await;
             }
         })

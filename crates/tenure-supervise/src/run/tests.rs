@@ -1,4 +1,4 @@
-//! The loop itself; what it does with processes is tested with a program of its own.
+//! Tests of the event loop; the fixture program of the integration tests covers its processes.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use crate::child::Helpers;
 use crate::probe::Probe;
 use tenure_core::clock::{ManualClock, Sleep, SystemClock};
 
-/// Writes down what is wanted, and panics when it is asked how things stand for the second time.
+/// Records the desired states and panics on the second status call.
 #[derive(Debug, Clone, Default)]
 struct Broken {
     wanted: Arc<Mutex<Vec<bool>>>,
@@ -33,10 +33,10 @@ impl Registration for Broken {
 }
 
 #[tokio::test]
-async fn a_supervisor_that_panics_takes_the_service_out_of_the_catalog_and_ends() {
+async fn panicking_supervisor_deregisters_and_exits() {
     let clock: Arc<dyn Clock> = SystemClock::shared();
     let (_tell, evidence) = watch::channel(Evidence::Replica);
-    let (_wish, wishes) = mpsc::channel(1);
+    let (_sender, signals) = mpsc::channel(1);
     let registration = Broken::default();
     let supervision = Supervision {
         processes: Processes::own(&clock).unwrap(),
@@ -49,8 +49,8 @@ async fn a_supervisor_that_panics_takes_the_service_out_of_the_catalog_and_ends(
         settings: Settings::default(),
         evidence,
         registration: registration.clone(),
-        seat: None,
-        wishes,
+        guard: None,
+        signals,
         clock,
     };
     let status = supervision.status();
@@ -68,7 +68,7 @@ async fn a_supervisor_that_panics_takes_the_service_out_of_the_catalog_and_ends(
     assert_eq!(told.reason.as_deref(), Some("the supervisor panicked"));
 }
 
-/// One whose sleeps count no suspend.
+/// A clock whose sleeps do not count suspend.
 #[derive(Debug)]
 struct Suspended(ManualClock, Arc<AtomicU32>);
 
@@ -82,7 +82,7 @@ impl Clock for Suspended {
     }
 
     fn sleep(&self, duration: Duration) -> Sleep {
-        // The machine is suspended for an hour in the first sleep, which goes on for its full length afterwards.
+        // The machine is suspended for an hour during the first sleep, which then continues for its full length.
         let first = self.1.fetch_add(1, Ordering::Relaxed) == 0;
         self.0.advance(Duration::from_secs(if first { 3_600 } else { 0 }));
         let short = duration <= LOOK;
@@ -99,7 +99,7 @@ impl Clock for Suspended {
 }
 
 #[tokio::test]
-async fn an_instant_that_passes_while_the_machine_is_suspended_is_noticed() {
+async fn deadline_passed_during_suspend_is_noticed() {
     let clock = Suspended(ManualClock::new(0, 1), Arc::default());
     let noticed = until(&clock, Some(clock.mono() + Duration::from_secs(600)));
     assert!(noticed.now_or_never().is_some());

@@ -1,4 +1,4 @@
-//! The status as a file, which is always whole.
+//! The status file. Readers never see a partial file.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use tokio::sync::watch;
 
 use super::Status;
 
-/// Keeps the file up to date until nobody changes the status any more. A file that cannot be written is said once for
-/// each reason; the supervisor does not wait for it.
+/// Updates the file until the sender of the status is dropped. A write failure is logged once per reason and does not
+/// block the supervisor.
 pub async fn keep_file(path: PathBuf, mut status: watch::Receiver<Status>) {
     let mut failed = None;
     loop {
@@ -30,12 +30,12 @@ pub async fn keep_file(path: PathBuf, mut status: watch::Receiver<Status>) {
     }
 }
 
-/// A reader sees the old content or the new, never half of one.
+/// Replaces the file atomically.
 fn replace(path: &Path, content: &str) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let mut next = NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
     next.write_all(content.as_bytes())?;
-    // The child and health checks of other users read it.
+    // The child and health checks may run as other users.
     next.as_file()
         .set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
     next.persist(path)?;

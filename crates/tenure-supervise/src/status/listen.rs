@@ -1,5 +1,5 @@
-//! The status over HTTP: every GET is answered with it. `200` while the child runs and is ready, else `503`, so that it
-//! serves as a health check.
+//! The status over HTTP: every GET returns it. The code is `200` while the child runs and is ready, otherwise `503`, so
+//! the endpoint serves as a health check.
 
 use std::convert::Infallible;
 use std::io;
@@ -18,15 +18,14 @@ use tokio::sync::{Semaphore, watch};
 
 use super::Status;
 
-/// How many are answered at once; the others wait.
+/// The limit of concurrent connections; further ones wait.
 const AT_ONCE: usize = 16;
-/// How long one connection may take: for one request, whose answer is at hand. One that says nothing holds its place no
-/// longer than that.
+/// The timeout of one connection, which serves one request. A silent connection holds its slot no longer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The pause after a connection that could not be taken: there may be no descriptors for a while.
+/// The pause after a failed accept: the process may be out of descriptors.
 const REST: Duration = Duration::from_millis(100);
 
-/// A server of the status, which ends with its handle.
+/// The status server. It stops when the handle is dropped.
 #[derive(Debug)]
 pub struct StatusServer {
     address: SocketAddr,
@@ -34,7 +33,7 @@ pub struct StatusServer {
 }
 
 impl StatusServer {
-    /// Where it listens.
+    /// The address it listens on.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -50,14 +49,14 @@ impl Drop for StatusServer {
 /// Serves the status.
 ///
 /// # Errors
-/// When the address cannot be listened on.
+/// When the address cannot be bound.
 pub async fn listen(address: &str, status: watch::Receiver<Status>, clock: Arc<dyn Clock>) -> io::Result<StatusServer> {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
     let task = tokio::spawn(async move {
         let places = Arc::new(Semaphore::new(AT_ONCE));
         loop {
-            // It is never closed.
+            // The semaphore is never closed.
             let Ok(place) = Arc::clone(&places).acquire_owned().await else {
                 return;
             };
@@ -81,7 +80,7 @@ async fn answer(stream: TcpStream, status: watch::Receiver<Status>) {
         let status = status.borrow().clone();
         async move { Ok::<_, Infallible>(reply(request.method(), &status)) }
     });
-    // A client that breaks off is not our business.
+    // A client that disconnects early is ignored.
     let _ = hyper::server::conn::http1::Builder::new()
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)

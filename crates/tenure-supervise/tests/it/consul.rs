@@ -1,4 +1,4 @@
-//! The catalog of a real Consul agent, and all that can happen to it.
+//! The catalog of a real Consul agent, and its failures.
 
 mod access;
 mod journal;
@@ -17,11 +17,11 @@ use tenure_supervise::catalog::{Catalog, Phase, Service};
 use tenure_testkit::consul::Agent;
 use tenure_testkit::wait;
 
-/// How long a test waits for what comes soon on a machine that is not busy.
+/// The timeout for events that are fast on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the tests register: nine seconds instead of fifteen. Not less: who is to stay healthy beats every third of that, and
-/// an agent or a machine that stands still for two seconds makes nobody critical.
+/// The service of the tests: a ttl of nine seconds instead of fifteen. Not less: a beat every third of it must survive
+/// a stall of two seconds.
 fn service(id: &str) -> Service {
     let mut service = Service::new(id, "web", 4533);
     service.address = Some("10.1.2.3".to_owned());
@@ -57,15 +57,15 @@ impl Way {
     }
 }
 
-/// Waits for a phase of ours.
+/// Waits for a phase of the registration.
 async fn phase(catalog: &Catalog, wanted: Phase) {
     let mut status = catalog.watch();
     let wait = status.wait_for(|status| status.phase == wanted);
     let came = tokio::time::timeout(PATIENCE, wait).await.is_ok();
-    assert!(came, "waited in vain for {wanted:?}: {}", catalog.status());
+    assert!(came, "timed out waiting for {wanted:?}: {}", catalog.status());
 }
 
-/// What the agent says of a service: `passing`, `critical`, or that it does not know it.
+/// The health of a service at the agent: `passing`, `critical` or unknown.
 fn health(agent: &Agent, id: &str) -> &'static str {
     match agent
         .http("GET", &format!("/v1/agent/health/service/id/{id}"), "")
@@ -84,14 +84,14 @@ fn until_health(agent: &Agent, id: &str, wanted: &str) {
     wait::until(&format!("{id} is {wanted}"), PATIENCE, || health(agent, id) == wanted);
 }
 
-/// A service as the agent has it.
+/// A service as the agent lists it.
 fn listed(agent: &Agent, id: &str) -> Value {
     let (status, body) = agent.http("GET", &format!("/v1/agent/service/{id}"), "").unwrap();
     assert_eq!(status, 200, "{body}");
     serde_json::from_str(&body).unwrap()
 }
 
-/// Registers something by hand.
+/// Registers a service by hand.
 fn put(agent: &Agent, definition: &Value) {
     let answer = agent
         .http("PUT", "/v1/agent/service/register", &definition.to_string())

@@ -1,4 +1,4 @@
-//! Leadership by LiteFS, on real FUSE mounts: one that is frozen hangs, one whose server is killed is dead.
+//! Leadership by LiteFS on real FUSE mounts: a frozen server hangs its callers, a killed one leaves a dead mount.
 #![cfg(target_os = "linux")]
 
 mod events;
@@ -9,17 +9,17 @@ mod stream;
 use std::time::Duration;
 
 use tenure_core::clock::SystemClock;
-use tenure_supervise::leadership::litefs::{Events, LiteFsSettings, watch};
+use tenure_supervise::leadership::litefs::{EventStream, LiteFsSettings, watch};
 use tenure_supervise::leadership::{Evidence, Leadership};
 use tokio::sync::watch::Receiver;
 
-/// How long a test waits for what comes in a fraction of a second on a machine that is not busy.
+/// The timeout for events that take a fraction of a second on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The settings of the tests: what takes seconds takes a tenth of them.
+/// Test settings: a tenth of the default durations.
 fn quick(dir: impl Into<std::path::PathBuf>) -> LiteFsSettings {
     LiteFsSettings {
-        events: Events::Off,
+        events: EventStream::Off,
         poll: Duration::from_millis(25),
         window: Duration::from_millis(300),
         deadline: Duration::from_millis(200),
@@ -27,7 +27,7 @@ fn quick(dir: impl Into<std::path::PathBuf>) -> LiteFsSettings {
     }
 }
 
-/// A source that is watched, and what it says.
+/// A watched source and its evidence.
 struct Watched {
     _source: Leadership,
     said: Receiver<Evidence>,
@@ -40,7 +40,7 @@ impl Watched {
         Self { _source: source, said }
     }
 
-    /// Waits for evidence; panics when `never` comes first, or nothing does.
+    /// Waits for evidence. Panics if `never` comes first, or on a timeout.
     async fn wait(&mut self, what: &str, wanted: impl Fn(&Evidence) -> bool, never: impl Fn(&Evidence) -> bool) {
         let wait = self.said.wait_for(|said| {
             assert!(!never(said) || wanted(said), "{said:?} instead of {what}");
@@ -49,7 +49,7 @@ impl Watched {
         let found = tokio::time::timeout(PATIENCE, wait)
             .await
             .map(|found| found.unwrap().clone());
-        assert!(found.is_ok(), "waited in vain for {what}: {:?}", *self.said.borrow());
+        assert!(found.is_ok(), "timed out waiting for {what}: {:?}", *self.said.borrow());
     }
 
     async fn primary(&mut self) {
@@ -60,13 +60,13 @@ impl Watched {
         self.wait("replica", |said| *said == Evidence::Replica, |_| false).await;
     }
 
-    /// Waits for a doubt with these words in it, and would not be told "primary" first.
+    /// Waits for an *uncertain* with these words. Panics on "primary".
     async fn doubt(&mut self, words: &str) {
         let wanted = |said: &Evidence| matches!(said, Evidence::Uncertain(why) if why.contains(words));
         self.wait(words, wanted, |_| false).await;
     }
 
-    /// Waits for a doubt, or for "replica" when `words` is empty; "primary" fails the test.
+    /// Waits for an *uncertain* with these words, or for "replica" if `words` is empty. Panics on "primary".
     async fn never_primary_until(&mut self, words: &str) {
         let wanted = |said: &Evidence| match said {
             Evidence::Uncertain(why) => !words.is_empty() && why.contains(words),

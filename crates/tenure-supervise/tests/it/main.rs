@@ -1,4 +1,4 @@
-//! The supervisor's adapters against real Consul agents, real FUSE mounts and real processes.
+//! The supervisor's adapters against real Consul agents, FUSE mounts and processes.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,

@@ -1,4 +1,4 @@
-//! Whom the server runs as: Postgres refuses to be root.
+//! The account that the server runs under: Postgres refuses to run as root.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -8,27 +8,26 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-/// Looked for in this order. `initdb` wants one that has a name.
+/// Tried in this order. `initdb` needs an account with a name.
 const CANDIDATES: [&str; 2] = ["postgres", "nobody"];
 
-/// An account of this machine, or the one that the test runs as.
+/// An account of this machine, or that of the test process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Account(Option<(u32, u32)>);
 
 impl Account {
-    /// Our own, unless that is root.
+    /// The test's own account, unless it is root.
     pub(super) fn for_servers() -> Result<Account> {
         if !rustix::process::geteuid().is_root() {
             return Ok(Account(None));
         }
         let passwd = fs::read_to_string("/etc/passwd").context("read /etc/passwd")?;
         let found = CANDIDATES.iter().find_map(|name| find(&passwd, name));
-        let ids =
-            found.with_context(|| format!("Postgres does not run as root, and there is none of {CANDIDATES:?}"))?;
+        let ids = found.with_context(|| format!("Postgres does not run as root, and none of {CANDIDATES:?} exists"))?;
         Ok(Account(Some(ids)))
     }
 
-    /// Makes a command run under this account, with no other groups.
+    /// Makes a command run under this account, without other groups.
     pub(super) fn run<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         match self.0 {
             Some((user, group)) => command.uid(user).gid(group),
@@ -36,10 +35,10 @@ impl Account {
         }
     }
 
-    /// Makes a directory this account's own.
+    /// Makes this account the owner of a directory.
     pub(super) fn give(&self, dir: &Path) -> Result<()> {
         let Some((user, group)) = self.0 else { return Ok(()) };
-        chown(dir, Some(user), Some(group)).with_context(|| format!("give {} away", dir.display()))
+        chown(dir, Some(user), Some(group)).with_context(|| format!("change the owner of {}", dir.display()))
     }
 }
 

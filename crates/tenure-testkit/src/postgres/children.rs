@@ -1,4 +1,4 @@
-//! The server's children, one by one: each leads a session of its own, so no group reaches them.
+//! The server's child processes. Each leads its own session, so no signal to a group reaches them.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -10,10 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait::Pace;
 
-/// How long children may take to stand still, or to be gone.
+/// The time limit for children to stop or end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The children of a process, by what the system says now.
+/// The current children of a process.
 pub(super) fn of(parent: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -23,7 +23,7 @@ pub(super) fn of(parent: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Signals each; one that is gone needs none.
+/// Signals each child; one that has ended is skipped.
 pub(super) fn signal(children: &[u32], signal: Signal) {
     for pid in children
         .iter()
@@ -33,7 +33,7 @@ pub(super) fn signal(children: &[u32], signal: Signal) {
     }
 }
 
-/// Waits until none of them runs any more.
+/// Waits until none of them runs.
 pub(super) fn wait_gone(children: &[u32]) {
     wait_for(children, |state| matches!(state, None | Some('Z' | 'X')));
 }
@@ -46,14 +46,15 @@ fn wait_for(children: &[u32], is_so: impl Fn(Option<char>) -> bool) {
     }
 }
 
-/// A process' state and parent: the two fields after its name, which may contain anything but ends with the last `)`.
+/// The state and the parent of a process: the two fields after its name, which may contain any character and ends at
+/// the last `)`.
 fn look(pid: u32) -> Option<(char, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
 }
 
-/// Children that stand still, and a shell that kills them should we die before we let them go: nobody else would.
+/// Stopped children, and a shell that kills them if the test process dies before it resumes them.
 #[derive(Debug)]
 pub(super) struct Frozen {
     children: Vec<u32>,
@@ -61,7 +62,7 @@ pub(super) struct Frozen {
 }
 
 impl Frozen {
-    /// Stops the children of a parent that is stopped already, and so makes no others.
+    /// Stops the children of a stopped parent, which therefore creates no others.
     pub(super) fn freeze(children: Vec<u32>) -> Result<Frozen> {
         let numbers = children.iter().map(u32::to_string);
         let guard = Command::new("sh")
@@ -74,7 +75,7 @@ impl Frozen {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Whoever kills us may kill our group with us.
+            // A kill of the test's process group must not reach the guard.
             .process_group(0)
             .spawn()
             .context("start the guard")?;
@@ -83,9 +84,9 @@ impl Frozen {
         Ok(Frozen { children, guard })
     }
 
-    /// Sends the guard away, and lets them run on if they are to.
-    pub(super) fn let_go(mut self, run: bool) {
-        // Before its pipe closes, or it would act.
+    /// Ends the guard, and resumes the children if `run`.
+    pub(super) fn release(mut self, run: bool) {
+        // Before its pipe closes, which would make it kill the children.
         let _ = self.guard.kill();
         let _ = self.guard.wait();
         if run {

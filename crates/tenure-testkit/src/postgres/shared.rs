@@ -1,4 +1,4 @@
-//! One server for all tests of a run that need no more than a database of their own.
+//! One server for all tests of a run that need only their own database.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -12,14 +12,15 @@ use super::{Endpoint, Server};
 use crate::program::have;
 use crate::server::must;
 
-/// Enough connections for the tests that run at a time; deadlocks are noticed soon.
+/// Enough connections for concurrent tests; deadlocks are detected early.
 const SETTINGS: &[&str] = &["max_connections=400", "deadlock_timeout=200ms"];
 
-/// The shared server; the first call starts it. `None`, after a loud word, when it isn't installed.
+/// Returns the shared server; the first call starts it. Prints a message and returns `None` if Postgres is not
+/// installed.
 ///
-/// Under `cargo nextest`, where each test is a process, it is shared by all processes of the run and ends with the run;
-/// elsewhere by the tests of this process. A test takes a [`database`](Endpoint::database) of its own and changes nothing
-/// beside it.
+/// Under `cargo nextest`, where each test is a process, all processes of the run share it and it ends with the run;
+/// otherwise the tests of this process share it. A test creates its own [`database`](Endpoint::database) and changes
+/// nothing else.
 ///
 /// # Panics
 /// As [`Server::start`].
@@ -38,7 +39,7 @@ pub fn shared() -> Option<&'static Endpoint> {
         .as_ref()
 }
 
-/// Starts one that is left to its guard.
+/// Starts a server that its guard stops.
 fn start(program: &Path, of_run: Option<&Path>) -> Result<u16> {
     let server = Server::launch(program.to_owned(), SETTINGS, of_run)?;
     let port = server.port();
@@ -46,7 +47,7 @@ fn start(program: &Path, of_run: Option<&Path>) -> Result<u16> {
     Ok(port)
 }
 
-/// The server of this run: the first of its processes starts it and writes its port down, under a lock.
+/// The server of this run: the first process starts it and records its port, under a lock.
 fn of_run(run: &str, program: &Path) -> Result<u16> {
     let dir = std::env::temp_dir().join(format!("tenure-testkit-{run}"));
     fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
@@ -55,7 +56,7 @@ fn of_run(run: &str, program: &Path) -> Result<u16> {
     let note = dir.join("postgres.port");
     if let Ok(port) = fs::read_to_string(&note) {
         let port = port.parse().with_context(|| format!("read {}", note.display()))?;
-        // It ended if its guard took another program for the test runner.
+        // It ended because its guard took another program for the test runner.
         if TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).is_ok() {
             return Ok(port);
         }

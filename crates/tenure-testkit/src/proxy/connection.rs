@@ -1,5 +1,5 @@
-//! One connection through the proxy: two directions, each a reader that judges by the weather and a writer that
-//! delivers in order.
+//! One connection through the proxy: for each direction a reader that applies the mode, and a writer that delivers in
+//! order.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, sleep_until};
 
-use super::{Mode, Shared, Weather};
+use super::{Mode, ModeState, ProxyState};
 
-const CHUNK: usize = 16 * 1024;
-/// Chunks that wait for delivery before the sender feels it, as with any full buffer on the way.
+const CHUNK_SIZE: usize = 16 * 1024;
+/// Chunks queued for delivery before the sender blocks, as with any full buffer.
 const QUEUE: usize = 1024;
 
-/// The connection can't go on and is to be reset.
-struct Cut;
+/// The connection must be reset.
+struct Reset;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
@@ -38,26 +38,26 @@ impl Direction {
             | (Mode::Delay { replies: delay, .. }, Direction::Replies) => Flow::Delay(delay),
             (Mode::BlackHole, _) | (Mode::DropReplies, Direction::Replies) => Flow::Swallow,
             (Mode::HoldAll, _) | (Mode::HoldRequests, Direction::Requests) => Flow::Hold,
-            // The cutting modes are none of a direction's business: the whole connection ends.
+            // Resets end the whole connection, not one direction.
             _ => Flow::Pass,
         }
     }
 }
 
-/// Some bytes on their way, or the end of the stream when there are none.
-struct Parcel {
+/// A chunk in transit; empty at the end of the stream.
+struct Chunk {
     bytes: Vec<u8>,
     due: Option<Instant>,
-    /// Held until there were more releases than this.
+    /// Held until there are more releases than this.
     held_since: Option<u64>,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
 }
 
-impl Parcel {
-    fn new(bytes: &[u8], shared: &Arc<Shared>) -> Parcel {
+impl Chunk {
+    fn new(bytes: &[u8], shared: &Arc<ProxyState>) -> Chunk {
         let size = bytes.len() as u64;
         shared.count(|counts| counts.held += size);
-        Parcel {
+        Chunk {
             bytes: bytes.to_vec(),
             due: None,
             held_since: None,
@@ -66,25 +66,25 @@ impl Parcel {
     }
 }
 
-impl Drop for Parcel {
+impl Drop for Chunk {
     fn drop(&mut self) {
         self.shared.count(|counts| counts.held -= self.bytes.len() as u64);
     }
 }
 
-/// Relays the connection of a client that came in the weather of `born`, until it ends by itself or is cut.
-pub(super) async fn run(mut client: TcpStream, born: Weather, shared: Arc<Shared>) {
+/// Relays the connection of a client that connected in state `born`, until it ends or is reset.
+pub(super) async fn run(mut client: TcpStream, born: ModeState, shared: Arc<ProxyState>) {
     shared.count(|counts| counts.open += 1);
-    let mut weather = shared.weather.clone();
+    let mut state = shared.state.clone();
     let mut upstream = None;
     let end = tokio::select! {
         biased;
-        _ = weather.wait_for(|weather| weather.mode.cuts() || weather.cuts > born.cuts) => Err(Cut),
+        _ = state.wait_for(|state| state.mode.cuts() || state.cuts > born.cuts) => Err(Reset),
         end = relay(&mut client, &mut upstream, &shared) => end,
     };
     if end.is_err() {
         for stream in [Some(client), upstream].into_iter().flatten() {
-            // Closing a socket that must not linger is what sends the reset; it may be reset already.
+            // Closing a socket without linger sends the reset; it may be reset already.
             let _ = stream.set_zero_linger();
         }
         shared.count(|counts| counts.reset += 1);
@@ -92,7 +92,11 @@ pub(super) async fn run(mut client: TcpStream, born: Weather, shared: Arc<Shared
     shared.count(|counts| counts.open -= 1);
 }
 
-async fn relay(client: &mut TcpStream, upstream: &mut Option<TcpStream>, shared: &Arc<Shared>) -> Result<(), Cut> {
+async fn relay(
+    client: &mut TcpStream,
+    upstream: &mut Option<TcpStream>,
+    shared: &Arc<ProxyState>,
+) -> Result<(), Reset> {
     let _ = client.set_nodelay(true);
     let (from_client, to_client) = client.split();
     let Ok(connected) = TcpStream::connect(shared.upstream()).await else {
@@ -107,70 +111,75 @@ async fn relay(client: &mut TcpStream, upstream: &mut Option<TcpStream>, shared:
     .map(drop)
 }
 
-/// The server isn't there: its client is told so, except across a black hole.
-async fn refuse(from_client: ReadHalf<'_>, shared: &Arc<Shared>) -> Result<(), Cut> {
-    let now = *shared.weather.borrow();
+/// The server is down: its client's connection is reset, except in a black hole.
+async fn refuse(from_client: ReadHalf<'_>, shared: &Arc<ProxyState>) -> Result<(), Reset> {
+    let now = *shared.state.borrow();
     match now.mode {
         Mode::BlackHole => Err(swallow(from_client, 0, now, shared).await),
-        _ => Err(Cut),
+        _ => Err(Reset),
     }
 }
 
-async fn pump(from: ReadHalf<'_>, to: WriteHalf<'_>, direction: Direction, shared: &Arc<Shared>) -> Result<(), Cut> {
-    let (queue, parcels) = mpsc::channel(QUEUE);
+async fn pump(
+    from: ReadHalf<'_>,
+    to: WriteHalf<'_>,
+    direction: Direction,
+    shared: &Arc<ProxyState>,
+) -> Result<(), Reset> {
+    let (queue, chunks) = mpsc::channel(QUEUE);
     tokio::try_join!(
         take_in(from, queue, direction, shared),
-        deliver(to, parcels, direction, shared)
+        deliver(to, chunks, direction, shared)
     )
     .map(drop)
 }
 
 async fn take_in(
     mut from: ReadHalf<'_>,
-    queue: mpsc::Sender<Parcel>,
+    queue: mpsc::Sender<Chunk>,
     direction: Direction,
-    shared: &Arc<Shared>,
-) -> Result<(), Cut> {
+    shared: &Arc<ProxyState>,
+) -> Result<(), Reset> {
     let mut held_since = None;
-    let mut buffer = vec![0; CHUNK];
+    let mut buffer = vec![0; CHUNK_SIZE];
     loop {
         let size = match from.read(&mut buffer).await {
             Ok(size) => size,
-            // A client that went away may have left requests that are held; they are still to be delivered.
+            // A client that has gone may leave held requests; they are still delivered.
             Err(_) if direction == Direction::Requests => 0,
-            Err(_) => return Err(Cut),
+            Err(_) => return Err(Reset),
         };
-        let now = *shared.weather.borrow();
-        let mut parcel = Parcel::new(&buffer[..size], shared);
-        // What follows something that is held must not overtake it.
+        let now = *shared.state.borrow();
+        let mut chunk = Chunk::new(&buffer[..size], shared);
+        // Bytes must not overtake held ones.
         let behind = held_since == Some(now.releases);
         match direction.flow(now.mode) {
             Flow::Swallow if !behind => {
-                drop(parcel);
+                drop(chunk);
                 return Err(swallow(from, size, now, shared).await);
             }
-            Flow::Delay(delay) => parcel.due = Some(Instant::now() + delay),
+            Flow::Delay(delay) => chunk.due = Some(Instant::now() + delay),
             Flow::Hold => held_since = Some(now.releases),
             Flow::Pass | Flow::Swallow => {}
         }
-        parcel.held_since = held_since;
-        let ended = queue.send(parcel).await.is_err() || size == 0;
+        chunk.held_since = held_since;
+        let ended = queue.send(chunk).await.is_err() || size == 0;
         if ended {
             return Ok(());
         }
     }
 }
 
-/// Reads and forgets, until the mode changes; the stream has a hole then and can only be cut.
-async fn swallow(mut from: ReadHalf<'_>, first: usize, since: Weather, shared: &Arc<Shared>) -> Cut {
-    let mut weather = shared.weather.clone();
-    let mut buffer = vec![0; CHUNK];
+/// Drops all bytes until the mode changes. The stream then has a gap and must be reset.
+async fn swallow(mut from: ReadHalf<'_>, first: usize, since: ModeState, shared: &Arc<ProxyState>) -> Reset {
+    let mut state = shared.state.clone();
+    let mut buffer = vec![0; CHUNK_SIZE];
     let mut size = first;
     let mut ended = false;
     loop {
         shared.count(|counts| counts.swallowed += size as u64);
         tokio::select! {
-            _ = weather.wait_for(|weather| weather.changes > since.changes) => return Cut,
+            _ = state.wait_for(|state| state.changes > since.changes) => return Reset,
             read = from.read(&mut buffer), if !ended => {
                 size = read.unwrap_or(0);
                 ended = size == 0;
@@ -181,24 +190,24 @@ async fn swallow(mut from: ReadHalf<'_>, first: usize, since: Weather, shared: &
 
 async fn deliver(
     mut to: WriteHalf<'_>,
-    mut parcels: mpsc::Receiver<Parcel>,
+    mut chunks: mpsc::Receiver<Chunk>,
     direction: Direction,
-    shared: &Arc<Shared>,
-) -> Result<(), Cut> {
-    let mut weather = shared.weather.clone();
-    while let Some(mut parcel) = parcels.recv().await {
-        if let Some(since) = parcel.held_since {
-            weather
-                .wait_for(|weather| weather.releases > since)
+    shared: &Arc<ProxyState>,
+) -> Result<(), Reset> {
+    let mut state = shared.state.clone();
+    while let Some(mut chunk) = chunks.recv().await {
+        if let Some(since) = chunk.held_since {
+            state
+                .wait_for(|state| state.releases > since)
                 .await
-                .map_err(|_| Cut)?;
+                .map_err(|_| Reset)?;
         }
-        if let Some(due) = parcel.due {
+        if let Some(due) = chunk.due {
             sleep_until(due).await;
         }
-        let bytes = std::mem::take(&mut parcel.bytes);
+        let bytes = std::mem::take(&mut chunk.bytes);
         let size = bytes.len() as u64;
-        // Counted before it is sent: who has received something finds it counted.
+        // Counted before it is sent, so that a receiver finds it counted.
         shared.count(|counts| {
             counts.held -= size;
             match direction {
@@ -211,9 +220,9 @@ async fn deliver(
         } else {
             to.write_all(&bytes).await
         };
-        // A client that went away doesn't miss its replies; a server that did ends the connection.
+        // A client that has gone needs no replies; a server that has gone ends the connection.
         if sent.is_err() && direction == Direction::Requests {
-            return Err(Cut);
+            return Err(Reset);
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Each mode as a client and a server on its two sides see it.
+//! Each mode, as seen by a client and a server on its two sides.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener as Listener, TcpStream as Stream};
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 
-/// A server that answers every byte with the same byte, and keeps what it was sent.
+/// A server that echoes every byte and stores what it receives.
 struct Echo {
     addr: SocketAddr,
     seen: Arc<std::sync::Mutex<Vec<u8>>>,
@@ -59,7 +59,7 @@ fn answer(stream: &mut Stream, size: usize) -> std::io::Result<String> {
     Ok(String::from_utf8(reply).unwrap())
 }
 
-/// Nothing arrives for a while: the one place where a test has to wait for something not to happen.
+/// Asserts that nothing arrives for a while. Only a test for the absence of an event needs a fixed wait.
 fn assert_silent(stream: &mut Stream) {
     stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let error = answer(stream, 1).unwrap_err();
@@ -76,12 +76,12 @@ fn assert_reset(stream: &mut Stream) {
 }
 
 #[test]
-fn leads_to_another_server_and_cuts_what_was_connected_to_the_one_before() {
+fn redirect_resets_connections_to_the_old_server() {
     let (primary, replica) = (Echo::start(), Echo::start());
     let proxy = Proxy::start(primary.addr);
     let mut before = connect(&proxy);
     assert_eq!(ask(&mut before, "to the primary").unwrap(), "to the primary");
-    proxy.lead_to(replica.addr);
+    proxy.redirect_to(replica.addr);
     assert_reset(&mut before);
     assert_eq!(ask(&mut connect(&proxy), "to the replica").unwrap(), "to the replica");
     assert_eq!(
@@ -107,14 +107,14 @@ fn passes_and_counts() {
         ),
         (1, 1, 5, 5, 0)
     );
-    // An end passes as well, in both directions.
+    // The end of a stream is forwarded as well, in both directions.
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
     proxy.wait("the connection ends", |counts| counts.open == 0 && counts.reset == 0);
 }
 
 #[test]
-fn delays_each_direction_by_its_own() {
+fn delays_each_direction_separately() {
     let echo = Echo::start();
     let proxy = Proxy::start(echo.addr);
     let mut client = connect(&proxy);
@@ -137,7 +137,7 @@ fn delays_each_direction_by_its_own() {
 }
 
 #[test]
-fn a_black_hole_swallows_and_says_nothing_until_the_mode_changes() {
+fn a_black_hole_is_silent_until_the_mode_changes() {
     let echo = Echo::start();
     let proxy = Proxy::start(echo.addr);
     let mut old = connect(&proxy);
@@ -159,9 +159,9 @@ fn a_black_hole_swallows_and_says_nothing_until_the_mode_changes() {
 }
 
 #[test]
-fn a_black_hole_hides_that_the_server_is_gone() {
-    let nobody = Port::reserve();
-    let proxy = Proxy::start(nobody.addr());
+fn a_black_hole_hides_a_stopped_server() {
+    let unused = Port::reserve();
+    let proxy = Proxy::start(unused.addr());
     let mut client = connect(&proxy);
     assert_reset(&mut client);
     proxy.set(Mode::BlackHole);
@@ -171,7 +171,7 @@ fn a_black_hole_hides_that_the_server_is_gone() {
 }
 
 #[test]
-fn a_request_acts_when_only_its_reply_is_dropped() {
+fn a_request_acts_although_its_reply_is_dropped() {
     let echo = Echo::start();
     let proxy = Proxy::start(echo.addr);
     let mut client = connect(&proxy);
@@ -180,7 +180,7 @@ fn a_request_acts_when_only_its_reply_is_dropped() {
     proxy.wait("the reply is swallowed", |counts| counts.swallowed == 3);
     assert_eq!(echo.seen(), "act");
     assert_silent(&mut client);
-    // The next reply must not pass for the lost one.
+    // The next reply must not be taken for the lost one.
     proxy.set(Mode::Pass);
     assert_reset(&mut client);
 }
@@ -196,7 +196,7 @@ fn held_requests_arrive_late_and_in_order() {
     proxy.set(Mode::Pass);
     late.write_all(b"2").unwrap();
     proxy.wait("the second waits behind it", |counts| counts.held == 2);
-    // Meanwhile a new connection gets through.
+    // A new connection is not held.
     assert_eq!(ask(&mut connect(&proxy), "0").unwrap(), "0");
     assert_eq!(echo.seen(), "0");
     proxy.release();
@@ -206,7 +206,7 @@ fn held_requests_arrive_late_and_in_order() {
 }
 
 #[test]
-fn held_requests_arrive_after_their_client_has_gone() {
+fn held_requests_arrive_after_their_client_is_gone() {
     let echo = Echo::start();
     let proxy = Proxy::start(echo.addr);
     proxy.set(Mode::HoldRequests);
@@ -250,7 +250,7 @@ fn refuse_closes_the_port_and_opens_it_again() {
     let mut old = connect(&proxy);
     ask(&mut old, "x").unwrap();
     for _ in 0..20 {
-        // The mode may be over before a connection's task has looked.
+        // The mode may have changed before a connection's task reads it.
         proxy.set(Mode::Refuse);
         assert_eq!(
             Stream::connect(proxy.addr()).unwrap_err().kind(),
@@ -263,7 +263,7 @@ fn refuse_closes_the_port_and_opens_it_again() {
 }
 
 #[test]
-fn a_server_that_dies_takes_its_connections_along() {
+fn a_stopped_server_ends_its_connections() {
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let proxy = Proxy::start(listener.local_addr().unwrap());
     let mut client = connect(&proxy);
@@ -275,7 +275,7 @@ fn a_server_that_dies_takes_its_connections_along() {
 }
 
 #[tokio::test]
-async fn is_of_use_to_async_tests_on_one_thread() {
+async fn works_in_async_tests_on_one_thread() {
     let echo = Echo::start();
     let proxy = Proxy::start(echo.addr);
     proxy.set(Mode::HoldRequests);

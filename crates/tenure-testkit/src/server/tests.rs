@@ -1,4 +1,4 @@
-//! What a process under control does, shown on a shell.
+//! The handle of a process, tested with a shell.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn file_exists(process: &Process, name: &str) -> Result<()> {
 }
 
 fn is_alive(pid: u32) -> bool {
-    // A zombie nobody reaped yet is dead as well.
+    // A zombie counts as dead.
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
         !stat
             .rsplit(')')
@@ -30,7 +30,7 @@ fn is_alive(pid: u32) -> bool {
 }
 
 #[test]
-fn is_ready_when_the_probe_says_so() {
+fn is_ready_when_the_probe_succeeds() {
     let process = shell("touch ready; sleep 60");
     process.wait_ready(SOON, || file_exists(&process, "ready")).unwrap();
     assert!(process.is_running());
@@ -72,7 +72,7 @@ fn dropping_kills_the_children_too() {
 }
 
 #[test]
-fn terminate_lets_it_say_goodbye_even_when_paused() {
+fn terminate_runs_the_exit_handler_of_a_paused_process() {
     let process = shell("trap 'echo bye; exit 7' TERM; sleep 60 & touch ready; wait");
     process.wait_ready(SOON, || file_exists(&process, "ready")).unwrap();
     process.pause().unwrap();
@@ -84,7 +84,7 @@ fn terminate_lets_it_say_goodbye_even_when_paused() {
 }
 
 #[test]
-fn one_that_ends_as_soon_as_it_is_asked_to_has_ended_in_order() {
+fn terminate_succeeds_when_the_process_ends_immediately() {
     for _ in 0..50 {
         let process = shell("exec sleep 60");
         let status = process.terminate(SOON).unwrap();
@@ -93,7 +93,7 @@ fn one_that_ends_as_soon_as_it_is_asked_to_has_ended_in_order() {
 }
 
 #[test]
-fn what_it_leaves_behind_is_killed_with_the_handle() {
+fn dropping_kills_children_of_an_ended_process() {
     let process = shell("sleep 60 & echo $! > child");
     assert!(process.wait(SOON).unwrap().success());
     let child = fs::read_to_string(process.dir().join("child")).unwrap();
@@ -104,7 +104,7 @@ fn what_it_leaves_behind_is_killed_with_the_handle() {
 }
 
 #[test]
-fn a_paused_process_stands_still_until_resumed() {
+fn a_paused_process_runs_again_only_after_resume() {
     let process = shell("while :; do echo x >> ticks; sleep 0.005; done");
     let ticks = || fs::metadata(process.dir().join("ticks")).map_or(0, |meta| meta.len());
     process.wait_ready(SOON, || file_exists(&process, "ticks")).unwrap();
@@ -131,7 +131,7 @@ fn restarts_in_the_same_directory_with_another_pid() {
 fn the_guard_kills_the_group_when_its_pipe_closes() {
     let process = shell("sleep 60");
     let pid = process.pid().unwrap();
-    // What the system does to our end of the pipe when we are killed.
+    // The kernel does this to the test's end of the pipe when the test is killed.
     drop(process.lock().as_mut().unwrap().guard.stdin.take());
     crate::wait::until("the guard has acted", SOON, || !is_alive(pid));
 }

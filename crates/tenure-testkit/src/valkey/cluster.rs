@@ -1,4 +1,4 @@
-//! A cluster of three primaries with a replica each.
+//! A cluster of three primaries with one replica each.
 
 pub mod tls;
 
@@ -11,10 +11,10 @@ use crate::wait;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const PRIMARIES: usize = 3;
-/// After how long nodes that do not know each other are introduced again.
+/// The interval between introductions of nodes that do not know each other.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// A running cluster of six nodes. Dropping it ends them all.
+/// A running cluster of six nodes; dropping it stops them all.
 #[derive(Debug)]
 pub struct Cluster {
     flavour: Flavour,
@@ -23,10 +23,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts one, with more settings for every node. `None`, after a loud word, when the server isn't installed.
+    /// Starts a cluster, with additional settings for every node. Prints a message and returns `None` if the server is
+    /// not installed.
     ///
     /// # Panics
-    /// When the nodes don't find each other.
+    /// If the nodes do not find each other.
     #[must_use]
     #[track_caller]
     pub fn start(flavour: Flavour, settings: &[&str]) -> Option<Cluster> {
@@ -60,7 +61,7 @@ impl Cluster {
         });
         for (at, replica) in cluster.nodes.iter().skip(PRIMARIES).enumerate() {
             let primary = id_of(&cluster.nodes[at]);
-            // A node that has not heard of the primary yet says so.
+            // A node that does not know the primary yet replies with an error.
             wait::until("the replica accepts its primary", START, || {
                 replica
                     .cli(&["CLUSTER", "REPLICATE", &primary])
@@ -78,16 +79,16 @@ impl Cluster {
         format!("{scheme}-cluster://{},{}", self.nodes[0].addr(), self.nodes[4].addr())
     }
 
-    /// The nodes; the first three were the primaries to begin with, and the replicas follow in their order.
+    /// The nodes: first the three initial primaries, then their replicas in the same order.
     #[must_use]
     pub fn nodes(&self) -> &[Server] {
         &self.nodes
     }
 
-    /// Which slot a key is in.
+    /// The slot of a key.
     ///
     /// # Panics
-    /// When no node answers.
+    /// If no node answers.
     #[must_use]
     #[track_caller]
     pub fn slot_of(&self, key: &str) -> u16 {
@@ -96,10 +97,10 @@ impl Cluster {
             .iter()
             .find_map(|node| node.cli(&["CLUSTER", "KEYSLOT", key]).ok()?.int());
         slot.and_then(|slot| u16::try_from(slot).ok())
-            .expect("a node tells a key's slot")
+            .expect("a node returns a key's slot")
     }
 
-    /// The primary that has a slot, as the node itself sees it; `None` while nobody has.
+    /// The primary of a slot, as the node itself sees it; `None` while no node has it.
     #[must_use]
     pub fn owner(&self, slot: u16) -> Option<&Server> {
         self.nodes.iter().find(|node| {
@@ -121,18 +122,18 @@ impl Cluster {
     /// Sends a command to the primary of a key.
     ///
     /// # Panics
-    /// When nobody has its slot, or doesn't answer, or refuses.
+    /// If no node has its slot, or the primary does not answer or refuses.
     #[track_caller]
     pub fn run_on(&self, key: &str, args: &[&str]) {
-        let owner = self.owner(self.slot_of(key)).expect("somebody has the slot");
+        let owner = self.owner(self.slot_of(key)).expect("a node has the slot");
         let reply = owner.cli(args).expect("the node answers");
         assert!(!matches!(reply, Reply::Error(_)), "{args:?}: {reply:?}");
     }
 
-    /// Waits until every slot has a primary that every node agrees on, and every replica follows one.
+    /// Waits until every slot has a primary that all nodes agree on, and every replica follows one.
     ///
     /// # Panics
-    /// When that takes more than a minute.
+    /// After more than a minute.
     #[track_caller]
     pub fn until_whole(&self) {
         wait::until("the cluster is whole", PATIENCE, || {
@@ -148,23 +149,23 @@ impl Cluster {
         });
     }
 
-    /// From now on a node is taken for dead after this long; until then after 1.5 s, so that the cluster forms soon.
-    /// Whoever kills none asks for so long that a machine that stands still for a moment makes nobody take over.
+    /// Sets the silence after which a node counts as failed. Initially it is 1.5 s, so that the cluster forms fast. A
+    /// test that kills no node sets it so high that a short stall of the machine causes no failover.
     ///
     /// # Panics
-    /// When a node refuses.
+    /// If a node refuses.
     #[track_caller]
-    pub fn take_for_dead_after(&self, silence: Duration) {
+    pub fn set_node_timeout(&self, silence: Duration) {
         let silence = silence.as_millis().to_string();
         for node in &self.nodes {
             run(node, &["CONFIG", "SET", "cluster-node-timeout", &silence]);
         }
     }
 
-    /// Begins to move a slot: `from` gives, `to` takes. Its keys stay where they are until [`Cluster::move_keys`].
+    /// Begins to move a slot `from` one node `to` another. Its keys stay until [`Cluster::move_keys`].
     ///
     /// # Panics
-    /// When a node refuses.
+    /// If a node refuses.
     #[track_caller]
     pub fn begin_move(&self, slot: u16, from: &Server, to: &Server) {
         let slot = slot.to_string();
@@ -172,10 +173,10 @@ impl Cluster {
         run(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id_of(to)]);
     }
 
-    /// Moves up to `limit` keys of the slot; how many it moved.
+    /// Moves up to `limit` keys of the slot. Returns how many it moved.
     ///
     /// # Panics
-    /// When a node refuses.
+    /// If a node refuses.
     #[track_caller]
     pub fn move_keys(&self, slot: u16, from: &Server, to: &Server, limit: usize) -> usize {
         let keys = from.cli(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), &limit.to_string()]);
@@ -184,16 +185,16 @@ impl Cluster {
             let port = to.port().to_string();
             let reply = from.cli(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
             let reply = reply.expect("the node answers").text();
-            // A key may have gone by itself.
+            // A key may have expired.
             assert!(reply == "OK" || reply == "NOKEY", "MIGRATE {key}: {reply}");
         }
         keys.len()
     }
 
-    /// Tells everyone that the slot is at its new place.
+    /// Announces the slot's new node to all nodes.
     ///
     /// # Panics
-    /// When a node refuses.
+    /// If a node refuses.
     #[track_caller]
     pub fn end_move(&self, slot: u16, from: &Server, to: &Server) {
         let (slot, id) = (slot.to_string(), id_of(to));
@@ -213,8 +214,8 @@ fn id_of(node: &Server) -> String {
     node.cli(&["CLUSTER", "MYID"]).expect("the node answers").text()
 }
 
-/// Waits until nodes know each other, each of which is met at a port and its bus. A handshake that a standstill of the machine
-/// has cost is made again: they forget it after the time for which a node may be silent.
+/// Waits until all nodes know each other; `at` is the port and bus port of each. A handshake that failed during a stall
+/// of the machine is repeated: nodes forget it after the node time-out.
 #[track_caller]
 fn introduce(nodes: &[&Server], at: impl Fn(usize) -> [u16; 2]) {
     let mut met: Option<Instant> = None;
@@ -233,7 +234,7 @@ fn introduce(nodes: &[&Server], at: impl Fn(usize) -> [u16; 2]) {
     });
 }
 
-/// Whether a node knows so many, and none of them only by a handshake.
+/// Whether a node knows this many nodes and has finished all handshakes.
 fn knows(node: &Server, count: usize) -> bool {
     let told = node.cli(&["CLUSTER", "NODES"]).map(|told| told.text());
     told.is_ok_and(|told| told.lines().count() == count && !told.contains("handshake"))

@@ -1,4 +1,4 @@
-//! A primary with two replicas, and three sentinels that watch over them.
+//! A primary with two replicas, watched by three sentinels.
 
 pub mod fake;
 pub mod tls;
@@ -19,12 +19,12 @@ use crate::wait;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the sentinels call the primary.
+/// The sentinels' name of the primary.
 pub const NAME: &str = "main";
 
-/// What a sentinel is started with.
+/// The configuration of a sentinel.
 fn conf(port: u16, watched: u16, settings: &str) -> String {
-    // A sentinel stalls while it writes its file, on a slow disk for a second: that must mark no server as down.
+    // A sentinel stalls while it writes its file, up to a second on a slow disk. This must not mark a server as down.
     format!(
         "port {port}\nbind 127.0.0.1\nsentinel monitor {NAME} 127.0.0.1 {watched} 2\n\
          sentinel down-after-milliseconds {NAME} 3000\nsentinel failover-timeout {NAME} 5000\n{settings}\n"
@@ -45,7 +45,7 @@ impl Sentinel {
         let port = Port::reserve();
         let conf = conf(port.number(), watched, settings);
         let process = Process::spawn("sentinel", |dir| {
-            // It keeps what it learns in its own file; a failure to write it shows when it starts.
+            // It stores what it learns in its own configuration file; a failed write shows at the start.
             let _ = fs::write(dir.join("sentinel.conf"), conf);
             let mut command = Command::new(program);
             command.current_dir(dir).args(["sentinel.conf", "--sentinel"]);
@@ -70,14 +70,14 @@ impl Sentinel {
             );
             Ok(())
         })?;
-        // It looks at the servers more often than each ten seconds, and does not stop deciding for half a minute because the
-        // machine stood still for two seconds.
+        // It polls the servers more often than every ten seconds, and a two-second stall of the machine does not
+        // suspend its decisions for half a minute.
         self.debug("info-period", Duration::from_secs(1))?;
         self.debug("tilt-trigger", Duration::from_secs(60))
     }
 
-    /// Starts again without anything that it knew, watching another primary.
-    fn start_anew(&self, watched: u16) -> Result<()> {
+    /// Restarts it without its state, to watch another primary.
+    fn restart_without_state(&self, watched: u16) -> Result<()> {
         fs::write(
             self.process.dir().join("sentinel.conf"),
             conf(self.port.number(), watched, ""),
@@ -86,7 +86,7 @@ impl Sentinel {
         self.get_ready()
     }
 
-    /// Sets one of the times that are otherwise fixed.
+    /// Sets an interval that has no regular setting.
     fn debug(&self, what: &str, time: Duration) -> Result<()> {
         let reply = self.cli(&["SENTINEL", "DEBUG", what, &time.as_millis().to_string()])?;
         ensure!(
@@ -99,7 +99,7 @@ impl Sentinel {
     /// Sends one command.
     ///
     /// # Errors
-    /// When it can't be reached.
+    /// If it cannot be reached.
     pub fn cli(&self, args: &[&str]) -> Result<Reply> {
         let mut client = Client::connect(self.port.addr())?;
         if let Some(password) = &self.password {
@@ -114,14 +114,14 @@ impl Sentinel {
         &self.process
     }
 
-    /// The port whom it names as the primary's.
-    fn names(&self) -> Option<u16> {
+    /// The port of the primary that it names.
+    fn named_primary(&self) -> Option<u16> {
         let told = self.cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]).ok()?;
         told.texts().get(1)?.parse().ok()
     }
 }
 
-/// The servers and the sentinels. Dropping it ends them all.
+/// The servers and the sentinels; dropping it stops them all.
 #[derive(Debug)]
 pub struct Sentinels {
     flavour: Flavour,
@@ -130,11 +130,11 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// Starts them, with more settings for the sentinels, one in a line. `None`, after a loud word, when the server isn't
-    /// installed.
+    /// Starts the servers and sentinels, with additional settings for the sentinels, one per line. Prints a message and
+    /// returns `None` if the server is not installed.
     ///
     /// # Panics
-    /// When they don't find each other.
+    /// If they do not find each other.
     #[must_use]
     #[track_caller]
     pub fn start(flavour: Flavour, settings: &str) -> Option<Sentinels> {
@@ -161,17 +161,17 @@ impl Sentinels {
         self.url_of(&[0, 1, 2])
     }
 
-    /// The same with some of the sentinels, in the order given.
+    /// The URL with some of the sentinels, in the given order.
     ///
     /// # Panics
-    /// When there is none of that number.
+    /// If a number is out of range.
     #[must_use]
     pub fn url_of(&self, which: &[usize]) -> String {
         let at: Vec<_> = which.iter().map(|n| self.sentinels[*n].port.addr()).collect();
         url_of(self.flavour, &at)
     }
 
-    /// The servers; the first was the primary to begin with.
+    /// The servers; the first is the initial primary.
     #[must_use]
     pub fn servers(&self) -> &[Server] {
         &self.servers
@@ -183,37 +183,37 @@ impl Sentinels {
         &self.sentinels
     }
 
-    /// The server that is named as the primary by the first sentinel that answers.
+    /// The primary that the first answering sentinel names.
     ///
     /// # Panics
-    /// When none does.
+    /// If none answers.
     #[must_use]
     #[track_caller]
     pub fn primary(&self) -> &Server {
-        let named = self.sentinels.iter().find_map(Sentinel::names);
+        let named = self.sentinels.iter().find_map(Sentinel::named_primary);
         let named = named.expect("a sentinel names the primary");
         let found = self.servers.iter().find(|server| server.port() == named);
         found.expect("it is one of ours")
     }
 
-    /// Waits until all three sentinels name another primary than this.
+    /// Waits until all three sentinels name another primary.
     ///
     /// # Panics
-    /// When they don't for a minute: when no two agree on who decides, they try again after ten seconds.
+    /// After a minute: if no two agree on a leader, they retry after ten seconds.
     #[track_caller]
     pub fn until_not(&self, before: &Server) {
         wait::until("the sentinels name another primary", PATIENCE, || {
             self.sentinels
                 .iter()
-                .all(|one| one.names().is_some_and(|named| named != before.port()))
+                .all(|one| one.named_primary().is_some_and(|named| named != before.port()))
         });
     }
 
-    /// The sentinels are redeployed, without their state and at epoch 0, around a replica that becomes a primary. The former
-    /// primary keeps running.
+    /// Redeploys the sentinels, without their state and at epoch 0, around a replica that becomes the primary. The
+    /// former primary keeps running.
     ///
     /// # Panics
-    /// When one doesn't start.
+    /// If one does not start.
     #[track_caller]
     pub fn redeploy(&self, primary: &Server) {
         for sentinel in &self.sentinels {
@@ -221,27 +221,27 @@ impl Sentinels {
         }
         primary.promote();
         for sentinel in &self.sentinels {
-            must(sentinel.start_anew(primary.port()));
+            must(sentinel.restart_without_state(primary.port()));
         }
     }
 
-    /// Sets how often the sentinels tell each other what they know, 2 s to begin with. A change of the primary they tell at
-    /// once. For four times as long they let a server that should be a replica go on as a primary.
+    /// Sets the interval at which the sentinels exchange their state (initially 2 s). They publish a new primary
+    /// immediately. They tolerate a server in the wrong role as a primary for four intervals.
     ///
     /// # Panics
-    /// When one doesn't take it.
+    /// If one refuses.
     #[track_caller]
-    pub fn tell_each(&self, period: Duration) {
+    pub fn set_publish_period(&self, period: Duration) {
         for sentinel in &self.sentinels {
             must(sentinel.debug("publish-period", period));
         }
     }
 
-    /// Waits until the primary has two replicas that follow it, and the sentinels know: whoever still thinks that a replica
-    /// is a primary makes it a replica again, also when it was promoted in the meantime.
+    /// Waits until the primary has two replicas and the sentinels know. A sentinel that still takes a replica for a
+    /// primary would demote it again, even after a promotion.
     ///
     /// # Panics
-    /// When it hasn't after a minute.
+    /// After a minute.
     #[track_caller]
     pub fn until_whole(&self) {
         wait::until("the primary has two replicas again", PATIENCE, || {

@@ -1,4 +1,4 @@
-//! A server that speaks TLS on a port of its own, beside the plain one that a test looks at it by.
+//! A server with a TLS port beside the plain port that tests use to inspect it.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use super::{Flavour, Server};
 use crate::certs::Certs;
 use crate::port::Port;
 
-/// A server with a second port, for TLS.
+/// A server with a second port for TLS.
 #[derive(Debug)]
 pub struct TlsServer {
     server: Server,
@@ -14,8 +14,8 @@ pub struct TlsServer {
 }
 
 impl TlsServer {
-    /// Starts a server with the server's certificate; with `client_certs` it lets only those in who show one by the same
-    /// authority. `None`, after a loud word, when it isn't installed.
+    /// Starts a server with the server's certificate. With `client_certs` it accepts only clients with a certificate of
+    /// the same authority. Prints a message and returns `None` if the server is not installed.
     ///
     /// # Panics
     /// As [`Server::start`].
@@ -25,7 +25,7 @@ impl TlsServer {
         TlsServer::with(flavour, certs, client_certs, &[])
     }
 
-    /// The same with more settings, as [`Server::with`].
+    /// Starts a server with additional settings, like [`Server::with`].
     ///
     /// # Panics
     /// As [`Server::start`].
@@ -53,13 +53,13 @@ impl TlsServer {
         Some(TlsServer { server, port })
     }
 
-    /// The server, by its plain port.
+    /// The server, on its plain port.
     #[must_use]
     pub fn plain(&self) -> &Server {
         &self.server
     }
 
-    /// The port for TLS.
+    /// The TLS port.
     #[must_use]
     pub fn tls_port(&self) -> u16 {
         self.port.number()

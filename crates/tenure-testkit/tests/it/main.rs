@@ -1,4 +1,4 @@
-//! The servers of the kit, through everything that a test may do to them.
+//! The servers of the kit, with every operation on them.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,

@@ -1,4 +1,4 @@
-//! The servers Tenure is measured against, and its supervisor works with.
+//! The servers that the benchmarks compare with, and Consul.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tenure_testkit::consul::Agent;
 use tenure_testkit::etcd::Etcd;
 use tenure_testkit::{Availability, have, http};
 
-/// The tests of Tenure itself don't need the peers, so that even CI may do without them.
+/// Tenure's own tests do not need these servers, so they are optional even in CI.
 fn lacks(program: &str) -> bool {
     let lacks = matches!(have(program), Availability::Missing { .. });
     if lacks {
@@ -16,7 +16,7 @@ fn lacks(program: &str) -> bool {
 }
 
 #[test]
-fn two_consul_agents_live_side_by_side() {
+fn two_consul_agents_run_side_by_side() {
     if lacks("consul") {
         return;
     }

@@ -1,4 +1,4 @@
-//! A Postgres server, through everything a test may do to it.
+//! A Postgres server, with every operation on it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,7 +13,7 @@ use tenure_testkit::{Availability, Process, have, own_test};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Those that stay: neither the one that answers this nor one that is about to leave.
+/// The permanent children: without the backend of this query and those about to end.
 fn pids_of_children(server: &Server) -> Vec<u32> {
     let staying = "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type <> 'autovacuum worker' \
                    AND (backend_type <> 'client backend' OR state LIKE 'active%' OR state LIKE 'idle in%')";
@@ -54,7 +54,7 @@ fn starts_empty_on_a_port_of_its_own() {
 }
 
 #[test]
-fn its_databases_know_nothing_of_each_other() {
+fn databases_are_separate() {
     let Some(server) = Server::start() else { return };
     let urls = [server.database(), server.database()];
     assert_ne!(urls[0], urls[1]);
@@ -65,13 +65,13 @@ fn its_databases_know_nothing_of_each_other() {
 }
 
 #[test]
-fn nothing_of_it_is_left_when_it_is_dropped() {
+fn dropping_it_leaves_nothing_behind() {
     for is_killed in [false, true] {
         let Some(server) = Server::start() else { return };
         let (addr, dir, pid) = (server.addr(), server.process().dir().to_owned(), server.pid());
         let children = pids_of_children(&server);
         assert!(!children.is_empty());
-        // A machine has few of these.
+        // A machine has few segments.
         let mut segments = vec![segment_of(&dir)];
         server.restart_empty();
         segments.push(segment_of(&dir));
@@ -95,7 +95,7 @@ fn segment_of(dir: &Path) -> u32 {
     key_and_id.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// The ids of this machine's.
+/// The ids of all segments of this machine.
 fn shared_memory() -> Vec<u32> {
     let table = fs::read_to_string("/proc/sysvipc/shm").unwrap();
     let ids = table.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
@@ -103,7 +103,7 @@ fn shared_memory() -> Vec<u32> {
 }
 
 #[test]
-fn what_was_committed_survives_a_kill_and_what_was_not_does_not() {
+fn only_committed_data_survives_a_kill() {
     let Some(server) = Server::start() else { return };
     let port = server.port();
     server.sql("CREATE TABLE t (n int); INSERT INTO t VALUES (1)").unwrap();
@@ -132,7 +132,7 @@ fn what_was_committed_survives_a_kill_and_what_was_not_does_not() {
     );
     drop(asked);
     open.wait().unwrap();
-    // Whether it was running, killed or told to end.
+    // Whether it was running, killed or terminated.
     server.restart_with_data();
     server.terminate();
     server.restart_with_data();
@@ -143,10 +143,10 @@ fn what_was_committed_survives_a_kill_and_what_was_not_does_not() {
 }
 
 #[test]
-fn all_of_it_stands_still_while_paused() {
+fn all_processes_stop_while_paused() {
     let Some(server) = Server::start() else { return };
     server.sql("CREATE TABLE ticks (n int)").unwrap();
-    // Busy in the server, so that nothing but its own standstill can stop it.
+    // Busy in the server, so that only the pause can stop it.
     let endless = "DO $$ BEGIN LOOP INSERT INTO ticks VALUES (1); COMMIT; END LOOP; END $$";
     let mut busy = server
         .psql()
@@ -172,10 +172,10 @@ fn all_of_it_stands_still_while_paused() {
                 .all(|pid| state(*pid) == Some('T'))
         );
     }
-    // The system accepts in its name; nobody answers.
+    // The kernel accepts the connection; it gets no reply.
     let mut waiting = TcpStream::connect(server.addr()).unwrap();
     waiting.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-    waiting.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).unwrap(); // may I have TLS?
+    waiting.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).unwrap(); // an SSLRequest
     assert!(waiting.read(&mut [0]).is_err());
     server.resume();
     let resumed = ticks();
@@ -186,11 +186,11 @@ fn all_of_it_stands_still_while_paused() {
     server.restart_with_data();
     assert!(ticks() >= resumed);
     busy.wait().unwrap();
-    server.pause(); // dropped while it stands still
+    server.pause(); // dropped while it is paused
 }
 
 #[test]
-fn a_paused_one_is_told_to_end_all_the_same() {
+fn terminate_ends_a_paused_server() {
     let Some(server) = Server::start() else { return };
     server.pause();
     server.terminate();
@@ -199,7 +199,7 @@ fn a_paused_one_is_told_to_end_all_the_same() {
     assert_eq!(server.sql("SELECT 1").unwrap(), "1");
 }
 
-/// Not a test by itself: a process that starts a server, says which, and is killed while the server is paused.
+/// A helper process, not a test: starts a server, pauses it, reports its pids, and waits to be killed.
 #[test]
 fn a_process_with_a_paused_server() {
     let Ok(told) = std::env::var("TESTKIT_TELL") else {
@@ -212,7 +212,7 @@ fn a_process_with_a_paused_server() {
     let dir = server.process().dir().to_str().unwrap();
     fs::write(format!("{told}.new"), format!("{dir}\n{pids:?}")).unwrap();
     fs::rename(format!("{told}.new"), told).unwrap();
-    until("somebody kills us", 3 * SOON, || false);
+    until("this process is killed", 3 * SOON, || false);
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_killed_test_leaves_no_paused_server_behind() {
     let pids = pids.trim_matches(['[', ']']).split(", ");
     let pids: Vec<u32> = pids.map(|pid| pid.parse().unwrap()).collect();
     assert!(pids.len() > 3 && pids.iter().all(|pid| runs(*pid)), "{pids:?}");
-    // What a process that was killed cannot clear up, and its guard removes the note of.
+    // The killed process cannot free it, and its guard removes the file that names it.
     let segment = segment_of(Path::new(dir)).to_string();
     process.kill();
     until("nothing of the server runs", SOON, || {
@@ -245,7 +245,7 @@ fn a_killed_test_leaves_no_paused_server_behind() {
 }
 
 #[test]
-fn it_is_found_where_it_is_installed() {
+fn it_starts_where_it_is_installed() {
     let found = matches!(have("postgres"), Availability::Found(_));
     assert_eq!(found, Server::start().is_some());
 }

@@ -1,4 +1,4 @@
-//! Both servers, through everything a test may do to them.
+//! Valkey and Redis, with every operation on them.
 
 use tenure_testkit::Availability;
 use tenure_testkit::proxy::{Mode, Proxy};
@@ -31,7 +31,7 @@ fn starts_empty_on_a_port_of_its_own() {
 }
 
 #[test]
-fn is_gone_when_killed_and_when_dropped() {
+fn kill_and_drop_end_it() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else {
             return;
@@ -68,7 +68,7 @@ fn restarts_on_its_port_with_or_without_its_data() {
 }
 
 #[test]
-fn answers_late_after_a_pause() {
+fn answers_after_a_pause() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else {
             return;
@@ -78,7 +78,7 @@ fn answers_late_after_a_pause() {
         client.send(&["INCR", "n"]).unwrap();
         server.resume();
         assert_eq!(client.receive().unwrap().int(), Some(1));
-        server.pause(); // dropped while it stands still
+        server.pause(); // dropped while it is paused
     }
 }
 
@@ -120,7 +120,7 @@ fn its_settings_are_those_of_its_command_line() {
 }
 
 #[test]
-fn a_reply_can_be_lost_after_the_command_has_acted() {
+fn a_lost_reply_does_not_undo_the_command() {
     let Some(server) = Server::start(Flavour::Valkey) else {
         return;
     };
@@ -135,7 +135,7 @@ fn a_reply_can_be_lost_after_the_command_has_acted() {
 }
 
 #[test]
-fn what_is_installed_is_found() {
+fn it_starts_where_it_is_installed() {
     let found = ["valkey-server", "redis-server"].map(tenure_testkit::have);
     let started = Flavour::ALL.map(|flavour| Server::start(flavour).is_some());
     assert_eq!(found.map(|found| matches!(found, Availability::Found(_))), started);

@@ -1,4 +1,4 @@
-//! What may follow the `?` of a store's URL.
+//! The settings after the `?` of a store's URL.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tenure_tls::ClientTls;
 
 use super::refused;
 
-/// What kind of store the scheme asks for.
+/// The kind of store that the scheme selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scheme {
     One { tls: bool },
@@ -30,30 +30,30 @@ impl Scheme {
     }
 }
 
-/// How many replicas have to have a grant before it counts, and for how long they are waited for.
+/// How many replicas must confirm a grant, and the time limit of the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wait {
     pub(crate) replicas: u32,
     pub(crate) within: Duration,
 }
 
-/// The settings of a URL.
-pub(super) struct Settings {
+/// The validated settings of a URL.
+pub(super) struct UrlSettings {
     pub(super) tls: Option<ClientTls>,
     pub(super) sentinel: RedisConnectionInfo,
     pub(super) wait: Option<Wait>,
 }
 
-/// The replicas are waited for this long when the URL does not say.
+/// The default time limit for replicas.
 const WAIT: Duration = Duration::from_millis(200);
-/// The longest wait that makes sense: beyond a lease's own margins nobody believes the grant any more.
+/// The longest time limit: a longer wait outlasts the margins of a lease, so the grant is useless.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-impl Settings {
-    /// Reads the settings, each at most once.
+impl UrlSettings {
+    /// Parses the settings. Each may be given once.
     pub(super) fn parse(scheme: Scheme, query: &str) -> Result<Self> {
-        let mut given = Given::default();
-        // Any URL will do: only its reading of escapes is wanted.
+        let mut given = RawSettings::default();
+        // The host is a dummy: only the query parser is used.
         let pairs = redis::parse_redis_url(&format!("redis://settings?{query}"))
             .ok_or_else(|| refused("its settings cannot be read"))?;
         for (key, value) in pairs.query_pairs() {
@@ -64,7 +64,7 @@ impl Settings {
 }
 
 #[derive(Default)]
-struct Given {
+struct RawSettings {
     tls: Option<String>,
     tls_ca: Option<String>,
     tls_cert: Option<String>,
@@ -75,9 +75,9 @@ struct Given {
     wait_timeout: Option<String>,
 }
 
-impl Given {
+impl RawSettings {
     fn put(&mut self, key: &str, value: String) -> Result<()> {
-        let place = match key {
+        let slot = match key {
             "tls" => &mut self.tls,
             "tls_ca" => &mut self.tls_ca,
             "tls_cert" => &mut self.tls_cert,
@@ -88,7 +88,7 @@ impl Given {
             "wait_timeout" => &mut self.wait_timeout,
             _ => {
                 return Err(refused(
-                    "it has a setting that does not exist; there are tls, tls_ca, tls_cert, tls_key, sentinel_user, \
+                    "it has an unknown setting; known are tls, tls_ca, tls_cert, tls_key, sentinel_user, \
                      sentinel_password, wait and wait_timeout",
                 ));
             }
@@ -96,13 +96,13 @@ impl Given {
         if value.is_empty() {
             return Err(refused("one of its settings is empty"));
         }
-        match place.replace(value) {
+        match slot.replace(value) {
             None => Ok(()),
             Some(_) => Err(refused("one of its settings is given twice")),
         }
     }
 
-    fn into_settings(self, scheme: Scheme) -> Result<Settings> {
+    fn into_settings(self, scheme: Scheme) -> Result<UrlSettings> {
         let wait = self.wait()?;
         let files = ClientTls {
             ca: self.tls_ca.map(PathBuf::from),
@@ -122,16 +122,16 @@ impl Given {
         };
         if !asked && files != ClientTls::default() {
             return Err(refused(
-                "it has files of TLS, and asks for none; write valkeys:// or rediss://",
+                "it has TLS files but no TLS scheme; write valkeys:// or rediss://",
             ));
         }
         let tls = asked.then_some(files);
         if let Some(files) = &tls {
-            // What is wrong with a file is worth knowing before anything else is tried.
+            // An unreadable TLS file is reported before any connection attempt.
             files.config().map_err(unusable)?;
         }
         if scheme != Scheme::Sentinel && (self.sentinel_user.is_some() || self.sentinel_password.is_some()) {
-            return Err(refused("it has credentials for sentinels, and no sentinels"));
+            return Err(refused("it has sentinel credentials but no sentinels"));
         }
         let mut sentinel = RedisConnectionInfo::default().set_skip_set_lib_name();
         if let Some(user) = self.sentinel_user {
@@ -140,30 +140,30 @@ impl Given {
         if let Some(password) = self.sentinel_password {
             sentinel = sentinel.set_password(password);
         }
-        Ok(Settings { tls, sentinel, wait })
+        Ok(UrlSettings { tls, sentinel, wait })
     }
 
     fn wait(&self) -> Result<Option<Wait>> {
         let Some(wait) = &self.wait else {
             return match self.wait_timeout {
                 None => Ok(None),
-                Some(_) => Err(refused("it has a wait_timeout, and no wait=REPLICAS")),
+                Some(_) => Err(refused("it has wait_timeout without wait=REPLICAS")),
             };
         };
         let replicas = wait.parse().ok().filter(|replicas| (1..=100).contains(replicas));
-        let replicas = replicas.ok_or_else(|| refused("wait has to be a number of replicas, from 1 to 100"))?;
+        let replicas = replicas.ok_or_else(|| refused("wait must be a number of replicas from 1 to 100"))?;
         let within = match &self.wait_timeout {
             None => WAIT,
             Some(text) => parse_duration(text)
                 .ok()
                 .filter(|within| (Duration::from_millis(1)..=LONGEST_WAIT).contains(within))
-                .ok_or_else(|| refused("wait_timeout has to be a duration from 1ms to 5s"))?,
+                .ok_or_else(|| refused("wait_timeout must be a duration from 1ms to 5s"))?,
         };
         Ok(Some(Wait { replicas, within }))
     }
 }
 
-/// The error of files that TLS cannot be spoken with.
+/// The error for unusable TLS files.
 pub(crate) fn unusable(error: tenure_tls::TlsError) -> Error {
     Error::new(ErrorKind::Misconfigured, "the store's TLS cannot be set up").because(error)
 }

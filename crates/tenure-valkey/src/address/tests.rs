@@ -1,9 +1,9 @@
-//! What a URL asks for, what it shows, and what it must not.
+//! Parsing, display and rejection of store URLs.
 
 use super::*;
 
 #[test]
-fn a_url_is_shown_without_its_secrets() {
+fn url_is_shown_without_secrets() {
     for (url, place) in [
         ("valkey://db.example", "valkey://db.example:6379"),
         ("redis://127.0.0.1:7000/3", "redis://127.0.0.1:7000/3"),
@@ -32,7 +32,7 @@ fn a_url_is_shown_without_its_secrets() {
 }
 
 #[test]
-fn sentinels_have_a_name_and_credentials_of_their_own() {
+fn sentinels_have_their_own_credentials() {
     let url = "redis-sentinel://app:one@a,b:7/main?sentinel_user=watch&sentinel_password=t%26wo";
     let address = Address::parse(url).unwrap();
     let Servers::Sentinels(sentinels) = address.servers() else {
@@ -54,7 +54,7 @@ fn sentinels_have_a_name_and_credentials_of_their_own() {
 }
 
 #[test]
-fn a_node_of_a_cluster_has_an_address_like_the_clusters() {
+fn node_address_inherits_cluster_settings() {
     let cluster = Address::parse("redis-cluster://app:one@a,b:7?wait=1&wait_timeout=50ms").unwrap();
     let node = Endpoint {
         host: "c".to_owned(),
@@ -68,7 +68,7 @@ fn a_node_of_a_cluster_has_an_address_like_the_clusters() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_without_repeating_a_password() {
+fn invalid_urls_are_refused_without_the_password() {
     for url in [
         "http://u:secret@h",
         "secret",
@@ -105,7 +105,7 @@ fn what_cannot_work_is_refused_without_repeating_a_password() {
 }
 
 #[test]
-fn a_file_of_tls_that_is_not_there_is_named() {
+fn missing_tls_file_is_named() {
     let error = Address::parse("rediss://h?tls_ca=/nowhere/ca.pem").expect_err("no such file");
     assert!(error.chain().contains("/nowhere/ca.pem"), "{error:?}");
 }

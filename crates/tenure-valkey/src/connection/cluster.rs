@@ -1,18 +1,18 @@
-//! A cluster: a link to each primary, and a map that tells which of them has a key's slot.
+//! A cluster: a link to each primary, and the slot map that routes a key to its node.
 //!
-//! Why not the cluster connection of the client library: it queues while it does not know where to send, sends again by
-//! itself what a broken connection may have carried already, and waits for all shards when it learns a new map. The rules
-//! here are those of a single server: fail at once while the node of a slot is away, queue nothing, replay nothing. A link
-//! has them already, so that what is left is a map, and one thing that may be sent twice: a call that a node refused with
-//! `MOVED`, because a refused call has changed nothing.
+//! The client library's own cluster connection is not used: it queues calls while it does not know their node, resends
+//! calls that a broken connection may have carried, and waits for all shards when it refreshes the map. Here the rules
+//! of a single server apply: a call fails at once while its node is unreachable, and nothing is queued or replayed. The
+//! links already follow these rules, so this module adds the map and one resend: a call that a node refused with
+//! `MOVED` changed nothing and may be sent again.
 //!
-//! A slot that is being moved (`ASK`) is out of service until it has moved. A step looks at many keys, also at such that
-//! do not exist; the node that receives a slot reads what has not arrived yet as missing, and would decide on half of a
-//! group. For the group it is a gap like any other.
+//! A slot in migration (`ASK`) is unavailable until the migration is over. A step reads many keys, including keys that
+//! do not exist. The importing node would read keys that have not arrived as missing, and the step would decide on half
+//! of a group. For the group this is an ordinary gap.
 //!
-//! The map is asked for when the cluster is opened, whenever a node is out of reach or says `MOVED` or that the cluster is
-//! down, and else now and then; while that tells nothing new, after longer and longer pauses. Nodes are asked in turn, so
-//! that one that was cut off and tells an old map is not believed for long.
+//! The map is refreshed when the cluster is opened, when a node is unreachable or replies `MOVED` or `CLUSTERDOWN`, and
+//! periodically. While refreshes bring no change, the pause between them grows. Nodes are asked in turn, so the old map
+//! of a partitioned node is soon replaced.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,23 +24,23 @@ use tenure_core::store::Health;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::link::{Answer, Link};
+use super::link::{Link, RawReply};
 use super::nodes::{self, Nodes};
 use super::options::{ConnectionOptions, Need};
 use super::slots::slot_of;
 use crate::address::{Address, Endpoint};
 use crate::script::{Invocation, Script};
 
-/// How often a call may be sent on to another node: once for an old map, once more for a slot that has just moved again.
+/// How often a call may follow a redirection: once for a stale map, once more for a slot that has just moved again.
 const REDIRECTIONS: usize = 2;
-/// After a panic of what keeps the map.
-const BREATH: Duration = Duration::from_secs(1);
+/// The pause after a panic of the refresh task.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 /// The nodes of a cluster. Clones share them.
 #[derive(Clone)]
 pub(super) struct Cluster {
     nodes: Arc<Nodes>,
-    _keeper: Arc<AbortOnDrop>,
+    _refresher: Arc<AbortOnDrop>,
 }
 
 struct AbortOnDrop(AbortHandle);
@@ -52,7 +52,7 @@ impl Drop for AbortOnDrop {
 }
 
 impl Cluster {
-    /// Makes links to the seeds and goes on from there.
+    /// Opens links to the seeds and starts the refresh task.
     pub(super) fn start(
         address: Address,
         seeds: Vec<Endpoint>,
@@ -62,10 +62,12 @@ impl Cluster {
         runtime: Handle,
     ) -> Self {
         let nodes = Arc::new(Nodes::new(address, seeds, options, needs, clock, runtime.clone()));
-        let keeper = runtime.spawn(keep(Arc::clone(&nodes), runtime.clone())).abort_handle();
+        let refresher = runtime
+            .spawn(keep_refreshing(Arc::clone(&nodes), runtime.clone()))
+            .abort_handle();
         Self {
             nodes,
-            _keeper: Arc::new(AbortOnDrop(keeper)),
+            _refresher: Arc::new(AbortOnDrop(refresher)),
         }
     }
 
@@ -81,9 +83,9 @@ impl Cluster {
         &self.nodes.clock
     }
 
-    /// Waits until the map is known and its nodes were tried once, or the first attempt has failed.
+    /// Waits until the map is known and each node was tried once, or the first attempt has failed.
     pub(super) async fn first_try(&self) {
-        // An error means that there is nobody to wait for.
+        // An error means that the refresh task is gone.
         let _ = self.nodes.tried.subscribe().wait_for(|tried| *tried).await;
     }
 
@@ -95,12 +97,12 @@ impl Cluster {
         }
     }
 
-    /// Up when every slot has a node that answers: a cluster that serves some groups and not others is not well.
+    /// Up when every slot has a reachable node: a cluster that serves only some groups is not healthy.
     pub(super) fn health(&self) -> Health {
         let nodes = self.nodes.read();
         if nodes.map.nodes().is_empty() {
-            let why = nodes.trouble.as_ref().map_or("none was asked yet", |(_, why)| why);
-            let reason = format!("no node tells its slots: {why}");
+            let why = nodes.map_error.as_ref().map_or("no node was asked yet", |(_, why)| why);
+            let reason = format!("no node returned the slot map: {why}");
             return Health::Down { reason };
         }
         let away = nodes.map.nodes().iter().filter_map(|node| {
@@ -123,10 +125,10 @@ impl Cluster {
         Health::Down { reason }
     }
 
-    /// The kind of the error that is most in need of somebody to mend it.
+    /// The kind of the error that most needs an operator.
     pub(super) fn why_down(&self) -> Option<ErrorKind> {
         let nodes = self.nodes.read();
-        let of_map = nodes.trouble.as_ref().map(|(kind, _)| *kind);
+        let of_map = nodes.map_error.as_ref().map(|(kind, _)| *kind);
         let links = nodes
             .map
             .nodes()
@@ -168,21 +170,21 @@ impl Cluster {
         self.nodes.link_of(slot_of(key))
     }
 
-    /// Calls a script where its first key is.
-    pub(super) async fn ask(&self, script: &Arc<Script>, invocation: Invocation) -> Result<Answer> {
+    /// Calls a script on the node of its first key.
+    pub(super) async fn call_script(&self, script: &Arc<Script>, invocation: Invocation) -> Result<RawReply> {
         let slot = slot_of(invocation.keys.first().map_or(&[], Vec::as_slice));
         let give_up = self.nodes.give_up();
         for _ in 0..REDIRECTIONS {
-            match self.nodes.link_of(slot)?.ask(script, invocation.clone()).await {
+            match self.nodes.link_of(slot)?.call_script(script, invocation.clone()).await {
                 Err(error) => self.nodes.redirect(slot, error, give_up)?,
                 done => return done,
             }
         }
-        let done = self.nodes.link_of(slot)?.ask(script, invocation).await;
+        let done = self.nodes.link_of(slot)?.call_script(script, invocation).await;
         done.map_err(|error| self.nodes.last(slot, error))
     }
 
-    /// Sends a command where a key is.
+    /// Sends a command to the node of a key.
     pub(super) async fn command_on(&self, key: &[u8], cmd: Cmd) -> Result<Value> {
         let (slot, give_up) = (slot_of(key), self.nodes.give_up());
         for _ in 0..REDIRECTIONS {
@@ -196,15 +198,15 @@ impl Cluster {
     }
 }
 
-/// Keeps the map for as long as the cluster is open, whatever happens.
-async fn keep(nodes: Arc<Nodes>, runtime: Handle) {
+/// Runs the refresh task while the cluster is open and restarts it after a panic.
+async fn keep_refreshing(nodes: Arc<Nodes>, runtime: Handle) {
     while !nodes.read().closed {
         let task = runtime.spawn(nodes::refresh(Arc::clone(&nodes)));
         let _ended_with_us = AbortOnDrop(task.abort_handle());
         if let Err(error) = task.await {
-            tracing::error!(place = nodes.address.place(), %error, "what keeps the map of a cluster ended; starting it again");
+            tracing::error!(place = nodes.address.place(), %error, "the slot map refresh ended; restarting it");
             nodes.tried.send_replace(true);
-            nodes.clock.sleep(BREATH).await;
+            nodes.clock.sleep(RESTART_PAUSE).await;
         }
     }
 }

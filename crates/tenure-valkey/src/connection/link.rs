@@ -1,10 +1,10 @@
-//! The connection to one server: a handle that fails fast, over a supervisor that keeps one multiplexed connection up.
+//! The connection to one server: a fail-fast handle over a supervisor that maintains one multiplexed connection.
 //!
-//! While the server is away every call fails at once, with nothing changed: nothing is queued and nothing is replayed.
-//! Every call has a deadline of ours; three that pass in a row end the connection. Every reply carries the store's
-//! time, from which the not-after time of the next mutating call is made, so that a call its caller has given up on
-//! cannot take effect later. All work runs on the runtime that was current when the connection was opened: calls may
-//! come from any other, also from one whose threads are blocked.
+//! While the server is unreachable every call fails at once and changes nothing; nothing is queued or replayed. Every
+//! call has a deadline, and three missed deadlines in a row end the connection. Every reply carries the store's time.
+//! From it comes the not-after time of the next mutating call, so a call that timed out cannot take effect later. All
+//! work runs on the runtime that was current when the connection was opened: calls may come from any other runtime,
+//! including one with blocked threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -18,43 +18,43 @@ use tenure_core::time::StoreTime;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
-use super::life::{self, Failure, Life};
+use super::live::{self, Failure, LiveConnection};
 use super::options::{ConnectionOptions, Need};
-use super::patient::{self, Patient};
-use super::sentinel::Dissent;
+use super::sentinel::MajorityVote;
 use super::supervisor;
+use super::wait_connection::{self, WaitConnection};
 use crate::address::Address;
-use crate::classify::Verdict;
+use crate::classify::RefusalClass;
 use crate::reply::{Malformed, Read, Reader};
 use crate::script::{Invocation, Lateness, Script};
 
-/// A handle to a supervised connection to one server. Clones share it; the last one to go closes it.
+/// A handle to a supervised connection to one server. Clones share it; dropping the last one closes it.
 #[derive(Clone)]
 pub(super) struct Link {
-    shared: Arc<Shared>,
+    context: Arc<LinkContext>,
     _last: Arc<CloseOnDrop>,
 }
 
-/// What the handles and the supervisor share.
-pub(super) struct Shared {
+/// The state that the handles and the supervisor share.
+pub(super) struct LinkContext {
     pub(super) address: Address,
     pub(super) options: ConnectionOptions,
     pub(super) needs: Vec<Need>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) runtime: Handle,
-    /// Numbers connections, those of other links of one store as well.
-    pub(super) lives: Arc<AtomicU64>,
-    /// What sentinels say against their own epochs.
-    pub(super) dissent: Mutex<Dissent>,
-    state: RwLock<State>,
+    /// Numbers the connections of all links of a store.
+    pub(super) generations: Arc<AtomicU64>,
+    /// The votes of the sentinels against the highest epoch.
+    pub(super) majority_vote: Mutex<MajorityVote>,
+    state: RwLock<LinkState>,
     nonce: AtomicU64,
     in_flight: Arc<Semaphore>,
     closed: watch::Sender<bool>,
     pub(super) tried: watch::Sender<bool>,
 }
 
-pub(super) enum State {
-    Up(Arc<Life>),
+pub(super) enum LinkState {
+    Up(Arc<LiveConnection>),
     Down {
         kind: ErrorKind,
         reason: String,
@@ -62,145 +62,148 @@ pub(super) enum State {
     },
 }
 
-struct CloseOnDrop(std::sync::Weak<Shared>);
+struct CloseOnDrop(std::sync::Weak<LinkContext>);
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.close();
+        if let Some(context) = self.0.upgrade() {
+            context.close();
         }
     }
 }
 
-/// A reply as it came, to be opened by [`Link::open`].
-pub(super) struct Answer {
+/// A raw reply, to be read by [`Link::open`].
+pub(super) struct RawReply {
     value: Value,
     asked: Mono,
     arrived: Mono,
-    life: Arc<Life>,
+    live: Arc<LiveConnection>,
     nonce: String,
 }
 
 impl Link {
-    /// Makes a connection that comes up by itself, now or whenever the server is there.
+    /// Opens a link. It connects in the background and reconnects on its own.
     pub(super) fn start(
         address: Address,
         options: ConnectionOptions,
         needs: Vec<Need>,
         clock: Arc<dyn Clock>,
         runtime: Handle,
-        lives: Arc<AtomicU64>,
+        generations: Arc<AtomicU64>,
     ) -> Self {
-        let shared = Arc::new(Shared {
+        let context = Arc::new(LinkContext {
             nonce: AtomicU64::new(clock.entropy()),
             in_flight: Arc::new(Semaphore::new(options.in_flight)),
             closed: watch::Sender::new(false),
-            state: RwLock::new(State::Down {
+            state: RwLock::new(LinkState::Down {
                 kind: ErrorKind::Unavailable,
                 reason: "not connected yet".to_owned(),
                 retry_after: supervisor::FIRST_BACKOFF,
             }),
             tried: watch::Sender::new(false),
-            dissent: Mutex::default(),
+            majority_vote: Mutex::default(),
             address,
             options,
             needs,
             clock,
             runtime,
-            lives,
+            generations,
         });
-        supervisor::start(&shared);
-        let last = Arc::new(CloseOnDrop(Arc::downgrade(&shared)));
-        Self { shared, _last: last }
+        supervisor::start(&context);
+        let last = Arc::new(CloseOnDrop(Arc::downgrade(&context)));
+        Self { context, _last: last }
     }
 
     pub(super) fn place(&self) -> &str {
-        self.shared.address.place()
+        self.context.address.place()
     }
 
     pub(super) fn options(&self) -> &ConnectionOptions {
-        &self.shared.options
+        &self.context.options
     }
 
     pub(super) fn answers_within(&self) -> Option<Duration> {
-        let confirms = self.shared.address.wait().is_some();
-        (!confirms).then_some(self.shared.options.request_timeout)
+        let confirms = self.context.address.wait().is_some();
+        (!confirms).then_some(self.context.options.request_timeout)
     }
 
     pub(super) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.shared.clock
+        &self.context.clock
     }
 
     pub(super) fn health(&self) -> Health {
-        match &*self.shared.read_state() {
-            State::Up(life) => {
-                let why = life.why_ended().or_else(|| life.patient().and_then(Patient::why_away));
+        match &*self.context.read_state() {
+            LinkState::Up(live) => {
+                let why = live
+                    .why_ended()
+                    .or_else(|| live.waiting().and_then(WaitConnection::unavailable_reason));
                 why.map_or(Health::Up, |reason| Health::Down { reason })
             }
-            State::Down { reason, .. } => Health::Down { reason: reason.clone() },
+            LinkState::Down { reason, .. } => Health::Down { reason: reason.clone() },
         }
     }
 
     pub(super) fn why_down(&self) -> Option<ErrorKind> {
-        match &*self.shared.read_state() {
-            State::Up(_) => None,
-            State::Down { kind, .. } => Some(*kind),
+        match &*self.context.read_state() {
+            LinkState::Up(_) => None,
+            LinkState::Down { kind, .. } => Some(*kind),
         }
     }
 
     pub(super) fn close(&self) {
-        self.shared.close();
+        self.context.close();
     }
 
     /// Waits until the connection is up or has failed for the first time; at most the connect timeout.
     pub(super) async fn first_try(&self) {
-        // An error means that there is no supervisor to wait for.
-        let _ = self.shared.tried.subscribe().wait_for(|tried| *tried).await;
+        // An error means that the supervisor is gone.
+        let _ = self.context.tried.subscribe().wait_for(|tried| *tried).await;
     }
 
     /// Calls a script.
-    pub(super) async fn ask(&self, script: &Arc<Script>, invocation: Invocation) -> Result<Answer> {
-        let life = self.shared.life()?;
-        let nonce = format!("{:x}", self.shared.nonce.fetch_add(1, Ordering::Relaxed));
-        let bound = self.shared.options.request_timeout;
-        let began = self.shared.clock.mono();
-        let wait = self.shared.address.wait().filter(|_| invocation.confirmed);
-        let turn = wait.map(|_| began + patient::turn(bound));
+    pub(super) async fn call_script(&self, script: &Arc<Script>, invocation: Invocation) -> Result<RawReply> {
+        let live = self.context.live()?;
+        let nonce = format!("{:x}", self.context.nonce.fetch_add(1, Ordering::Relaxed));
+        let bound = self.context.options.request_timeout;
+        let began = self.context.clock.mono();
+        let wait = self.context.address.wait().filter(|_| invocation.confirmed);
+        let turn = wait.map(|_| began + wait_connection::queue_budget(bound));
         let work = exchange(
-            Arc::clone(&self.shared),
-            Arc::clone(&life),
+            Arc::clone(&self.context),
+            Arc::clone(&live),
             Arc::clone(script),
             invocation,
             nonce.clone(),
             (began + bound, turn),
         );
         let (value, arrived) = match wait {
-            None => self.run(&life, bound, work).await?,
+            None => self.run(&live, bound, work).await?,
             Some(wait) => {
-                // Replicas are waited for after the step was done, and for the turn before it.
-                let bound = patient::turn(bound) + bound + wait.within;
+                // The bound covers the queue, the step, and the wait for replicas.
+                let bound = wait_connection::queue_budget(bound) + bound + wait.within;
                 let done = self.bounded(bound, work).await?;
-                done.unwrap_or(Err(Failure::Silent(bound))).map_err(life::into_error)?
+                done.unwrap_or(Err(Failure::TimedOut(bound)))
+                    .map_err(live::into_error)?
             }
         };
-        Ok(Answer {
+        Ok(RawReply {
             value,
             asked: began,
             arrived,
-            life,
+            live,
             nonce,
         })
     }
 
-    /// Reads what follows a reply's nonce and time.
+    /// Reads the part of a reply after nonce and time.
     pub(super) fn open<T>(
         script: &Script,
-        answer: Answer,
+        reply: RawReply,
         read: impl FnOnce(&mut Reader, StoreTime) -> Read<T>,
     ) -> Result<T> {
-        let life = answer.life;
-        let opened = open_reply(answer.value, &answer.nonce).and_then(|(mut reader, now)| {
-            life.learn(now, answer.asked, answer.arrived);
+        let live = reply.live;
+        let opened = open_reply(reply.value, &reply.nonce).and_then(|(mut reader, now)| {
+            live.learn(now, reply.asked, reply.arrived);
             match reader.late {
                 true => Ok(None),
                 false => read(&mut reader.rest, now).map(Some),
@@ -209,103 +212,105 @@ impl Link {
         match opened {
             Ok(Some(read)) => Ok(read),
             Ok(None) => Err(Error::too_late()),
-            Err(malformed) => Err(life.distrust(script.name(), malformed)),
+            Err(malformed) => Err(live.distrust(script.name(), malformed)),
         }
     }
 
     /// Sends one plain command.
     pub(super) async fn command(&self, cmd: Cmd) -> Result<Value> {
-        let life = self.shared.life()?;
+        let live = self.context.live()?;
         let work = {
-            let life = Arc::clone(&life);
-            async move { life.send(cmd).await }
+            let live = Arc::clone(&live);
+            async move { live.send(cmd).await }
         };
-        let (value, _) = self.run(&life, self.shared.options.request_timeout, work).await?;
+        let (value, _) = self.run(&live, self.context.options.request_timeout, work).await?;
         Ok(value)
     }
 
-    /// Asks the store's clock. With a test's clock: what the test set last.
+    /// Reads the store's clock. With a test clock: the time that the test set.
     pub(super) async fn time(&self) -> Result<StoreTime> {
-        let life = self.shared.life()?;
-        if self.shared.options.on_test_clock() {
+        let live = self.context.live()?;
+        if self.context.options.on_test_clock() {
             let value = self.command(redis::cmd("GET").arg(TEST_NOW).to_owned()).await?;
             let read = Reader::new(Value::Array(vec![value])).and_then(|mut reader| reader.maybe_number());
-            let micros = read.map_err(|malformed| life.distrust("GET", malformed))?;
+            let micros = read.map_err(|malformed| live.distrust("GET", malformed))?;
             return Ok(StoreTime::from_micros(micros.unwrap_or(0)));
         }
-        let asked = self.shared.clock.mono();
+        let asked = self.context.clock.mono();
         let work = {
-            let life = Arc::clone(&life);
-            async move { life.send(redis::cmd("TIME")).await }
+            let live = Arc::clone(&live);
+            async move { live.send(redis::cmd("TIME")).await }
         };
-        let (value, arrived) = self.run(&life, self.shared.options.request_timeout, work).await?;
-        let now = life::read_time(value).map_err(|malformed| life.distrust("TIME", malformed))?;
-        life.learn(now, asked, arrived);
+        let (value, arrived) = self.run(&live, self.context.options.request_timeout, work).await?;
+        let now = live::read_time(value).map_err(|malformed| live.distrust("TIME", malformed))?;
+        live.learn(now, asked, arrived);
         Ok(now)
     }
 
-    /// A number that is another for every connection; `None` while there is none.
-    pub(super) fn life(&self) -> Option<u64> {
-        self.shared.life().ok().map(|life| life.number())
+    /// The number of the current connection, different for each reconnect; `None` while disconnected.
+    pub(super) fn generation(&self) -> Option<u64> {
+        self.context.live().ok().map(|live| live.number())
     }
 
-    /// Runs work over the first connection, which is given up when it is silent too often.
+    /// Runs a call over the main connection, which ends after too many timeouts in a row.
     async fn run(
         &self,
-        life: &Arc<Life>,
+        live: &Arc<LiveConnection>,
         bound: Duration,
         work: impl Future<Output = Result<Value, Failure>> + Send + 'static,
     ) -> Result<(Value, Mono)> {
         match self.bounded(bound, work).await? {
             Some(Ok(done)) => {
-                life.answered();
+                live.answered();
                 Ok(done)
             }
-            Some(Err(failure)) => Err(life.fail(failure)),
-            None => Err(life.timed_out(bound)),
+            Some(Err(failure)) => Err(live.fail(failure)),
+            None => Err(live.timed_out(bound)),
         }
     }
 
-    /// Runs work on our own runtime, bounded in time and by the requests in flight. `None` when the time has passed.
+    /// Runs a call on the link's own runtime, bounded in time and by the calls in flight. `None` when it timed out.
     async fn bounded(
         &self,
         bound: Duration,
         work: impl Future<Output = Result<Value, Failure>> + Send + 'static,
     ) -> Result<Option<Result<(Value, Mono), Failure>>> {
-        let shared = &self.shared;
-        let Ok(permit) = Arc::clone(&shared.in_flight).try_acquire_owned() else {
+        let context = &self.context;
+        let Ok(permit) = Arc::clone(&context.in_flight).try_acquire_owned() else {
             let message = format!(
-                "{} requests to the store are in flight already",
-                shared.options.in_flight
+                "{} requests to the store are already in flight",
+                context.options.in_flight
             );
             return Err(
-                Error::unavailable(message, Outcome::Unchanged).with_retry_after(shared.options.request_timeout)
+                Error::unavailable(message, Outcome::Unchanged).with_retry_after(context.options.request_timeout)
             );
         };
-        let clock = Arc::clone(&shared.clock);
-        let task = shared.runtime.spawn(async move {
+        let clock = Arc::clone(&context.clock);
+        let task = context.runtime.spawn(async move {
             let done = within(&*clock, bound, work).await;
             drop(permit);
             done.map(|done| done.map(|value| (value, clock.mono())))
         });
-        AbortOnDrop(task)
-            .join()
-            .await
-            .ok_or_else(|| Error::unavailable("the runtime that the store was opened on has ended", Outcome::Unknown))
+        AbortOnDrop(task).join().await.ok_or_else(|| {
+            Error::unavailable(
+                "the runtime that the store was opened on has shut down",
+                Outcome::Unknown,
+            )
+        })
     }
 }
 
-/// How soon to ask again when the connection has just gone and the supervisor is about to make another.
+/// The retry hint while the supervisor is about to reconnect.
 const RETRY_AT_ONCE: Duration = Duration::from_millis(100);
 
-/// The key that holds a test's time.
+/// The key that holds the time of a test clock.
 pub(crate) const TEST_NOW: &str = "tenure:test:now";
 
-/// Sends a script's call, and the script's text when the server does not know it. With a turn replicas have to confirm it,
-/// and it is sent by then or not at all.
+/// Sends a script call, and the script's text when the server does not have it. With `turn` set, replicas must confirm
+/// the call, and it is sent by that instant or not at all.
 async fn exchange(
-    shared: Arc<Shared>,
-    life: Arc<Life>,
+    context: Arc<LinkContext>,
+    live: Arc<LiveConnection>,
     script: Arc<Script>,
     invocation: Invocation,
     nonce: String,
@@ -313,32 +318,32 @@ async fn exchange(
 ) -> Result<Value, Failure> {
     let limits = match invocation.lateness {
         Lateness::Harmless => Call::default(),
-        Lateness::Refused(call) if shared.options.on_test_clock() => call,
-        Lateness::Refused(call) => life.limits(give_up, call, &shared).await?,
+        Lateness::Refused(call) if context.options.on_test_clock() => call,
+        Lateness::Refused(call) => live.limits(give_up, call, &context).await?,
     };
     let not_after = limits.not_after;
-    match post(&life, invocation.command(&script, false, &nonce, not_after), turn).await {
-        Err(Failure::Refused(Verdict::SendText, _)) => {
-            post(&life, invocation.command(&script, true, &nonce, not_after), turn).await
+    match post(&live, invocation.command(&script, false, &nonce, not_after), turn).await {
+        Err(Failure::Refused(RefusalClass::SendText, _)) => {
+            post(&live, invocation.command(&script, true, &nonce, not_after), turn).await
         }
         done => done,
     }
 }
 
-async fn post(life: &Life, cmd: Cmd, turn: Option<Mono>) -> Result<Value, Failure> {
+async fn post(live: &LiveConnection, cmd: Cmd, turn: Option<Mono>) -> Result<Value, Failure> {
     match turn {
-        None => life.send(cmd).await,
-        Some(sent_by) => life.send_confirmed(cmd, sent_by).await,
+        None => live.send(cmd).await,
+        Some(sent_by) => live.send_confirmed(cmd, sent_by).await,
     }
 }
 
-struct Opened {
+struct OpenedReply {
     late: bool,
     rest: Reader,
 }
 
-/// Checks the nonce and takes the time off a reply.
-fn open_reply(value: Value, nonce: &str) -> Read<(Opened, StoreTime)> {
+/// Checks the nonce and removes the time from a reply.
+fn open_reply(value: Value, nonce: &str) -> Read<(OpenedReply, StoreTime)> {
     let mut reader = Reader::new(value)?;
     if reader.text()? != nonce {
         return Err(Malformed("the reply to another request".to_owned()));
@@ -354,10 +359,10 @@ fn open_reply(value: Value, nonce: &str) -> Read<(Opened, StoreTime)> {
             )));
         }
     };
-    Ok((Opened { late, rest: reader }, now))
+    Ok((OpenedReply { late, rest: reader }, now))
 }
 
-/// A task that ends with whoever waits for it: a call that was dropped before it was sent is not sent.
+/// A task that is aborted when its caller is dropped: a call that was not sent by then is never sent.
 struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
 
 impl<T> AbortOnDrop<T> {
@@ -372,27 +377,27 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-impl Shared {
-    pub(super) fn read_state(&self) -> std::sync::RwLockReadGuard<'_, State> {
+impl LinkContext {
+    pub(super) fn read_state(&self) -> std::sync::RwLockReadGuard<'_, LinkState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn set_state(&self, state: State) {
+    pub(super) fn set_state(&self, state: LinkState) {
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
-    /// The connection, when there is one.
-    fn life(&self) -> Result<Arc<Life>> {
+    /// The established connection, if any.
+    fn live(&self) -> Result<Arc<LiveConnection>> {
         match &*self.read_state() {
-            // What is not sent over a connection that is gone certainly changes nothing.
-            State::Up(life) => match life.why_ended() {
-                None => Ok(Arc::clone(life)),
+            // A call that is not sent on an ended connection certainly changes nothing.
+            LinkState::Up(live) => match live.why_ended() {
+                None => Ok(Arc::clone(live)),
                 Some(why) => {
                     let message = format!("the store at {} is out of reach: {why}", self.address.place());
                     Err(Error::unavailable(message, Outcome::Unchanged).with_retry_after(RETRY_AT_ONCE))
                 }
             },
-            State::Down {
+            LinkState::Down {
                 kind,
                 reason,
                 retry_after,
@@ -410,14 +415,14 @@ impl Shared {
     pub(super) fn close(&self) {
         self.closed.send_replace(true);
         let reason = "it was closed".to_owned();
-        let state = State::Down {
+        let state = LinkState::Down {
             kind: ErrorKind::Unavailable,
             reason,
             retry_after: Duration::from_secs(1),
         };
         let before = std::mem::replace(&mut *self.state.write().unwrap_or_else(PoisonError::into_inner), state);
-        if let State::Up(life) = before {
-            life.end("the store was closed");
+        if let LinkState::Up(live) = before {
+            live.end("the store was closed");
         }
     }
 }

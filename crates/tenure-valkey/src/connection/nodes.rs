@@ -1,4 +1,4 @@
-//! The nodes of a cluster: a link to each, the map of their slots, and what becomes of calls that reach the wrong one.
+//! The nodes of a cluster: a link to each, the slot map, and the handling of redirected calls.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,16 +17,16 @@ use super::slots::SlotMap;
 use crate::address::{Address, Endpoint};
 use crate::classify::Redirection;
 
-/// While all is well the map is asked for once in this many ping intervals.
-const IDLE: u32 = 10;
-/// The map is not asked for more often than this.
-const FLOOR: Duration = Duration::from_millis(50);
-/// The longest pause between two askings that bring nothing new is a ping interval over this.
-const OFTEN: u32 = 2;
-/// How soon to try again when a slot is on its way.
+/// A healthy map is refreshed once in this many ping intervals.
+const IDLE_PINGS: u32 = 10;
+/// The shortest pause between two refreshes.
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause between two refreshes without a change is a ping interval divided by this.
+const MAX_PAUSE_DIVISOR: u32 = 2;
+/// When to retry while a slot is being migrated.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// The nodes of a cluster, and the map of their slots.
+/// The nodes of a cluster and the slot map.
 pub(super) struct Nodes {
     pub(super) address: Address,
     seeds: Vec<Endpoint>,
@@ -34,19 +34,19 @@ pub(super) struct Nodes {
     needs: Vec<Need>,
     pub(super) clock: Arc<dyn Clock>,
     runtime: Handle,
-    lives: Arc<AtomicU64>,
+    generations: Arc<AtomicU64>,
     turn: AtomicU64,
-    state: RwLock<State>,
+    state: RwLock<NodesState>,
     stale: Notify,
     pub(super) tried: watch::Sender<bool>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct NodesState {
     pub(super) map: SlotMap,
     pub(super) links: HashMap<Endpoint, Link>,
-    /// Why nobody tells the map.
-    pub(super) trouble: Option<(ErrorKind, String)>,
+    /// Why the last refresh of the map failed.
+    pub(super) map_error: Option<(ErrorKind, String)>,
     pub(super) closed: bool,
 }
 
@@ -54,8 +54,8 @@ fn redirection(error: &Error) -> Option<&Redirection> {
     std::error::Error::source(error).and_then(|cause| cause.downcast_ref())
 }
 
-/// The error of a slot that is between two nodes. Nothing was written.
-fn on_its_way(redirected: &Error) -> Error {
+/// The error for a slot in migration. Nothing was written.
+fn slot_moving(redirected: &Error) -> Error {
     let why = redirection(redirected).map(ToString::to_string).unwrap_or_default();
     let message = "the group is being moved to another node of the cluster; try again";
     Error::unavailable(message, Outcome::Unchanged)
@@ -63,19 +63,19 @@ fn on_its_way(redirected: &Error) -> Error {
         .with_retry_after(RETRY)
 }
 
-/// Whether a redirection tells where. Without a host it is the host that said so, and `?` is a node that has no name.
+/// Whether a redirection names a usable host. An empty host means the node that replied; `?` is a node without a name.
 fn is_named(to: &Endpoint) -> bool {
     !to.host.is_empty() && to.host != "?"
 }
 
-/// Whether a node says that the cluster does not serve, or not this slot: in its own words, or in those of a script.
+/// Whether a node reports that the cluster is down or a slot is not served, directly or through a script error.
 fn says_cluster_is_down(error: &Error) -> bool {
     let words = std::error::Error::source(error).map(ToString::to_string);
     words.is_some_and(|words| words.starts_with("CLUSTERDOWN") || words.contains("cluster is down"))
 }
 
 impl Nodes {
-    /// Links to the seeds, and no map yet.
+    /// Opens links to the seeds, with an empty map.
     pub(super) fn new(
         address: Address,
         seeds: Vec<Endpoint>,
@@ -91,7 +91,7 @@ impl Nodes {
             needs,
             clock,
             runtime,
-            lives: Arc::default(),
+            generations: Arc::default(),
             turn: AtomicU64::new(0),
             state: RwLock::default(),
             stale: Notify::new(),
@@ -103,11 +103,11 @@ impl Nodes {
         nodes
     }
 
-    pub(super) fn read(&self) -> std::sync::RwLockReadGuard<'_, State> {
+    pub(super) fn read(&self) -> std::sync::RwLockReadGuard<'_, NodesState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn write(&self) -> std::sync::RwLockWriteGuard<'_, State> {
+    pub(super) fn write(&self) -> std::sync::RwLockWriteGuard<'_, NodesState> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -116,16 +116,16 @@ impl Nodes {
         let link = nodes.map.node(slot).and_then(|node| nodes.links.get(node));
         link.cloned().ok_or_else(|| {
             self.stale.notify_one();
-            let (kind, why) = match &nodes.trouble {
+            let (kind, why) = match &nodes.map_error {
                 Some((kind, why)) => (*kind, why.as_str()),
-                None => (ErrorKind::Unavailable, "nobody has it"),
+                None => (ErrorKind::Unavailable, "no node has it"),
             };
             let message = format!("no node of {} is known for slot {slot}: {why}", self.address.place());
             Error::new(kind, message).with_retry_after(RETRY)
         })
     }
 
-    /// The link to a node, made when there is none.
+    /// The link to a node; opens one if there is none.
     fn link(&self, node: &Endpoint) -> Option<Link> {
         let mut nodes = self.write();
         if nodes.closed {
@@ -138,7 +138,7 @@ impl Nodes {
                 self.needs.clone(),
                 Arc::clone(&self.clock),
                 self.runtime.clone(),
-                Arc::clone(&self.lives),
+                Arc::clone(&self.generations),
             )
         });
         Some(link.clone())
@@ -148,7 +148,7 @@ impl Nodes {
         self.clock.mono() + self.options.request_timeout
     }
 
-    /// Whether a call that failed is to be sent to another node: it is when this answers `Ok`.
+    /// Decides whether a failed call may be resent to another node: `Ok` means resend.
     pub(super) fn redirect(&self, slot: u16, error: Error, give_up: Mono) -> Result<()> {
         match redirection(&error) {
             Some(Redirection::Moved(to)) if is_named(to) && self.clock.mono() < give_up => {
@@ -160,7 +160,7 @@ impl Nodes {
         }
     }
 
-    /// The error of a call that is not sent again.
+    /// The error of a call that is not resent.
     pub(super) fn last(&self, slot: u16, error: Error) -> Error {
         let redirected = match redirection(&error) {
             Some(Redirection::Moved(to)) => {
@@ -171,16 +171,16 @@ impl Nodes {
             None => false,
         };
         if redirected {
-            return on_its_way(&error);
+            return slot_moving(&error);
         }
-        // A node that refuses for a reason of its own is still where it was.
+        // Any other refusal says nothing about where the slot is.
         if self.is_away(slot) || says_cluster_is_down(&error) {
             self.stale.notify_one();
         }
         error
     }
 
-    /// Whether nobody is connected to the node of a slot.
+    /// Whether the node of a slot is unknown or not connected.
     fn is_away(&self, slot: u16) -> bool {
         let nodes = self.read();
         let link = nodes.map.node(slot).and_then(|node| nodes.links.get(node));
@@ -190,37 +190,37 @@ impl Nodes {
     fn moved(&self, slot: u16, to: &Endpoint) {
         self.stale.notify_one();
         if !is_named(to) {
-            // The next map tells in full where it is.
+            // The next map has the full address.
             return;
         }
         self.link(to);
         self.write().map.moved(slot, to.clone());
     }
 
-    /// Takes a new map: makes links to nodes that are new, and lets go of those that have no slot any more. Whether it is
-    /// another than before.
+    /// Installs a new map: opens links to new nodes and drops the links of nodes without slots. Returns whether the map
+    /// changed.
     fn take(&self, map: SlotMap) -> bool {
         for node in map.nodes() {
             self.link(node);
         }
         let mut nodes = self.write();
-        // Whoever still waits for an answer from a node that is let go has a handle of its own.
+        // A call that still waits for a reply of a dropped node holds its own handle.
         nodes
             .links
             .retain(|node, _| map.nodes().contains(node) || self.seeds.contains(node));
-        let news = nodes.map != map;
-        if news {
+        let changed = nodes.map != map;
+        if changed {
             tracing::info!(
                 place = self.address.place(),
                 primaries = map.nodes().len(),
-                "the cluster's slots"
+                "new slot map of the cluster"
             );
         }
-        (nodes.map, nodes.trouble) = (map, None);
-        news
+        (nodes.map, nodes.map_error) = (map, None);
+        changed
     }
 
-    /// Asks one node for the map; those that answered last come later.
+    /// Asks the nodes for the map, starting with another node each time.
     async fn ask_for_map(&self) -> Result<SlotMap> {
         let mut links: Vec<(Endpoint, Link)> = {
             let nodes = self.read();
@@ -240,17 +240,17 @@ impl Nodes {
         for (node, link) in links {
             let mut cmd = redis::cmd("CLUSTER");
             cmd.arg("SLOTS");
-            let told = link.command(cmd).await.and_then(|value| {
+            let map = link.command(cmd).await.and_then(|value| {
                 SlotMap::read(value, &node).map_err(|malformed| {
-                    Error::unavailable("a node's map of slots made no sense", Outcome::Unchanged).because(malformed)
+                    Error::unavailable("a node's slot map is malformed", Outcome::Unchanged).because(malformed)
                 })
             });
-            let error = match told {
+            let error = match map {
                 Ok(map) if !map.nodes().is_empty() => return Ok(map),
-                Ok(_) => Error::unavailable(format!("{node} knows of no slots"), Outcome::Unchanged),
+                Ok(_) => Error::unavailable(format!("{node} has no slots"), Outcome::Unchanged),
                 Err(error) => error,
             };
-            // What somebody has to mend is told, and not that another node is not connected yet.
+            // An error that needs an operator is more useful than a node that is not connected yet.
             if last.is_unavailable() {
                 last = error;
             }
@@ -265,7 +265,7 @@ impl Nodes {
     }
 }
 
-/// Keeps the map: asks for it, waits until there is a reason to ask again.
+/// Refreshes the map until the cluster is closed: asks for it, then waits for a reason to ask again.
 pub(super) async fn refresh(nodes: Arc<Nodes>) {
     for seed in &nodes.seeds {
         if let Some(link) = nodes.link(seed) {
@@ -275,13 +275,13 @@ pub(super) async fn refresh(nodes: Arc<Nodes>) {
             }
         }
     }
-    let mut pause = FLOOR;
+    let mut pause = MIN_PAUSE;
     while !nodes.read().closed {
-        let news = match nodes.ask_for_map().await {
+        let changed = match nodes.ask_for_map().await {
             Ok(map) => nodes.take(map),
             Err(error) => {
-                tracing::debug!(error = error.chain(), "no node tells the cluster's slots");
-                nodes.write().trouble = Some((error.kind(), error.chain()));
+                tracing::debug!(error = error.chain(), "no node returned the slot map");
+                nodes.write().map_error = Some((error.kind(), error.chain()));
                 false
             }
         };
@@ -292,25 +292,27 @@ pub(super) async fn refresh(nodes: Arc<Nodes>) {
             }
             nodes.tried.send_replace(true);
         }
-        if news {
-            pause = FLOOR;
+        if changed {
+            pause = MIN_PAUSE;
         }
         nodes.clock.sleep(jittered(&*nodes.clock, pause)).await;
         let well = nodes.is_well();
-        let patience = match well {
-            true => nodes.options.ping_interval * IDLE,
+        let wait = match well {
+            true => nodes.options.ping_interval * IDLE_PINGS,
             false => nodes.options.ping_interval / 4,
         };
-        let asked_for = within(&*nodes.clock, patience, nodes.stale.notified()).await.is_some();
+        let asked_for = within(&*nodes.clock, wait, nodes.stale.notified()).await.is_some();
         pause = match well && !asked_for {
-            true => FLOOR,
-            // Whoever was asked knows no better yet; all processes ask, and all of them now.
-            false => (pause * 2).min(nodes.options.ping_interval / OFTEN).max(FLOOR),
+            true => MIN_PAUSE,
+            // The cluster has no new map yet, and all its clients are asking at the same time.
+            false => (pause * 2)
+                .min(nodes.options.ping_interval / MAX_PAUSE_DIVISOR)
+                .max(MIN_PAUSE),
         };
     }
 }
 
-/// From half of a pause to the whole, so that those who noticed together do not ask together.
+/// A random pause between half and the whole, so clients that noticed together do not ask together.
 fn jittered(clock: &dyn Clock, pause: Duration) -> Duration {
     let half = pause / 2;
     let nanos = u64::try_from(half.as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -322,10 +324,10 @@ mod tests {
     use tenure_core::clock::ManualClock;
 
     use super::*;
-    use crate::classify::Verdict;
+    use crate::classify::RefusalClass;
 
     #[test]
-    fn a_redirection_to_nobody_is_followed_nowhere() {
+    fn redirection_without_host_is_not_followed() {
         let named = |words| match Redirection::read(words) {
             Some(Redirection::Moved(to)) => is_named(&to),
             _ => panic!("{words}"),
@@ -335,8 +337,8 @@ mod tests {
     }
 
     #[test]
-    fn only_the_words_of_a_cluster_that_is_down_are_a_reason_to_ask() {
-        let down = |words: &str| says_cluster_is_down(&Verdict::Later.into_error(words));
+    fn only_cluster_down_errors_refresh_the_map() {
+        let down = |words: &str| says_cluster_is_down(&RefusalClass::RetryLater.into_error(words));
         assert!(down("CLUSTERDOWN Hash slot not served"));
         assert!(down(
             "ERR Script attempted to access keys while the cluster is down script: 5c"
@@ -350,10 +352,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_jittered_and_never_shorter_than_its_half() {
+    fn pause_is_jittered_between_half_and_whole() {
         let clock = ManualClock::new(0, 3);
-        let drawn: Vec<_> = (0..1000).map(|_| jittered(&clock, FLOOR)).collect();
-        assert!(drawn.iter().all(|pause| (FLOOR / 2..FLOOR).contains(pause)));
-        assert!(drawn.iter().any(|pause| *pause < FLOOR * 6 / 10) && drawn.iter().any(|pause| *pause > FLOOR * 9 / 10));
+        let drawn: Vec<_> = (0..1000).map(|_| jittered(&clock, MIN_PAUSE)).collect();
+        assert!(drawn.iter().all(|pause| (MIN_PAUSE / 2..MIN_PAUSE).contains(pause)));
+        assert!(
+            drawn.iter().any(|pause| *pause < MIN_PAUSE * 6 / 10)
+                && drawn.iter().any(|pause| *pause > MIN_PAUSE * 9 / 10)
+        );
     }
 }

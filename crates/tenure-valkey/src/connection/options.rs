@@ -1,20 +1,20 @@
-//! How a connection behaves, and what it has to be allowed to do.
+//! Options of a connection, and the permissions it checks.
 
 use std::time::Duration;
 
-/// How a connection behaves.
+/// Timeouts and limits of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionOptions {
-    /// How long one request may take before its outcome counts as unknown. Longer survives slower networks, and tells
-    /// later that the store is away.
+    /// How long one request may take before its outcome counts as unknown. A longer timeout tolerates slower networks
+    /// and reports an outage later.
     pub request_timeout: Duration,
-    /// How long resolving, connecting and the first exchange may take together.
+    /// The time limit for DNS resolution, connect and handshake together.
     pub connect_timeout: Duration,
-    /// How long a connection may be idle before it is asked whether it still works. Shorter finds a dead one sooner.
+    /// How long a connection may be idle before it is pinged. A shorter interval detects a dead connection sooner.
     pub ping_interval: Duration,
-    /// How many requests may be in flight; more fail at once. Bounds memory while the store is slow.
+    /// The maximum number of requests in flight; the next request fails. Bounds memory while the store is slow.
     pub in_flight: usize,
-    /// Take the scripts' time from the key `tenure:test:now` (µs) and leave not-after times to the caller.
+    /// Scripts take their time from the key `tenure:test:now` (µs) and leave not-after times to the caller.
     #[cfg(feature = "test-clock")]
     #[doc(hidden)]
     pub test_clock: bool,
@@ -34,7 +34,7 @@ impl Default for ConnectionOptions {
 }
 
 impl ConnectionOptions {
-    /// Whether the store's time is a test's.
+    /// Whether the store's time is set by a test.
     pub(crate) fn on_test_clock(&self) -> bool {
         #[cfg(feature = "test-clock")]
         return self.test_clock;
@@ -43,12 +43,12 @@ impl ConnectionOptions {
     }
 }
 
-/// A command that has to be allowed, on a key like those it is used on. Asked for at each connect, so that a missing
-/// permission shows there and not halfway through a script.
+/// A command that must be allowed, on a key like those it is used on. It is checked at each connect, so a missing
+/// permission shows there and not in the middle of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Need {
     /// The command.
     pub(crate) command: &'static str,
-    /// A key that it is used on.
+    /// A sample key for it.
     pub(crate) key: &'static str,
 }

@@ -1,21 +1,21 @@
-//! Which node of a cluster has which slot: a pure map, read from `CLUSTER SLOTS` and mended by `MOVED`.
+//! Which node of a cluster owns which slot: a pure map, read from `CLUSTER SLOTS` and updated by `MOVED`.
 
 use redis::Value;
 
 use crate::address::Endpoint;
 use crate::reply::{Malformed, Read, Reader};
 
-/// How many slots a cluster has.
+/// The number of slots in a cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
 /// The slot of a key: that of its hash tag, if it has one.
 ///
-/// CRC16 (XMODEM) modulo 16384, as the cluster specification has it. O(length).
+/// CRC16 (XMODEM) modulo 16384, as in the cluster specification. O(length).
 pub(super) fn slot_of(key: &[u8]) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag_of(key)) % SLOTS
 }
 
-/// What is between the first `{` and the first `}` after it, unless that is nothing.
+/// The text between the first `{` and the next `}`, unless it is empty.
 fn tag_of(key: &[u8]) -> &[u8] {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
@@ -25,10 +25,10 @@ fn tag_of(key: &[u8]) -> &[u8] {
     tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
 }
 
-/// Where a node of `CLUSTER SLOTS` is, given what follows its port: its id, and what else is known of it.
+/// The host of a node in `CLUSTER SLOTS`, from the fields after its port: its id and metadata.
 ///
-/// Nothing in place of a host means, on purpose, the host that was asked (`unknown-endpoint`). A `?`, or no text, means that
-/// the node has none of the kind that is preferred: then its address counts, and without one it is the asked node, which
+/// No host means, by design, the node that was asked (`unknown-endpoint`). `?` or an empty text means that the node
+/// lacks the preferred kind of endpoint. Its address is used then; a node without an address is the asked node, which
 /// does not know its own address yet.
 fn host_of(preferred: Option<String>, mut rest: Reader, asked: &Endpoint) -> Read<String> {
     let host = match preferred {
@@ -38,7 +38,7 @@ fn host_of(preferred: Option<String>, mut rest: Reader, asked: &Endpoint) -> Rea
     Ok(host.unwrap_or_else(|| asked.host.clone()))
 }
 
-/// The address among what else is known of a node: names and values in turn, which servers before Redis 7 do not tell.
+/// The address in a node's metadata: alternating names and values, which servers before Redis 7 do not send.
 fn address_of(rest: &mut Reader) -> Read<Option<String>> {
     if rest.left() < 2 {
         return Ok(None);
@@ -58,12 +58,12 @@ fn address_of(rest: &mut Reader) -> Read<Option<String>> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct SlotMap {
     nodes: Vec<Endpoint>,
-    /// For each slot the place of its node; one past the last for none. Empty while nothing is known.
+    /// For each slot the index of its node, or one past the last for none. Empty before the first map.
     places: Vec<u16>,
 }
 
 impl SlotMap {
-    /// Reads the answer to `CLUSTER SLOTS`, in which nodes are named as [`host_of`] has it.
+    /// Parses the reply to `CLUSTER SLOTS`. Nodes are named as in [`host_of`].
     pub(super) fn read(value: Value, asked: &Endpoint) -> Read<Self> {
         let mut ranges = Reader::new(value)?;
         let mut map = Self::default();
@@ -98,25 +98,25 @@ impl SlotMap {
         self.places[usize::from(first)..=usize::from(last)].fill(place);
     }
 
-    /// A node says that a slot is another's.
+    /// Moves a slot to another node, as a `MOVED` reply says.
     pub(super) fn moved(&mut self, slot: u16, to: Endpoint) {
         if slot < SLOTS {
             self.give(slot, slot, to);
         }
     }
 
-    /// Who has a slot.
+    /// The node of a slot.
     pub(super) fn node(&self, slot: u16) -> Option<&Endpoint> {
         let place = *self.places.get(usize::from(slot))?;
         self.nodes.get(usize::from(place))
     }
 
-    /// Everyone who has a slot.
+    /// All nodes with slots.
     pub(super) fn nodes(&self) -> &[Endpoint] {
         &self.nodes
     }
 
-    /// How many slots nobody has.
+    /// How many slots have no node.
     pub(super) fn uncovered(&self) -> usize {
         let covered = self
             .places
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_at_its_address_when_it_has_no_name() {
+    fn node_without_name_uses_its_address() {
         let host = |host, known: &[&str]| {
             let told = Value::Array(vec![range_of(0, 1, 7, host, known)]);
             SlotMap::read(told, &node(9)).unwrap().node(0).unwrap().to_string()
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(host(text("?"), &["ip", ""]), "a:7");
         assert_eq!(host(text("?"), &[]), "a:7");
         assert_eq!(host(text(""), &[]), "a:7");
-        // It is not to be reached there.
+        // It is not reachable there.
         assert_eq!(host(Value::Nil, &ip), "a:7");
         let old = Value::Array(vec![
             Value::Int(0),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_those_of_the_specification() {
+    fn slots_match_the_specification() {
         assert_eq!(slot_of(b"123456789"), 0x31C3 % SLOTS);
         assert_eq!(slot_of(b"foo"), 12_182);
         assert_eq!(slot_of(b"{user1000}.following"), slot_of(b"user1000"));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_is_read_and_mended() {
+    fn slot_map_is_read_and_updated() {
         let told = Value::Array(vec![range(0, 99, "a", 1), range(100, 16_383, "", 2)]);
         let mut map = SlotMap::read(told, &node(9)).unwrap();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Keeps one connection up: finds out whom to connect to, connects, watches, and connects anew with full-jitter backoff.
+//! Maintains one connection: resolves the server, connects, monitors, and reconnects with full-jitter backoff.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,14 +9,14 @@ use tenure_core::clock::{Clock, within};
 use tenure_core::error::{Error, ErrorKind, Outcome};
 use tenure_core::remote_clock::RemoteClock;
 
-use super::life::{self, Failure, Life};
-use super::link::{Shared, State};
+use super::link::{LinkContext, LinkState};
+use super::live::{self, Failure, LiveConnection};
 use super::options::Need;
-use super::patient::{self, Duty};
-use super::sentinel::{self, Found};
+use super::sentinel::{self, NamedPrimary};
+use super::wait_connection::{self, WaitTask};
 use super::wire::{self, unsent};
 use crate::address::{Endpoint, Servers};
-use crate::classify::Verdict;
+use crate::classify::RefusalClass;
 use crate::reply::{Malformed, Reader};
 
 /// The shortest bound of a backoff.
@@ -26,30 +26,30 @@ const LAST_BACKOFF: Duration = Duration::from_secs(1);
 
 const PROBE: &str = include_str!("../scripts/probe.lua");
 
-/// Starts the supervisor on the connection's own runtime, and starts it again should it ever panic.
-pub(super) fn start(shared: &Arc<Shared>) {
-    let shared = Arc::clone(shared);
-    let runtime = shared.runtime.clone();
+/// Starts the supervisor on the connection's own runtime and restarts it after a panic.
+pub(super) fn start(context: &Arc<LinkContext>) {
+    let context = Arc::clone(context);
+    let runtime = context.runtime.clone();
     runtime.clone().spawn(async move {
-        while !shared.is_closed() {
-            if let Err(error) = runtime.spawn(supervise(Arc::clone(&shared))).await {
-                tracing::error!(place = shared.address.place(), %error, "the supervisor of the store's connection ended; starting it again");
-                shared.clock.sleep(LAST_BACKOFF).await;
+        while !context.is_closed() {
+            if let Err(error) = runtime.spawn(supervise(Arc::clone(&context))).await {
+                tracing::error!(place = context.address.place(), %error, "the supervisor of the store's connection ended; restarting it");
+                context.clock.sleep(LAST_BACKOFF).await;
             }
         }
     });
 }
 
-async fn supervise(shared: Arc<Shared>) {
+async fn supervise(context: Arc<LinkContext>) {
     let mut failures = 0u32;
-    while !shared.is_closed() {
-        let number = shared.lives.fetch_add(1, Ordering::Relaxed) + 1;
-        let began = shared.clock.mono();
-        let reason = match connect(&shared, number).await {
-            Ok((life, found, duty)) => {
-                let reason = serve(&shared, &life, found.as_ref(), duty).await;
-                // A connection that did not last is a failure like one that was refused.
-                if shared.clock.mono().since(began) > LAST_BACKOFF {
+    while !context.is_closed() {
+        let number = context.generations.fetch_add(1, Ordering::Relaxed) + 1;
+        let began = context.clock.mono();
+        let reason = match connect(&context, number).await {
+            Ok((live, found, wait_task)) => {
+                let reason = serve(&context, &live, found.as_ref(), wait_task).await;
+                // A short-lived connection counts as a failure, like a refused one.
+                if context.clock.mono().since(began) > LAST_BACKOFF {
                     failures = 0;
                 }
                 Error::unavailable(reason, Outcome::Unchanged)
@@ -58,105 +58,118 @@ async fn supervise(shared: Arc<Shared>) {
         };
         let backoff = backoff(failures);
         failures = failures.saturating_add(1);
-        go_down(&shared, &reason, backoff);
-        shared.tried.send_replace(true);
-        shared.clock.sleep(full_jitter(&*shared.clock, backoff)).await;
+        go_down(&context, &reason, backoff);
+        context.tried.send_replace(true);
+        context.clock.sleep(full_jitter(&*context.clock, backoff)).await;
     }
 }
 
-/// Publishes the connection and watches it until it ends; tells why it did.
-async fn serve(shared: &Arc<Shared>, life: &Arc<Life>, found: Option<&Found>, duty: Option<Duty>) -> String {
-    shared.set_state(State::Up(Arc::clone(life)));
-    if shared.is_closed() {
-        // `close` came between: it found nothing to end.
-        shared.close();
+/// Publishes the connection and monitors it until it ends; returns the reason.
+async fn serve(
+    context: &Arc<LinkContext>,
+    live: &Arc<LiveConnection>,
+    found: Option<&NamedPrimary>,
+    wait_task: Option<WaitTask>,
+) -> String {
+    context.set_state(LinkState::Up(Arc::clone(live)));
+    if context.is_closed() {
+        // `close` ran in between and found nothing to end.
+        context.close();
     }
-    shared.tried.send_replace(true);
-    tracing::info!(place = shared.address.place(), "connected to the store");
+    context.tried.send_replace(true);
+    tracing::info!(place = context.address.place(), "connected to the store");
     tokio::select! {
-        why = life.until_ended() => why,
-        why = keep_asking(shared, life) => why,
-        why = keep_following(shared, life, found) => why,
-        why = keep_confirming(shared, life, duty) => why,
+        why = live.until_ended() => why,
+        why = ping_when_idle(context, live) => why,
+        why = follow_sentinels(context, live, found) => why,
+        why = run_wait_connection(context, live, wait_task) => why,
     }
 }
 
-/// Sends what replicas have to confirm. Returns never.
-async fn keep_confirming(shared: &Arc<Shared>, life: &Arc<Life>, duty: Option<Duty>) -> String {
-    match (life.patient(), duty) {
-        (Some(patient), Some(duty)) => patient::keep(shared, life, patient, duty).await,
+/// Runs the connection for `WAIT`, if there is one. Never returns.
+async fn run_wait_connection(
+    context: &Arc<LinkContext>,
+    live: &Arc<LiveConnection>,
+    wait_task: Option<WaitTask>,
+) -> String {
+    match (live.waiting(), wait_task) {
+        (Some(waiting), Some(wait_task)) => wait_connection::run(context, live, waiting, wait_task).await,
         _ => std::future::pending().await,
     }
 }
 
-/// Looks whether sentinels name another primary by now. Returns never.
-async fn keep_following(shared: &Arc<Shared>, life: &Arc<Life>, found: Option<&Found>) -> String {
-    match (shared.address.servers(), found) {
-        (Servers::Sentinels(sentinels), Some(found)) => sentinel::follow(shared, sentinels, life, found).await,
+/// Polls the sentinels for another primary. Never returns.
+async fn follow_sentinels(
+    context: &Arc<LinkContext>,
+    live: &Arc<LiveConnection>,
+    found: Option<&NamedPrimary>,
+) -> String {
+    match (context.address.servers(), found) {
+        (Servers::Sentinels(sentinels), Some(found)) => sentinel::follow(context, sentinels, live, found).await,
         _ => std::future::pending().await,
     }
 }
 
-/// Asks an idle connection whether it still works. Returns never; the end shows in [`Life::until_ended`].
-async fn keep_asking(shared: &Arc<Shared>, life: &Arc<Life>) -> String {
-    let interval = shared.options.ping_interval;
+/// Pings an idle connection. Never returns; the end shows in [`LiveConnection::until_ended`].
+async fn ping_when_idle(context: &Arc<LinkContext>, live: &Arc<LiveConnection>) -> String {
+    let interval = context.options.ping_interval;
     loop {
-        shared.clock.sleep(interval).await;
-        if life.heard_within(interval, shared) {
+        context.clock.sleep(interval).await;
+        if live.heard_within(interval, context) {
             continue;
         }
-        let bound = shared.options.request_timeout;
-        match within(&*shared.clock, bound, life.ask_time(shared)).await {
-            Some(Ok(())) => life.answered(),
-            Some(Err(Failure::Broken(why))) => life.end(&why),
-            Some(Err(failure)) => tracing::debug!(?failure, "the store refused to tell its time"),
-            None => drop(life.timed_out(bound)),
+        let bound = context.options.request_timeout;
+        match within(&*context.clock, bound, live.ask_time(context)).await {
+            Some(Ok(())) => live.answered(),
+            Some(Err(Failure::Broken(why))) => live.end(&why),
+            Some(Err(failure)) => tracing::debug!(?failure, "the store refused TIME"),
+            None => drop(live.timed_out(bound)),
         }
     }
 }
 
-fn go_down(shared: &Shared, reason: &Error, retry_after: Duration) {
-    if shared.is_closed() {
+fn go_down(context: &LinkContext, reason: &Error, retry_after: Duration) {
+    if context.is_closed() {
         return;
     }
     let (kind, text) = (reason.kind(), reason.chain());
-    let news = match &*shared.read_state() {
-        State::Up(_) => true,
-        State::Down { reason, .. } => *reason != text,
+    let news = match &*context.read_state() {
+        LinkState::Up(_) => true,
+        LinkState::Down { reason, .. } => *reason != text,
     };
     if news {
         tracing::warn!(
-            place = shared.address.place(),
+            place = context.address.place(),
             reason = text,
             "the store is out of reach"
         );
     }
-    shared.set_state(State::Down {
+    context.set_state(LinkState::Down {
         kind,
         reason: text,
         retry_after,
     });
 }
 
-/// The bound of the wait after so many failures in a row: 25 ms, doubled each time, up to 1 s.
+/// The upper bound of the wait after this many failures in a row: 25 ms, doubled each time, up to 1 s.
 pub(super) fn backoff(failures: u32) -> Duration {
     FIRST_BACKOFF.saturating_mul(1 << failures.min(10)).min(LAST_BACKOFF)
 }
 
-/// Anything from nothing to the bound, so that those who lost one server together do not come back together.
+/// A random wait up to the bound, so clients that lost one server together do not reconnect together.
 pub(super) fn full_jitter(clock: &dyn Clock, bound: Duration) -> Duration {
     let nanos = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX).max(1);
     Duration::from_nanos(clock.entropy() % nanos)
 }
 
-/// Resolves the name, connects, says who we are, asks the time, and looks whether we may do what we need.
-async fn connect(shared: &Arc<Shared>, number: u64) -> Result<Established, Error> {
-    let bound = shared.options.connect_timeout;
-    let done = within(&*shared.clock, bound, establish(shared, number)).await;
+/// Resolves the name, connects, authenticates, reads the time, and checks permissions.
+async fn connect(context: &Arc<LinkContext>, number: u64) -> Result<Established, Error> {
+    let bound = context.options.connect_timeout;
+    let done = within(&*context.clock, bound, establish(context, number)).await;
     done.unwrap_or_else(|| {
         let bound = tenure_core::time::show_duration(bound);
-        // A server without TLS takes the first words of TLS for an unfinished command, and waits for the rest.
-        let hint = match shared.address.tls() {
+        // A server without TLS takes the client hello for an unfinished command and waits for the rest.
+        let hint = match context.address.tls() {
             Some(_) => " (does the server speak TLS at this port?)",
             None => "",
         };
@@ -165,60 +178,59 @@ async fn connect(shared: &Arc<Shared>, number: u64) -> Result<Established, Error
     })
 }
 
-/// A connection, whom sentinels named, and what is to be done for what replicas confirm.
-type Established = (Arc<Life>, Option<Found>, Option<Duty>);
+/// A connection, the primary that sentinels named, and the task of the connection for `WAIT`.
+type Established = (Arc<LiveConnection>, Option<NamedPrimary>, Option<WaitTask>);
 
-async fn establish(shared: &Arc<Shared>, number: u64) -> Result<Established, Error> {
-    let (at, found) = resolve(shared).await?;
-    let (handshake, tls) = (shared.address.handshake(), shared.address.tls());
-    let (mut wire, driver) = wire::open(&shared.runtime, &at, handshake, tls).await?;
-    let asked = shared.clock.mono();
-    let value = life::send(&mut wire, redis::cmd("TIME")).await.map_err(unsent)?;
-    let arrived = shared.clock.mono();
-    let now = life::read_time(value).map_err(|malformed| unsent(Failure::Broken(malformed.to_string())))?;
+async fn establish(context: &Arc<LinkContext>, number: u64) -> Result<Established, Error> {
+    let (at, found) = resolve(context).await?;
+    let (handshake, tls) = (context.address.handshake(), context.address.tls());
+    let (mut wire, driver) = wire::open(&context.runtime, &at, handshake, tls).await?;
+    let asked = context.clock.mono();
+    let value = live::send(&mut wire, redis::cmd("TIME")).await.map_err(unsent)?;
+    let arrived = context.clock.mono();
+    let now = live::read_time(value).map_err(|malformed| unsent(Failure::Broken(malformed.to_string())))?;
     let store_clock = RemoteClock::default();
     store_clock.learn(now, asked, arrived);
-    if found.is_some() || shared.address.wants_primary() {
+    if found.is_some() || context.address.wants_primary() {
         check_role(&mut wire, &at, found.is_some()).await?;
     }
-    probe(&mut wire, &shared.needs).await?;
-    let (mut confirming, mut duty) = (None, None);
-    if let Some(wait) = shared.address.wait() {
-        let wire = wire::open(&shared.runtime, &at, handshake, tls).await?;
-        let (patient, of_patient) = patient::begin(wire, at, wait);
-        (confirming, duty) = (Some(patient), Some(of_patient));
+    probe(&mut wire, &context.needs).await?;
+    let (mut confirming, mut wait_task) = (None, None);
+    if let Some(wait) = context.address.wait() {
+        let wire = wire::open(&context.runtime, &at, handshake, tls).await?;
+        let (waiting, task) = wait_connection::start(wire, at, wait);
+        (confirming, wait_task) = (Some(waiting), Some(task));
     }
-    let life = Life::new(number, (wire, driver), confirming, store_clock);
-    Ok((life, found, duty))
+    let live = LiveConnection::new(number, (wire, driver), confirming, store_clock);
+    Ok((live, found, wait_task))
 }
 
-/// Whom to connect to.
-async fn resolve(shared: &Shared) -> Result<(Endpoint, Option<Found>), Error> {
-    match shared.address.servers() {
+/// The server to connect to.
+async fn resolve(context: &LinkContext) -> Result<(Endpoint, Option<NamedPrimary>), Error> {
+    match context.address.servers() {
         Servers::One(at) => Ok((at.clone(), None)),
         Servers::Sentinels(sentinels) => {
-            let found = sentinel::find(shared, sentinels).await?;
+            let found = sentinel::find(context, sentinels).await?;
             Ok((found.at.clone(), Some(found)))
         }
-        Servers::Cluster(_) => Err(Error::new(
-            ErrorKind::Internal,
-            "a cluster is reached over a link to each node",
-        )),
+        Servers::Cluster(_) => Err(Error::new(ErrorKind::Internal, "a cluster needs a link to each node")),
     }
 }
 
-/// A replica is read as willingly as a primary, and says nothing of how far behind it is; and one that the sentinels name
-/// may not have heard yet that it is the primary, or not any more. A single server that may not be asked is believed: it
-/// refuses to write if it is none.
+/// Checks that the server is a primary. A replica answers reads like a primary and does not say how far it lags, and a
+/// server that the sentinels name may not know yet, or no longer, that it is the primary. A single server that denies
+/// `ROLE` is accepted: if it is a replica, it refuses writes.
 async fn check_role(wire: &mut MultiplexedConnection, at: &Endpoint, by_sentinels: bool) -> Result<(), Error> {
-    let role = match life::send(wire, redis::cmd("ROLE")).await {
+    let role = match live::send(wire, redis::cmd("ROLE")).await {
         Ok(value) => Reader::new(value).and_then(|mut reader| reader.text()),
-        Err(Failure::Refused(Verdict::Denied, words)) if by_sentinels => {
+        Err(Failure::Refused(RefusalClass::Denied, words)) if by_sentinels => {
             let message = "the user may not ask a server that the sentinels name whether it is the primary; give it the \
                            rule +role";
             return Err(Error::new(ErrorKind::Denied, message).because(words));
         }
-        Err(Failure::Refused(verdict, _)) if !by_sentinels && !matches!(verdict, Verdict::Leave | Verdict::Later) => {
+        Err(Failure::Refused(verdict, _))
+            if !by_sentinels && !matches!(verdict, RefusalClass::Reconnect | RefusalClass::RetryLater) =>
+        {
             return Ok(());
         }
         Err(failure) => return Err(unsent(failure)),
@@ -233,11 +245,11 @@ async fn check_role(wire: &mut MultiplexedConnection, at: &Endpoint, by_sentinel
         ),
         (role, false) => format!("{at} is a {role}, and not a primary that Tenure could work on"),
     };
-    // It may be the primary soon.
+    // It may become the primary soon.
     Err(Error::unavailable(message, Outcome::Unchanged))
 }
 
-/// Asks the server which of the needed commands this user may not run. Servers that cannot tell are believed.
+/// Asks the server which of the needed commands this user may not run. A server that cannot say is accepted.
 async fn probe(wire: &mut MultiplexedConnection, needs: &[Need]) -> Result<(), Error> {
     if needs.is_empty() {
         return Ok(());
@@ -247,7 +259,7 @@ async fn probe(wire: &mut MultiplexedConnection, needs: &[Need]) -> Result<(), E
     for need in needs {
         cmd.arg(need.command).arg(need.key);
     }
-    let value = life::send(wire, cmd).await.map_err(unsent)?;
+    let value = live::send(wire, cmd).await.map_err(unsent)?;
     let denied = Reader::new(value)
         .and_then(Reader::texts)
         .map_err(|malformed: Malformed| unsent(Failure::Broken(malformed.to_string())))?;
@@ -277,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_backoff_grows_from_25_ms_to_1_s_and_is_jittered_in_full() {
+    fn backoff_grows_to_one_second_with_full_jitter() {
         assert_eq!(backoff(0), Duration::from_millis(25));
         assert_eq!(backoff(1), Duration::from_millis(50));
         assert_eq!(backoff(6), LAST_BACKOFF);

@@ -1,4 +1,4 @@
-//! One multiplexed connection to one server: resolved, connected, encrypted if asked for, and introduced.
+//! One multiplexed connection to one server: resolved, connected, encrypted if configured, and authenticated.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio_rustls::TlsConnector;
 
-use super::life::{self, Failure};
+use super::live::{self, Failure};
 use crate::address::{Endpoint, unusable};
 
-/// Connects. Unbounded; whoever calls bounds it.
+/// Connects. Not bounded in time; the caller bounds it.
 ///
 /// # Errors
-/// `Unavailable` when nobody answers; `Denied` or `Misconfigured` when one side does not believe the other.
+/// `Unavailable` when the server does not answer; `Denied` or `Misconfigured` when authentication or TLS fails.
 pub(super) async fn open(
     runtime: &Handle,
     endpoint: &Endpoint,
@@ -31,7 +31,7 @@ pub(super) async fn open(
     let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port))
         .await
         .map_err(unreachable)?;
-    // Without it a small request waits for the acknowledgement of the one before it.
+    // Otherwise a small request waits for the acknowledgement of the previous one.
     stream.set_nodelay(true).map_err(unreachable)?;
     match tls {
         None => introduce(runtime, handshake, stream).await,
@@ -49,12 +49,12 @@ async fn introduce<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .set_response_timeout(None);
     let (wire, driver) = MultiplexedConnection::new_with_config(handshake, stream, config)
         .await
-        .map_err(|error| unsent(life::failure_of(&error)))?;
+        .map_err(|error| unsent(live::failure_of(&error)))?;
     let driver = runtime.spawn(driver).abort_handle();
     Ok((wire, Driver(driver)))
 }
 
-/// Speaks TLS. The files are read anew for each connection, so that a new certificate is used from the next one on.
+/// Starts TLS. The files are read for each connection, so a new certificate is used from the next one on.
 async fn encrypt(
     runtime: &Handle,
     endpoint: &Endpoint,
@@ -65,7 +65,7 @@ async fn encrypt(
     let config = runtime
         .spawn_blocking(move || files.config())
         .await
-        .map_err(|error| Error::unavailable("the files of TLS were not read", Outcome::Unchanged).because(error))?
+        .map_err(|error| Error::unavailable("the TLS files were not read", Outcome::Unchanged).because(error))?
         .map_err(unusable)?;
     let name = ServerName::try_from(endpoint.host.clone())
         .map_err(|error| misconfigured("the host cannot be the name in a certificate").because(error))?;
@@ -75,7 +75,7 @@ async fn encrypt(
         .map_err(|error| explain(endpoint, error))
 }
 
-/// What a handshake that failed means for whoever has to mend it.
+/// Explains a failed TLS handshake and its fix.
 fn explain(endpoint: &Endpoint, error: std::io::Error) -> Error {
     use rustls::Error as Tls;
     let Some(cause) = error.get_ref().and_then(|cause| cause.downcast_ref::<Tls>()) else {
@@ -85,7 +85,7 @@ fn explain(endpoint: &Endpoint, error: std::io::Error) -> Error {
     };
     match cause {
         Tls::InvalidCertificate(_) => misconfigured(format!(
-            "the certificate of {endpoint} is not believed; name the authority that signed it with tls_ca=PATH, and the \
+            "the certificate of {endpoint} is not trusted; name the authority that signed it with tls_ca=PATH, and the \
              server by a name that is in it"
         )),
         Tls::AlertReceived(_) => refused_by_server(),
@@ -103,30 +103,30 @@ fn misconfigured(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
 fn refused_by_server() -> Error {
     Error::new(
         ErrorKind::Denied,
-        "the server ends the TLS connection: it wants a client's certificate of an authority that it believes; give \
+        "the server ends the TLS connection: it requires a client certificate from an authority that it trusts; give \
          tls_cert=PATH and tls_key=PATH",
     )
 }
 
-/// The error of a failure before anything of a caller's was sent.
+/// The error of a failure before the caller's request was sent.
 pub(super) fn unsent(failure: Failure) -> Error {
     match failure {
-        // With TLS 1.3 a server judges the client's certificate after the client's side of the handshake is done.
+        // With TLS 1.3 the server checks the client's certificate after the client has finished its handshake.
         Failure::Broken(why) if why.contains("fatal alert") => refused_by_server().because(why),
         Failure::Broken(why) => Error::unavailable(
             "the connection broke before it was up (a port that speaks TLS needs valkeys:// or rediss://)",
             Outcome::Unchanged,
         )
         .because(why),
-        failure => life::into_error(failure),
+        failure => live::into_error(failure),
     }
 }
 
-/// Ends the driver of a connection with whoever has it.
+/// Aborts the driver of a connection when dropped.
 pub(super) struct Driver(tokio::task::AbortHandle);
 
 impl Driver {
-    /// Ends it now.
+    /// Aborts the driver now.
     pub(super) fn abort(&self) {
         self.0.abort();
     }

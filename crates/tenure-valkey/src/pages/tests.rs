@@ -1,16 +1,16 @@
-//! The paging rule against a server that behaves as badly as the protocol allows.
+//! The paging rule against every behaviour that the protocol allows a server.
 
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::{Place, Scanned};
+use super::{PageCursor, ScanStep};
 
-/// A hash that is small (comes whole) or big (comes by buckets of uneven size).
-fn scan(names: &BTreeSet<u16>, small: bool, cursor: u64, resumed: u64) -> Scanned {
+/// One scan step over a small hash (returned whole) or a large one (returned in buckets of uneven size).
+fn scan(names: &BTreeSet<u16>, small: bool, cursor: u64, resumed: u64) -> ScanStep {
     let name = |n: &u16| format!("n{n:05}");
     if small {
-        return Scanned {
+        return ScanStep {
             resumed,
             cursor: 0,
             names: names.iter().rev().map(name).collect(),
@@ -22,7 +22,7 @@ fn scan(names: &BTreeSet<u16>, small: bool, cursor: u64, resumed: u64) -> Scanne
         .filter(|n| u64::from(**n % 8) == cursor)
         .map(name)
         .collect();
-    Scanned {
+    ScanStep {
         resumed,
         cursor: (cursor + 1) % 8,
         names,
@@ -31,24 +31,24 @@ fn scan(names: &BTreeSet<u16>, small: bool, cursor: u64, resumed: u64) -> Scanne
 
 proptest! {
     #[test]
-    fn whoever_is_present_throughout_is_listed(
+    fn present_names_are_listed(
         stay in prop::collection::btree_set(any::<u16>(), 0..60),
         others in prop::collection::vec(prop::collection::btree_set(any::<u16>(), 0..20), 1..6),
         limit in 1..30usize,
         grows_at in 0..40usize,
         resumes_at in 0..40usize,
     ) {
-        let (mut place, mut listed, mut pages) = (Some(Place::beginning()), BTreeSet::new(), 0);
+        let (mut place, mut listed, mut pages) = (Some(PageCursor::beginning()), BTreeSet::new(), 0);
         while let Some(at) = place {
-            // The place survives being told to a client.
-            let at = Place::parse(&at.show()).expect("a place of ours");
+            // The cursor survives a round trip through a client.
+            let at = PageCursor::parse(&at.show()).expect("a place of ours");
             let names: BTreeSet<u16> = stay.union(&others[pages % others.len()]).copied().collect();
             let (small, resumed) = (pages < grows_at, u64::from(pages >= resumes_at));
             let (page, next) = match at.scan_from(limit) {
                 None => at.carried_page(limit),
                 Some(cursor) => match at.page(scan(&names, small, cursor, resumed), limit) {
                     Some(done) => done,
-                    None => Place::beginning().page(scan(&names, small, 0, resumed), limit).expect("a beginning"),
+                    None => PageCursor::beginning().page(scan(&names, small, 0, resumed), limit).expect("a beginning"),
                 },
             };
             prop_assert!(page.len() <= limit);
@@ -62,15 +62,15 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_a_place_panic(text in ".*") {
-        if let Some(place) = Place::parse(&text) {
-            prop_assert_eq!(Place::parse(&place.show()), Some(place));
+    fn any_text_parses_or_is_refused(text in ".*") {
+        if let Some(place) = PageCursor::parse(&text) {
+            prop_assert_eq!(PageCursor::parse(&place.show()), Some(place));
         }
     }
 }
 
 #[test]
-fn junk_is_no_place() {
+fn malformed_cursor_is_refused() {
     for junk in [
         "",
         "k",
@@ -84,6 +84,6 @@ fn junk_is_no_place() {
         "k/\u{e9}",
         "h/1/99999999999999999999/",
     ] {
-        assert_eq!(Place::parse(junk), None, "{junk:?}");
+        assert_eq!(PageCursor::parse(junk), None, "{junk:?}");
     }
 }

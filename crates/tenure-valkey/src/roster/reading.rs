@@ -1,4 +1,4 @@
-//! What a mirror answers to those who only ask.
+//! The reads of a roster mirror.
 
 use async_trait::async_trait;
 use tenure_core::call::Serve;
@@ -6,8 +6,8 @@ use tenure_core::error::Result;
 use tenure_core::id::{Group, ProviderId};
 use tenure_core::ledger::{Candidate, Provider, RosterStats};
 use tenure_core::roster::{
-    Availability, CountAvailable, CountRoster, ListAvailable, ListRows, LookUp, Looked, Ranked, ReadStamp,
-    RosterMirror, Rows, Seen, Stamp, Standing, Stats,
+    Availability, CountAvailable, CountRoster, FoundProviders, ListAvailable, ListRows, LookUp, MirrorStatus,
+    MirroredProvider, Ranked, ReadMirrorStatus, RosterMirror, Rows, Standing, Stats,
 };
 use tenure_core::store::Call;
 use tenure_core::time::{StoreTime, micros};
@@ -22,7 +22,7 @@ impl Serve<ListAvailable> for ValkeyStore {
     async fn serve(&self, group: &Group, ListAvailable { page }: ListAvailable, _: Call) -> Result<Ranked> {
         let after = Candidate::after(&page)?.map(|(occupancy, provider)| (occupancy.to_string(), provider.into()));
         let (occupancy, provider): (String, String) = after.unwrap_or_default();
-        let invocation = Self::reading(group)
+        let invocation = Self::read_call(group)
             .arg(occupancy)
             .arg(provider)
             .number(u64::from(page.limit));
@@ -41,7 +41,7 @@ impl Serve<ListAvailable> for ValkeyStore {
                 Ok(Ranked {
                     candidates,
                     next: more.then(|| format!("{occupancy}/{provider}")),
-                    stamp,
+                    mirror: stamp,
                 })
             })
             .await
@@ -51,7 +51,7 @@ impl Serve<ListAvailable> for ValkeyStore {
 #[async_trait]
 impl Serve<CountAvailable> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: CountAvailable, _: Call) -> Result<Availability> {
-        let invocation = Self::reading(group).number(micros(ask.snapshot));
+        let invocation = Self::read_call(group).number(micros(ask.snapshot));
         self.connection
             .call(&self.scripts.availability, invocation, |reader, now| {
                 let stamp = read_stamp(reader, now)?;
@@ -59,7 +59,7 @@ impl Serve<CountAvailable> for ValkeyStore {
                     count: reader.number()?,
                     as_of: reader.time()?,
                     complete: reader.number()? == 0,
-                    stamp,
+                    mirror: stamp,
                 })
             })
             .await
@@ -68,8 +68,8 @@ impl Serve<CountAvailable> for ValkeyStore {
 
 #[async_trait]
 impl Serve<LookUp> for ValkeyStore {
-    async fn serve(&self, group: &Group, LookUp { providers }: LookUp, _: Call) -> Result<Looked> {
-        let invocation = Self::reading(group).args(providers.iter().map(ProviderId::as_str));
+    async fn serve(&self, group: &Group, LookUp { providers }: LookUp, _: Call) -> Result<FoundProviders> {
+        let invocation = Self::read_call(group).args(providers.iter().map(ProviderId::as_str));
         self.connection
             .call(&self.scripts.look, invocation, |reader, now| {
                 let stamp = read_stamp(reader, now)?;
@@ -78,7 +78,10 @@ impl Serve<LookUp> for ValkeyStore {
                 let seen = with_names
                     .map(|(provider, found)| found.and_then(|found| found.seen(provider)))
                     .collect();
-                Ok(Looked { seen, stamp })
+                Ok(FoundProviders {
+                    providers: seen,
+                    mirror: stamp,
+                })
             })
             .await
     }
@@ -91,9 +94,9 @@ impl Serve<ListRows> for ValkeyStore {
         let providers: Vec<ProviderId> = names.iter().filter_map(|name| ProviderId::new(name).ok()).collect();
         let looked = self.look(group, &providers).await?;
         Ok(Rows {
-            rows: looked.seen.into_iter().flatten().collect(),
+            rows: looked.providers.into_iter().flatten().collect(),
             next,
-            stamp: looked.stamp,
+            mirror: looked.mirror,
         })
     }
 }
@@ -102,43 +105,43 @@ impl Serve<ListRows> for ValkeyStore {
 impl Serve<CountRoster> for ValkeyStore {
     async fn serve(&self, group: &Group, _: CountRoster, _: Call) -> Result<Stats> {
         self.connection
-            .call(&self.scripts.roster_stats, Self::reading(group), read_stats)
+            .call(&self.scripts.roster_stats, Self::read_call(group), read_stats)
             .await
     }
 }
 
 #[async_trait]
-impl Serve<ReadStamp> for ValkeyStore {
-    async fn serve(&self, group: &Group, _: ReadStamp, _: Call) -> Result<Stamp> {
+impl Serve<ReadMirrorStatus> for ValkeyStore {
+    async fn serve(&self, group: &Group, _: ReadMirrorStatus, _: Call) -> Result<MirrorStatus> {
         self.connection
-            .call(&self.scripts.stamp, Self::reading(group), read_stamp)
+            .call(&self.scripts.stamp, Self::read_call(group), read_stamp)
             .await
     }
 }
 
-/// A row as `look.lua` gives it.
-struct Found {
+/// A row as returned by `look.lua`.
+struct ProviderRow {
     packed: Vec<u8>,
     standing: Standing,
     heard_at: StoreTime,
 }
 
-fn read_found(rows: &mut Reader) -> Read<Option<Found>> {
+fn read_found(rows: &mut Reader) -> Read<Option<ProviderRow>> {
     let value = rows.value()?;
     if value == redis::Value::Int(0) {
         return Ok(None);
     }
     let mut row = Reader::new(value)?;
-    Ok(Some(Found {
+    Ok(Some(ProviderRow {
         packed: row.maybe_bytes()?.unwrap_or_default(),
         standing: read_standing(row.number()?)?,
         heard_at: row.time()?,
     }))
 }
 
-impl Found {
-    /// `None` for one that is damaged.
-    fn seen(self, provider: &ProviderId) -> Option<Seen> {
+impl ProviderRow {
+    /// `None` for a damaged row.
+    fn seen(self, provider: &ProviderId) -> Option<MirroredProvider> {
         let row = row::unpack(provider, &self.packed)?;
         let alive = self.standing == Standing::Alive;
         let row = Provider {
@@ -146,12 +149,12 @@ impl Found {
             ..row
         };
         let standing = self.standing;
-        Some(Seen { row, standing })
+        Some(MirroredProvider { row, standing })
     }
 }
 
-/// Makes counts of what `roster_stats.lua` gives. Of those that were not looked at nobody knows where they are: they are not
-/// counted as online, nor as anything that follows from it.
+/// Converts the counters of `roster_stats.lua`. Overdue members that were not checked have an unknown state: they count
+/// as neither online nor available.
 fn read_stats(reader: &mut Reader, now: StoreTime) -> Read<Stats> {
     let stamp = read_stamp(reader, now)?;
     let mut count = || reader.number();
@@ -168,7 +171,7 @@ fn read_stats(reader: &mut Reader, now: StoreTime) -> Read<Stats> {
         },
         pending,
         complete: left == 0,
-        stamp,
+        mirror: stamp,
     })
 }
 

@@ -1,21 +1,21 @@
-//! A provider's row as the store keeps it: a head that the scripts read, a byte that tells what follows, and what they only
-//! keep. See `roster_row.lua`.
+//! A provider's row as stored: a head that the scripts read, a flag byte, and optional fields that the scripts only
+//! copy. See `roster_row.lua`.
 //!
-//! It is packed here, so that no script ever writes a version down: what Lua makes of a large number by itself is not it.
+//! Rows are packed here, so that no script formats a version: Lua's default format rounds large numbers.
 
 use tenure_core::id::{ProviderId, TenureId, Term};
 use tenure_core::ledger::{Provider, Version};
 use tenure_core::time::StoreTime;
 
-/// The largest version: what a double of a script still tells apart.
+/// The largest version: the largest integer that is exact as a double.
 const LARGEST: u64 = (1 << 53) - 1;
-/// What follows the head: a name, when it came online last, when it went offline last; and that it was ever deactivated.
+/// Flags for the optional fields after the head: name, last online, last offline; and whether it was ever deactivated.
 const NAME: u8 = 1;
 const ONLINE: u8 = 2;
 const OFFLINE: u8 = 4;
 const REVOKED: u8 = 8;
 
-/// Packs a row whose tenure is its own, but for when it was heard of.
+/// Packs a row with its own tenure, without the last heartbeat.
 pub(super) fn pack(row: &Provider) -> Vec<u8> {
     let term = row.online.as_ref().map_or(0, |tenure| tenure.term().get());
     let optional = |flag, there| if there { flag } else { 0 };
@@ -39,7 +39,7 @@ pub(super) fn pack(row: &Provider) -> Vec<u8> {
     packed
 }
 
-/// Reads a row. `None` for what no script of ours wrote: it is removed by the next check of the mirror.
+/// Unpacks a row. `None` for data that no script of Tenure wrote; the next verification removes it.
 pub(super) fn unpack(provider: &ProviderId, packed: &[u8]) -> Option<Provider> {
     let (digits, mut rest) = packed.split_at_checked(17)?;
     let digits = std::str::from_utf8(digits).ok()?;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_comes_back_as_it_was() {
+    fn provider_row_round_trips() {
         let full = row();
         let bare = Provider {
             display_name: None,
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_row_reads_as_none() {
+    fn malformed_row_reads_as_none() {
         let row = row();
         let packed = pack(&row);
         for length in 0..49 {

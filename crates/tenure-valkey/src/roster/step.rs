@@ -1,4 +1,4 @@
-//! The arguments and the answers of the steps that change a roster.
+//! Arguments and replies of the steps that change a roster.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use tenure_core::id::{ProviderId, TenureId, Term};
 use tenure_core::ledger::{RosterSettings, Version};
 use tenure_core::membership::EndReason;
 use tenure_core::roster::{
-    Entry, Heartbeat, HeartbeatReply, Offlined, Over, Pending, Put, PutOutcome, Seated, Stamp, Standing, Turn,
+    EnsuredTenure, Heartbeat, HeartbeatReply, MirrorEntry, MirrorStatus, Offlined, Overwrite, Pending, Put, PutOutcome,
+    Standing, Turn,
 };
 use tenure_core::time::{StoreTime, micros};
 
@@ -17,10 +18,10 @@ use crate::script::Invocation;
 use crate::sweep::read_brake;
 use crate::view::double;
 
-/// What every reply tells about the mirror.
-pub(super) fn read_stamp(reader: &mut Reader, now: StoreTime) -> Read<Stamp> {
+/// The mirror's state that every reply carries.
+pub(super) fn read_stamp(reader: &mut Reader, now: StoreTime) -> Read<MirrorStatus> {
     let mut stamp = reader.array()?;
-    Ok(Stamp {
+    Ok(MirrorStatus {
         seeded: stamp.number()? != 0,
         high: Version(stamp.number()?),
         settings: Version(stamp.number()?),
@@ -29,7 +30,7 @@ pub(super) fn read_stamp(reader: &mut Reader, now: StoreTime) -> Read<Stamp> {
     })
 }
 
-/// Rows of a reply, as many as were asked for.
+/// The rows of a reply; fails unless there are as many as asked for.
 pub(super) fn each<T>(rows: &mut Reader, wanted: usize, read: impl Fn(&mut Reader) -> Read<T>) -> Read<Vec<T>> {
     if rows.left() != wanted {
         return Err(Malformed(format!("{} answers for {wanted}", rows.left())));
@@ -41,19 +42,19 @@ pub(super) fn each<T>(rows: &mut Reader, wanted: usize, read: impl Fn(&mut Reade
     Ok(all)
 }
 
-/// Over what something is written: nothing for what is older, else the version.
-pub(super) fn show_over(over: Over) -> String {
+/// The overwrite rule as text: empty to overwrite older versions only, else the version.
+pub(super) fn show_over(over: Overwrite) -> String {
     match over {
-        Over::Older => String::new(),
-        Over::Exactly(version) => version.to_string(),
+        Overwrite::Older => String::new(),
+        Overwrite::Exactly(version) => version.to_string(),
     }
 }
 
-/// A put, as four arguments.
+/// A put as four arguments.
 pub(super) fn put_args(put: &Put) -> [Vec<u8>; 4] {
     let packed = match &put.entry {
-        Entry::Row(provider) => row::pack(provider),
-        Entry::Gone { .. } => Vec::new(),
+        MirrorEntry::Row(provider) => row::pack(provider),
+        MirrorEntry::Gone { .. } => Vec::new(),
     };
     [
         put.entry.provider().as_str().as_bytes().to_vec(),
@@ -72,7 +73,7 @@ pub(super) fn read_put(rows: &mut Reader) -> Read<PutOutcome> {
     })
 }
 
-/// How a tenure stands, by its number in the scripts.
+/// The standing of a tenure, by its number in the scripts.
 pub(super) fn read_standing(number: u64) -> Read<Standing> {
     Ok(match number {
         0 => Standing::Offline,
@@ -83,7 +84,7 @@ pub(super) fn read_standing(number: u64) -> Read<Standing> {
     })
 }
 
-pub(super) fn read_seated(rows: &mut Reader, part: &[ProviderId]) -> Read<Vec<Seated>> {
+pub(super) fn read_seated(rows: &mut Reader, part: &[ProviderId]) -> Read<Vec<EnsuredTenure>> {
     let seats = each(rows, part.len(), |rows| {
         let mut row = rows.array()?;
         Ok((row.number()?, row.number()? != 0))
@@ -93,7 +94,7 @@ pub(super) fn read_seated(rows: &mut Reader, part: &[ProviderId]) -> Read<Vec<Se
         .map(|(provider, (term, new))| {
             let term = Term::new(term).map_err(|_| Malformed(format!("the term {term}")))?;
             let tenure = TenureId::new(provider.member(), term);
-            Ok(Seated { tenure, new })
+            Ok(EnsuredTenure { tenure, new })
         })
         .collect()
 }
@@ -115,7 +116,7 @@ pub(super) fn heartbeat_args(invocation: Invocation, part: &[Heartbeat]) -> Invo
         .args(part.iter().map(|heartbeat| heartbeat.provider.as_str()))
 }
 
-/// One reply for all, or each its own.
+/// One reply for all heartbeats, or one per heartbeat.
 pub(super) fn read_heard(reader: &mut Reader, wanted: usize) -> Read<Vec<HeartbeatReply>> {
     match reader.value()? {
         Value::Int(1) => Ok(vec![HeartbeatReply::Recorded; wanted]),
@@ -137,10 +138,10 @@ pub(super) fn read_pending(reader: &mut Reader) -> Read<Pending> {
     let (mut rows, mut items) = (reader.array()?, Vec::new());
     while rows.left() > 1 {
         let (tenure, record) = (rows.text()?, rows.text()?);
-        // One that a foreign hand has spoilt holds up no other; the next reconcile mends it.
+        // A record damaged by another program must not block the others; the next reconcile repairs it.
         match read_offlined(&tenure, &record) {
             Ok(offlined) => items.push(offlined),
-            Err(Malformed(what)) => tracing::warn!(%tenure, what, "an end that cannot be read is passed over"),
+            Err(Malformed(what)) => tracing::warn!(%tenure, what, "an unreadable end is skipped"),
         }
     }
     let next = match reader.number()? {
@@ -151,7 +152,7 @@ pub(super) fn read_pending(reader: &mut Reader) -> Read<Pending> {
     Ok(Pending { items, next, braked })
 }
 
-/// A record of those whom the ledger has to follow: `reason at heard ended`.
+/// Parses the record of an end that the ledger has not applied yet: `reason at heard ended`.
 fn read_offlined(tenure: &str, record: &str) -> Read<Offlined> {
     let bad = || Malformed(format!("{record:?} in place of an end"));
     let mut parts = record.split(' ');
@@ -168,7 +169,7 @@ fn read_offlined(tenure: &str, record: &str) -> Read<Offlined> {
     })
 }
 
-/// Settings as the store keeps them: `version capacity stale_after required snapshot`, times in µs.
+/// The stored form of settings: `version capacity stale_after required snapshot`, times in µs.
 pub(super) fn show_settings(settings: &RosterSettings) -> String {
     format!(
         "{} {} {} {} {}",
@@ -180,7 +181,7 @@ pub(super) fn show_settings(settings: &RosterSettings) -> String {
     )
 }
 
-/// Reads settings. `None` for what no script of ours wrote: they are as good as not there.
+/// Parses settings. `None` for text that no script of Tenure wrote; it is treated as missing.
 pub(super) fn parse_settings(text: &str) -> Option<RosterSettings> {
     let mut parts = text.split(' ');
     let mut number = || parts.next()?.parse::<u64>().ok();
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_read_back_as_they_are_shown() {
+    fn roster_settings_round_trip() {
         let settings = RosterSettings {
             default_capacity: 3,
             stale_after: Duration::from_millis(1_500),
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_no_script_wrote_is_an_error() {
+    fn foreign_end_record_is_an_error() {
         let good = read_offlined("a@1", "lapsed 5 - 6").unwrap();
         assert_eq!((good.at.micros(), good.heard_at), (5, None));
         for record in ["", "lapsed", "odd 5 - 6", "lapsed x - 6", "lapsed 5 y 6"] {

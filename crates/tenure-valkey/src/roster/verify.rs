@@ -1,6 +1,6 @@
-//! Going through a mirror, part by part: its rows, what was removed, and everything that leads to them.
+//! Verifies a roster mirror part by part: its rows, its tombstones, and the indexes of both.
 //!
-//! Nothing is looked for that is not led to by a key of the group, so it costs the same however many keys others keep.
+//! The check follows only keys of the group, so its cost does not depend on other programs' keys.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use tenure_core::call::Serve;
 use tenure_core::error::Result;
 use tenure_core::id::{Group, ProviderId};
 use tenure_core::ledger::Version;
-use tenure_core::roster::{Entry, Verified, VerifyRoster};
+use tenure_core::roster::{MirrorEntry, Verified, VerifyRoster};
 use tenure_core::store::{Call, bad_cursor};
 use tenure_core::time::StoreTime;
 
@@ -18,11 +18,11 @@ use super::step::read_stamp;
 use crate::reply::{Malformed, Read, Reader};
 use crate::store::ValkeyStore;
 
-/// How many entries one script looks at at most: each is looked for in half a dozen keys.
+/// How many entries one script checks at most: each is looked up in about six keys.
 const STEP: u32 = 50;
-/// The most names that a place carries, so that a made-up one cannot cost much.
+/// The most names that a cursor carries; bounds the cost of a forged one.
 const CARRIED: usize = 2_000;
-/// What is gone through, in order.
+/// The keys to verify, in order.
 const PHASES: [&str; 10] = [
     "providers",
     "tombstones",
@@ -36,17 +36,17 @@ const PHASES: [&str; 10] = [
     "offline:lapsed",
 ];
 
-/// Where to go on in one of them: at this cursor, after these names (they may be anything that somebody has put there); as of
-/// when the store resumed.
+/// The position in one phase: the scan cursor, the carried names (any bytes, since another program may have written
+/// them), and when the store had resumed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct VerifyCursor {
     phase: usize,
     resumed: u64,
     cursor: u64,
     carried: Vec<Vec<u8>>,
 }
 
-impl Place {
+impl VerifyCursor {
     fn beginning(phase: usize) -> Option<Self> {
         (phase < PHASES.len()).then_some(Self {
             phase,
@@ -77,7 +77,7 @@ impl Place {
         })
     }
 
-    /// What comes after a part that left this: nothing, or a cursor and names.
+    /// The position after a part, given what the script returned: nothing, or a cursor and names.
     fn next(&self, left: &mut Reader, resumed: StoreTime) -> Read<Option<Self>> {
         if left.left() == 0 {
             return Ok(Self::beginning(self.phase + 1));
@@ -113,12 +113,12 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 impl Serve<VerifyRoster> for ValkeyStore {
     async fn serve(&self, group: &Group, VerifyRoster(request): VerifyRoster, call: Call) -> Result<Verified> {
         let place = match &request.after {
-            None => Place::beginning(0),
-            Some(text) => Place::parse(text),
+            None => VerifyCursor::beginning(0),
+            Some(text) => VerifyCursor::parse(text),
         };
         let place = place.ok_or_else(|| bad_cursor(request.after.as_deref().unwrap_or_default()))?;
         let invocation = self
-            .punctual(group, call)
+            .timely_call(group, call)
             .number(u64::from(request.limit.clamp(1, STEP)))
             .arg(PHASES.get(place.phase).copied().unwrap_or_default())
             .number(place.resumed)
@@ -137,14 +137,14 @@ impl Serve<VerifyRoster> for ValkeyStore {
                     entries,
                     repaired,
                     next: next.map(|next| next.show()),
-                    stamp,
+                    mirror: stamp,
                 })
             })
             .await
     }
 }
 
-fn read_entries(reader: &mut Reader) -> Read<Vec<Entry>> {
+fn read_entries(reader: &mut Reader) -> Read<Vec<MirrorEntry>> {
     let (mut rows, mut entries) = (reader.array()?, Vec::new());
     while rows.left() > 0 {
         let mut row = rows.array()?;
@@ -153,10 +153,10 @@ fn read_entries(reader: &mut Reader) -> Read<Vec<Entry>> {
         let version = Version(row.number()?);
         let packed = row.maybe_bytes()?.unwrap_or_default();
         entries.push(match packed.is_empty() {
-            true => Entry::Gone { provider, version },
+            true => MirrorEntry::Gone { provider, version },
             false => {
                 let row = row::unpack(&provider, &packed);
-                Entry::Row(row.ok_or_else(|| Malformed(format!("the row of {provider}")))?)
+                MirrorEntry::Row(row.ok_or_else(|| Malformed(format!("the row of {provider}")))?)
             }
         });
     }
@@ -168,27 +168,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_reads_back_what_it_shows() {
+    fn cursor_round_trips() {
         for text in [
             "0/0/0/",
             "1/17/5/616e6e",
             "9/17/18446744073709551615/",
             "3/17/0/00ff,61",
         ] {
-            assert_eq!(Place::parse(text).map(|place| place.show()).as_deref(), Some(text));
+            assert_eq!(
+                VerifyCursor::parse(text).map(|place| place.show()).as_deref(),
+                Some(text)
+            );
         }
         for text in [
             "", "x", "0", "0/0", "0/0/0", "0/0/0/6", "0/0/0/zz", "0/0/0/+1", "10/0/0/", "0/x/0/", "0/0/x/", "0/0/0//",
         ] {
-            assert_eq!(Place::parse(text), None, "{text:?}");
+            assert_eq!(VerifyCursor::parse(text), None, "{text:?}");
         }
     }
 
     #[test]
-    fn every_phase_comes_in_its_turn() {
-        let (mut place, mut seen) = (Place::beginning(0), 0);
+    fn phases_follow_in_order() {
+        let (mut place, mut seen) = (VerifyCursor::beginning(0), 0);
         while let Some(at) = place {
-            assert_eq!(Place::parse(&at.show()), Some(at.clone()));
+            assert_eq!(VerifyCursor::parse(&at.show()), Some(at.clone()));
             let mut none = Reader::new(redis::Value::Array(Vec::new())).unwrap();
             (place, seen) = (at.next(&mut none, StoreTime::ZERO).unwrap(), seen + 1);
         }

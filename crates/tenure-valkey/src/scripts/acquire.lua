@@ -1,6 +1,6 @@
--- ARGV 8..: member, term, leases. Answers '', for each lease 'g<token>' or 'g<token> <holder before>', 'k<token>',
--- 'h<free in> <holder>', 'r<free in> <successor>' or 'u<retry in> <cause>', the tenure's revision, how long it lasts, and its revision before; or the
--- reason why the tenure may not act.
+-- ARGV 8..: member, term, leases. Returns '', for each lease 'g<token>' or 'g<token> <previous holder>', 'k<token>',
+-- 'h<free in> <holder>', 'r<free in> <successor>' or 'u<retry in> <cause>', the tenure's revision, its remaining time,
+-- and its revision before; or the reason why the tenure may not act.
 local member, term = ARGV[8], tonumber(ARGV[9])
 local tenure = member .. '@' .. text(term)
 
@@ -23,7 +23,7 @@ if #leases > 0 then
   end
 end
 
--- How long until what another tenure holds is free, by tenure; false when it can be had. One past its end is ended.
+-- How long until another tenure's lease is free, by tenure; false when it is free now. A tenure past its end is ended.
 local waits = {}
 local function wait_for(holder)
   if waits[holder] == nil then
@@ -65,7 +65,7 @@ local revision = m.revision
 local function outcome_of(lease)
   local holder, token = string.match(held[lease] or '', '^(%S+) (%d+)$')
   if held[lease] and not holder then
-    error({ err = 'ERR user_script: a lease that is held in a way that this version does not know' })
+    error({ err = 'ERR user_script: a lease in an unknown format' })
   end
   if holder == tenure then
     return 'k' .. token
@@ -76,7 +76,7 @@ local function outcome_of(lease)
   end
   local till, heir = string.match(reserved[lease] or '', '^(%d+) (%S+)$')
   till = tonumber(till or 0)
-  -- One from further away was made by a clock that has fallen back since, and is over.
+  -- A later end was computed by a clock that has since fallen back; it is over.
   if now < till and till <= now + RESERVATION and heir ~= member then
     return 'r' .. text(till - now) .. ' ' .. heir
   end

@@ -1,8 +1,9 @@
--- ARGV 8..: member, term, then for each: session, connection, alias or '', grace or 0, '1' to only resume, how many fields,
--- and each field with its JSON or '' to remove it.
--- Answers '', for each what came of it, and the tenure's revision, now and before; or the reason why the tenure may not
--- act. What came of it: 'g' for gone, 'f' or 'c' for too many fields or connections, 'n<session>' for whose the alias is; or
--- 1 created, 2 attached, 3 resumed, and the session as `seen` gives it. Stops when that gets long: whoever asked goes on with the rest.
+-- ARGV 8..: member, term, then for each attach: session, connection, alias or '', grace or 0, '1' to only resume, the
+-- number of fields, and each field with its JSON or '' to remove it.
+-- Returns '', for each attach its outcome, and the tenure's revision, now and before; or the reason why the tenure may
+-- not act. An outcome is 'g' (gone), 'f' or 'c' (too many fields or connections), 'n<session>' (the session that has
+-- the alias), or 1 created, 2 attached, 3 resumed, and the session as returned by `seen`. Stops when the reply gets
+-- large; the caller continues with the rest.
 local LONG = 1048576
 local member, term = ARGV[8], tonumber(ARGV[9])
 local tenure = member .. '@' .. text(term)
@@ -16,21 +17,21 @@ end
 local before = m.revision
 alive[tenure] = true
 
--- The other session that has the alias, if it may keep it.
+-- The other session that has the alias and keeps it.
 local function taken_by(item)
   local other = item.alias ~= '' and session_of(item.alias)
   if not other or other == item.session then
     return nil
   end
   local s = load_session(other)
-  -- What leads nowhere, or to one that knows nothing of it, keeps nobody from it.
+  -- A dangling alias, or one that its session does not know, is free.
   if not s or s.alias ~= item.alias or reap_if_over(s) then
     return nil
   end
   return other
 end
 
--- A new session, over whatever may be left of an old one that was damaged.
+-- A new session, replacing the remains of a damaged one.
 local function make(name)
   local s = { name = name, alias = false, epoch = 0, created = now, updated = now, grace = 0, reap_at = 0, granted = 0,
     conns = {}, count = 0, living = 0, data = {}, fields = 0 }

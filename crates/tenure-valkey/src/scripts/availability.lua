@@ -1,5 +1,5 @@
--- ARGV 3: how long a snapshot may be believed. Answers the stamp, how many can take work, when they were counted, and how many
--- were not looked at.
+-- ARGV 3: the maximum age of a snapshot. Returns the stamp, the number of available providers, when they were counted,
+-- and how many overdue members were not checked.
 local AT_MOST_EVERY = 1000000
 local fresh_for = tonumber(ARGV[3])
 local due = redis.call('ZRANGE', PREFIX .. 'due', 0, 0, 'WITHSCORES')[2]
@@ -12,7 +12,7 @@ if roster.counted_at == 0 or roster.counted_at > now or now >= roster.counted_at
   roster.changed, roster.counted_at = 0, now
   roster.count, roster.left = math.max(0, counts.free - left), left
   if meta[1] then
-    -- The answer is good also where it cannot be kept: on a replica, or when memory is full.
+    -- The count is valid even where it cannot be stored: on a replica, or when memory is full.
     redis.pcall('HSET', META, 'roster', pack_roster(roster))
   end
 end

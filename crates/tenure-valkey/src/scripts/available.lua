@@ -1,5 +1,6 @@
--- ARGV 3..5: after which occupancy and provider, or '' and ''; how many. Answers the stamp, for each who can take work the
--- name, occupancy and capacity, and whether there may be more: 1, and after which occupancy and provider.
+-- ARGV 3..5: the occupancy and provider to continue after, or '' and ''; the limit. Returns the stamp, for each
+-- available provider its name, occupancy and capacity, and 1 if there may be more, with the occupancy and provider to
+-- continue after.
 local free, limit = PREFIX .. 'free', tonumber(ARGV[5])
 
 local function byte_less(a, b)
@@ -12,7 +13,7 @@ local function byte_less(a, b)
   return #a < #b
 end
 
--- The rank of the first entry after a place, whether or not the entry at the place is still there.
+-- The rank of the first entry after a position, whether or not the entry at the position still exists.
 local function rank_after(occupancy, provider)
   local low = redis.call('ZCOUNT', free, '-inf', '(' .. occupancy)
   local high = low + redis.call('ZCOUNT', free, occupancy, occupancy)
@@ -27,7 +28,7 @@ local function rank_after(occupancy, provider)
   return low
 end
 
--- Those of a part of the list who can take work, as their rows and their lives say.
+-- Selects the available providers of a page by their rows and their tenures.
 local found, n = {}, 0
 local function pick(names)
   local packed = redis.call('HMGET', PROVIDERS, unpack(names))
@@ -35,7 +36,7 @@ local function pick(names)
   local before, is_alive
   for i = 1, #names do
     local life = alive[i]
-    -- Neighbours mostly have one value: Lua compares strings by their address.
+    -- Adjacent values are mostly equal: Lua compares strings by address.
     if life and life ~= before then
       before, is_alive = life, lives(life)
     end
@@ -49,7 +50,7 @@ local function pick(names)
   end
 end
 
--- Whoever lapsed since the last sweep is passed over, up to a bound: a page may be short.
+-- Members that lapsed since the last sweep are skipped, up to a bound: a page may be short.
 local rank = ARGV[3] == '' and 0 or rank_after(ARGV[3], ARGV[4])
 local looked, last, more = 0, nil, true
 while more and n < 3 * limit and looked < math.max(limit, MAX_OVERDUE) do

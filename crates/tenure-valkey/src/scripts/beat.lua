@@ -1,6 +1,6 @@
--- ARGV 8..: how many; '1' when a tenure may come more than once; their new ttls as doubles (0 for none), or ''; the revisions
--- they were told as doubles, or '' for none; their tenures. Answers for each the ttl it was renewed for, 0 when unknown, or
--- minus the reason's number; and for each its revision.
+-- ARGV 8..: how many; '1' when a tenure may be repeated; their new ttls as doubles (0 for none), or ''; the revisions
+-- known to the caller as doubles, or '' for none; their tenures. Returns for each the ttl it was renewed for, 0 when
+-- unknown, or minus the number of the end reason; and for each its revision.
 local count, ttls, told = tonumber(ARGV[8]), ARGV[10], ARGV[11]
 local known = ARGV[9] == '1' and {} or nil
 local REASON = { lapsed = -1, left = -2, superseded = -3, expelled = -4 }
@@ -13,8 +13,8 @@ local rows = count > 0 and redis.call('HMGET', ALIVE, unpack(tenures)) or {}
 
 local min_ttl, max_ttl = group.min_ttl, group.max_ttl
 
--- A beat named a number that was never given out: the tail is lost. Any caller that may beat can send one, so it is
--- believed once in two max ttls, as in `recall.rs`.
+-- A beat names a number that was never issued: the tail is lost. Any caller that may beat can send such a number, so it
+-- is accepted once in two max ttls, as in `recall.rs`.
 local believed
 local function note_lost_tail(number)
   believed = believed or tonumber(redis.call('HGET', META, 'believed') or 0)
@@ -28,12 +28,12 @@ local function note_lost_tail(number)
   group.seq = math.max(group.seq, number)
 end
 
--- A term that the sequence has not reached, but this life of the store should know.
+-- A term above the sequence that this incarnation of the store should know.
 local function unknown(term)
   if group.seq < term and term <= now and term > group.born then
     note_lost_tail(term)
   end
-  -- A beat names a term from before the group was born: what counted as new has lost its data.
+  -- A beat names a term from before the group was created: the group is not new but has lost its data.
   if group.cause == NEW and group.unsettled_until > 0 and term < group.born then
     if count_members() > 0 then
       group.max_ttl = max_ttl
@@ -46,8 +46,8 @@ local function unknown(term)
   return 0
 end
 
--- A revision that the store does not know was given out by an end of the data that is lost, unless a gap has been noticed
--- since. One from the future was given out by nobody.
+-- An unknown revision was issued before the tail was lost, unless a gap has been noticed since. A revision from the
+-- future was never issued.
 local AHEAD = 1000000
 local function compare(wanted, known)
   if wanted > known and wanted > group.resumed and wanted <= now + AHEAD then
@@ -67,7 +67,7 @@ for i = 1, count do
     replies[i] = reason and REASON[reason] or unknown(term_of(tenure))
   else
     local deadline, ttl, revision = unpack_life(row)
-    -- The end of a tenure, as in `end_of`; spelled out because this is the hot path.
+    -- The end of a tenure, as in `end_of`; inlined because this is the hot path.
     local last = given_at() + ttl
     if deadline <= now + ttl and deadline > last then
       last = deadline

@@ -1,8 +1,8 @@
--- The common case of a batch of beats, tried before everything else: the store served all the time, everybody is the
--- member's current tenure and alive, nobody changes a ttl or was told more than the store knows, and no lapse is old
--- enough to be dropped. Then nothing but deadlines changes. Whatever does not fit is left, untouched, to the whole step
--- that follows. It answers the one ttl that all were renewed for, or one for each; and 0 when everybody's revision is what
--- they were told, or one for each.
+-- The fast path for a batch of beats, tried first. It applies when the store has served without a gap, every tenure is
+-- its member's current one and alive, no beat changes a ttl or names a newer revision than the store has, and no lapse
+-- is due to be dropped. Then only deadlines change. Any other batch is left unchanged to the full script that follows.
+-- Returns the common ttl, or one per tenure; and 0 when every revision is the one that the caller knows, or one per
+-- tenure.
 do
   local alive = string.sub(KEYS[1], 1, -5) .. 'alive'
   local count, tenures_from = tonumber(ARGV[8]), 12
@@ -27,7 +27,7 @@ do
     local before, after, deadline, ttl, revision
     for i = 1, count do
       local row = rows[i]
-      -- Neighbours mostly have one value: Lua compares strings by their address.
+      -- Adjacent values are mostly equal: Lua compares strings by address.
       if row ~= before then
         if not row then
           common = false

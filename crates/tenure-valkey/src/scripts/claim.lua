@@ -1,6 +1,6 @@
 -- KEYS 12: the claims of the registry. ARGV 8..: member, term, registry, '1' for if-absent, keys.
--- Answers '', for each key 'n', 'k', 'm<owner before>' or 'h<owner>', and the tenure's revision, now and before; or the reason why the
--- tenure may not act.
+-- Returns '', for each key 'n', 'k', 'm<previous owner>' or 'h<owner>', and the tenure's revision, now and before; or
+-- the reason why the tenure may not act.
 local CLAIMS = KEYS[12]
 local member, term, registry, if_absent = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11] == '1'
 local tenure = member .. '@' .. text(term)
@@ -20,7 +20,7 @@ for i, value in ipairs(#keys > 0 and redis.call('HMGET', CLAIMS, unpack(keys)) o
   owner[keys[i]] = value
 end
 
--- The living, by tenure: true or false. One past its end is ended.
+-- Whether a tenure is alive, cached by tenure. A tenure past its end is ended.
 local alive = {}
 local function is_alive(other)
   if alive[other] == nil then

@@ -1,5 +1,5 @@
--- ARGV 3..: a registry, keys. Answers the claims that are there: key, tenure, packed value of the
--- owner when it is a current tenure.
+-- ARGV 3..: a registry, keys. Returns the existing claims: key, tenure, and the owner's packed value when it is a
+-- current tenure.
 local keys, found, owners = {}, {}, {}
 for i = 4, #ARGV do
   keys[i - 3] = ARGV[i]

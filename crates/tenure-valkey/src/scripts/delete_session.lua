@@ -1,4 +1,4 @@
--- ARGV 8: a session. Answers 'n' for no such, 'c' and how many connections it has, or 'd' and its last epoch.
+-- ARGV 8: a session. Returns 'n' if it does not exist, 'c' and its number of connections, or 'd' and its last epoch.
 local s = load_session(ARGV[8])
 local what, number = 'n', 0
 if s and connections(s) > 0 then

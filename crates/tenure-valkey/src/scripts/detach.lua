@@ -1,6 +1,6 @@
--- ARGV 8..: member, term, the grace of sessions that have none of their own, then for each: session, connection, epoch or 0.
--- Answers '' and for each 'd', 'l<grace>' when it was the last, 'n' when it is not attached, 'h<tenure>' when another has it
--- or 's<epoch>' when it was attached again since; or the reason why the tenure may not act.
+-- ARGV 8..: member, term, the default grace, then for each detach: session, connection, epoch or 0.
+-- Returns '' and for each 'd', 'l<grace>' when it was the last connection, 'n' when it is not attached, 'h<tenure>'
+-- when another tenure has it, or 's<epoch>' when it was attached again since; or the reason why the tenure may not act.
 local member, term, default = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
 local tenure = member .. '@' .. text(term)
 
@@ -21,7 +21,7 @@ local function detach(name, connection, wanted)
     return 'n'
   elseif holder ~= tenure then
     return 'h' .. holder
-  -- The epoch of a connection that reconcile brought back is not known any more.
+  -- The epoch of a connection that reconcile restored is unknown.
   elseif wanted ~= '0' and epoch ~= '0' and wanted ~= epoch then
     return 's' .. epoch
   end

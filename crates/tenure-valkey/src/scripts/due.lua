@@ -1,4 +1,5 @@
--- ARGV 3, 4: from which rank, how many. Members that may have lapsed, as in a page of members; and whether more may.
+-- ARGV 3, 4: the first rank, the limit. Returns the members that may have lapsed, as in a page of members; and whether
+-- there may be more.
 local from, count = tonumber(ARGV[3]), tonumber(ARGV[4])
 local names, more = {}, 0
 local due = redis.call('ZRANGE', PREFIX .. 'due', from, from + count - 1, 'WITHSCORES')

@@ -1,4 +1,4 @@
--- ARGV 8..: member, term, 'left' or 'expelled'. Answers the reason on record, or 'unknown'.
+-- ARGV 8..: member, term, 'left' or 'expelled'. Returns the recorded reason, or 'unknown'.
 local member, term = ARGV[8], tonumber(ARGV[9])
 local reason, m = refusal(member, term)
 if not reason then

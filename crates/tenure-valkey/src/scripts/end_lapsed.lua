@@ -1,8 +1,8 @@
--- ARGV 8: at most how many. ARGV 9: '1' when a daemon refuses beats, which is noted once no member is past its end.
--- Answers whether more may be due, and the tenures that lapsed.
+-- ARGV 8: the limit. ARGV 9: '1' when a daemon refuses beats; recorded once no member is past its end.
+-- Returns whether more may be due, and the lapsed tenures.
 local limit = tonumber(ARGV[8])
 if not stored[1] and redis.call('HGET', GONE, 'seq') then
-  -- Another process has forgotten it since the tick, and a sweep does not bring it back.
+  -- Another process has forgotten the group since the tick; a sweep does not recreate it.
   return { NONCE, now, 'ok', 0, {} }
 end
 
@@ -36,19 +36,19 @@ for i, member in ipairs(due) do
   else
     plan('ZREM', DUE, member)
     if terms[i] then
-      -- Its other half is lost: nobody can beat for it any more.
+      -- The entry in ALIVE is lost, so no beat can renew the tenure.
       plan('HDEL', MEMBERS, member)
     end
   end
 end
 
--- Only records of tenures that hold nothing are in this index.
+-- This index holds only records of tenures that hold nothing.
 local old = redis.call('ZRANGEBYSCORE', FORGET, '-inf', NOW, 'LIMIT', 0, limit)
 if #old > 0 then
   plan_whole('HDEL', ENDED, unpack(old))
   plan_whole('ZREM', FORGET, unpack(old))
 end
--- Reservations whose time is over.
+-- Expired reservations.
 local over = redis.call('ZRANGEBYSCORE', RESERVATIONS, '-inf', NOW, 'LIMIT', 0, limit)
 if #over > 0 then
   plan_whole('HDEL', RESERVED, unpack(over))

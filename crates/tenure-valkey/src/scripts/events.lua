@@ -1,5 +1,5 @@
--- ARGV 3..5: 'after' or 'before', the first number wanted, how many. Answers the newest event's number, the id of the oldest
--- entry, and the entries in the order in which they were read.
+-- ARGV 3..5: 'after' or 'before', the first number wanted, the limit. Returns the number of the newest event, the id of
+-- the oldest entry, and the entries in the order read.
 local stream = PREFIX .. 'events'
 local oldest = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)
 local entries

@@ -1,5 +1,5 @@
--- ARGV 8, 9: for how long it has to have been empty; how long its last number is kept, in ms. Answers 'g' when it goes, 'k' when
--- it is kept, 'a' when there is no such group.
+-- ARGV 8, 9: how long the group must have been empty; how long its last number is kept, in ms. Returns 'g' when it is
+-- removed, 'k' when it is kept, 'a' when there is no such group.
 local LISTS = { 'members', 'alive', 'labels', 'due', 'ended', 'forget', 'releasing', 'releasing:lapsed', 'lapses', 'leases',
   'reserved', 'reservations', 'targets', 'sessions', 'disconnected', 'aliases', 'events', 'store', 'meta' }
 if not stored[1] then

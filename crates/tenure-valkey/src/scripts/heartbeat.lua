@@ -1,5 +1,6 @@
--- ARGV 8..: how many; when what they showed was issued, as doubles (-1 for nothing), or ''; providers. Answers the stamp, and
--- 1 when all were recorded, or for each its reply: 1 recorded, 2 offline, 3 deactivated, 4 revoked, 5 unknown, 6 absent.
+-- ARGV 8..: how many; when their credentials were issued, as doubles (-1 for none), or ''; providers. Returns the
+-- stamp, and 1 when all were recorded, or for each its reply: 1 recorded, 2 offline, 3 deactivated, 4 revoked, 5
+-- unknown, 6 absent.
 local count, issued = tonumber(ARGV[8]), ARGV[9]
 
 local function hear(provider, shown)

@@ -1,6 +1,6 @@
--- The common case of a batch of heartbeats, tried before everything else, as that of beats is: the store served all the time,
--- whoever may be heard of is alive, and no lapse is old enough to be dropped. Then nothing but deadlines changes. Whatever
--- does not fit is left, untouched, to the whole step that follows.
+-- The fast path for a batch of heartbeats, tried first, like that of beats. It applies when the store has served
+-- without a gap, every provider may send heartbeats and is alive, and no lapse is due to be dropped. Then only
+-- deadlines change. Any other batch is left unchanged to the full script that follows.
 do
   local prefix, count, names_from = string.sub(KEYS[1], 1, -5), tonumber(ARGV[8]), 10
   local now = clock()
@@ -60,7 +60,7 @@ do
     local renewed, before, after = {}, nil, nil
     for i = 1, common and n or 0 do
       local row = lives[i]
-      -- Neighbours mostly have one value: Lua compares strings by their address.
+      -- Adjacent values are mostly equal: Lua compares strings by address.
       if row ~= before then
         if not row then
           common = false

@@ -1,4 +1,4 @@
--- ARGV 8..: member, ttl, labels as JSON or ''. Answers the term, and the term it superseded or 0.
+-- ARGV 8..: member, ttl, labels as JSON or ''. Returns the term, and the term it superseded or 0.
 local member, ttl, labels = ARGV[8], tonumber(ARGV[9]), ARGV[10]
 
 local current = load_member(member)
@@ -29,7 +29,7 @@ end
 plan('ZADD', DUE, text(now + ttl), member)
 event('joined', member .. '@' .. text(group.seq))
 
--- Whoever is back is no lapse any more.
+-- A member that joined again no longer counts as lapsed.
 local gone = lapses_added
 if was_lapsed and lapses_added == 0 then
   if tonumber(was_lapsed) >= now - group.max_ttl or group.brake_until ~= 0 then

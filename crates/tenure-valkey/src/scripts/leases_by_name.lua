@@ -1,5 +1,5 @@
--- ARGV 3..: leases. Answers those that are held: lease, the holder's tenure and the token, packed value of the holder
--- when it is a current tenure, how the holder's tenure ended.
+-- ARGV 3..: leases. Returns the held ones: lease, the holder's tenure and the token, the holder's packed value when it
+-- is a current tenure, and how the holder's tenure ended.
 local leases, found, tenures = {}, {}, {}
 for i = 3, #ARGV do
   leases[i - 2] = ARGV[i]

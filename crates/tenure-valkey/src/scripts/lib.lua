@@ -1,8 +1,8 @@
--- Shared by every script that changes a group; the verb's own text follows it in the same chunk.
+-- The prelude of every script that changes a group; the verb's own text follows it in the same chunk.
 --
--- A script decides first and writes last. While it decides it only reads, and notes its writes with `plan` and `event`;
--- `commit` then touches every key (a key of a foreign type or a migrating slot fails here), writes the tick (a full
--- memory fails here), and only then everything else. So a refused script has changed nothing.
+-- A script decides first and writes last. While it decides it only reads, and queues its writes with `plan` and
+-- `event`. `commit` then reads every key (a foreign key type or a migrating slot fails here), writes the tick (full
+-- memory fails here), and only then writes the rest. So a refused script has changed nothing.
 --
 -- KEYS 1..11: meta, the store's marker, members, labels, due, ended, forget, releasing, releasing:lapsed, lapses, events.
 -- ARGV 1..7: nonce, not-after, max ttl, brake share, brake floor, brake hold, events kept. Times are µs.
@@ -16,15 +16,15 @@ if ARGV[2] ~= '0' and now > tonumber(ARGV[2]) then
   return { NONCE, now, 'late' }
 end
 
--- Numbers are written out in full: Lua's own way would round them to 14 digits. `%d` costs a third of `%.0f`, where it
--- has 64 bits.
+-- Numbers are formatted in full: Lua's default format rounds to 14 digits. `%d` costs a third of `%.0f`, where it has
+-- 64 bits.
 local WHOLE = string.format('%d', 2 ^ 52) == '4503599627370496' and '%d' or '%.0f'
 local function text(number)
   return string.format(WHOLE, number)
 end
 local NOW = text(now)
 
--- Keys that are made from data share the group's tag.
+-- Keys derived from data share the group's hash tag.
 local PREFIX = string.sub(META, 1, -5)
 local ALIVE = PREFIX .. 'alive'
 local LEASES, RESERVED, RESERVATIONS = PREFIX .. 'leases', PREFIX .. 'reserved', PREFIX .. 'reservations'
@@ -49,7 +49,7 @@ local function term_of(tenure)
   return tonumber(string.match(tenure, '@(%d+)$'))
 end
 
--- Lua's own comparison of strings goes by the server's locale.
+-- Lua's string comparison depends on the server's locale.
 local function byte_less(a, b)
   for i = 1, math.min(#a, #b) do
     local x, y = string.byte(a, i), string.byte(b, i)
@@ -60,8 +60,8 @@ local function byte_less(a, b)
   return #a < #b
 end
 
--- The writes to come, in order. Those of one command on one key become one call, as long as no other command on that
--- key comes between them.
+-- The planned writes, in order. Writes with the same command on the same key are merged into one call, unless another
+-- command on that key comes between them.
 local plans, last_plan, news, emptied = {}, {}, {}, {}
 local touched = { [META] = true }
 local function plan(command, key, first, second)
@@ -74,7 +74,7 @@ local function plan(command, key, first, second)
   open[n + 1], open[n + 2] = first, second
   open.n = n + (second and 2 or first and 1 or 0)
 end
--- One call of its own.
+-- A call that is not merged.
 local function plan_whole(command, key, ...)
   plans[#plans + 1] = { command, key, n = 2 + select('#', ...), ... }
   last_plan[key] = nil
@@ -93,19 +93,19 @@ local group = { seq = tonumber(stored[2] or 0), events = tonumber(stored[3] or 0
 group.born, group.tick, group.resumed, group.min_ttl, group.max_ttl, group.unsettled_until, group.cause, group.grants,
   group.brake_since, group.brake_until = struct.unpack(STATE, stored[1] or string.rep('\0', 80))
 
--- What is kept of the group's roster; nil in a group without one. `commit` writes it when it is marked as stale.
+-- The roster state of the group; nil without a roster. `commit` writes it when it is marked as stale.
 local roster = unpack_roster(stored[4])
 
--- The next number of the group's sequence: for a term, a token or a revision.
+-- The next number of the group's sequence, used for terms, tokens and revisions.
 local function next_number()
   group.seq = math.max(group.seq + 1, now)
   if group.seq > 9007199254740991 then
-    error({ err = 'ERR user_script: no number is left below 2^53' })
+    error({ err = 'ERR user_script: numbers below 2^53 are exhausted' })
   end
   return group.seq
 end
 
--- How many members there are, with those planned to come and go.
+-- The number of members, including planned joins and ends.
 local present
 local function count_members()
   if not present then
@@ -114,7 +114,7 @@ local function count_members()
   return present
 end
 
--- How many lapses are on record, without those of this step.
+-- The number of recorded lapses, without those of this step.
 local lapses
 local function count_lapses()
   if not lapses then
@@ -124,7 +124,7 @@ local function count_lapses()
   return lapses
 end
 
--- One who is never stale needs no grace, and must not make that of others last for ever.
+-- A ttl above this never counts as the longest ttl: a member that never lapses must not make a gap last forever.
 local DAY = 86400000000
 local function note_ttl(ttl)
   if ttl > DAY then
@@ -138,7 +138,7 @@ local function note_ttl(ttl)
   end
 end
 
--- Everyone gets one full ttl from now. The cause by its number.
+-- Restarts every ttl from now. Records the cause by its number.
 local SILENT, CLOCK_BACK, DATA_LOSS, TAIL_LOSS, NEW = 1, 2, 3, 4, 5
 local function unsettle(cause, silent_ms)
   group.resumed = now
@@ -154,8 +154,8 @@ local function unsettle(cause, silent_ms)
   end
 end
 
--- A clock that fell back leaves times of before in the future. What only bounds something is brought near at once; the
--- indices by time are gone through by `end_lapsed`, a part at a time, unless the fall is too short to matter to them.
+-- After the clock fell back, stored times are in the future. Bounds are corrected immediately; `end_lapsed` corrects
+-- the time indexes, a part at a time, unless the fall is too short to matter for them.
 local fell = false
 local function fall_back(gap)
   local longest = now + math.max(group.max_ttl, MAX_TTL)
@@ -170,7 +170,7 @@ local function fall_back(gap)
   end
 end
 
--- A group that is new, or whose data is gone: the store's marker tells which.
+-- Creates a group that is new or has lost its data; the store's marker distinguishes the two.
 local function create()
   group.born, group.tick, group.resumed, group.events = now, now, now, now
   if roster then
@@ -189,7 +189,7 @@ local function create()
   if longest > tonumber(marks[3] or 0) then
     plan('HSET', MARKER, 'longest', text(longest))
   end
-  -- A group that was forgotten continues its sequence, and has nothing to wait for.
+  -- A forgotten group continues its sequence and need not wait.
   local gone = redis.call('HGET', GONE, 'seq')
   if gone then
     group.seq, touched[GONE] = math.max(group.seq, tonumber(gone)), true
@@ -218,9 +218,9 @@ else
 end
 group.tick = now
 
--- Members: in MEMBERS the term of the current tenure, packed as a double; in ALIVE, by tenure, deadline, ttl and
--- revision. So those who beat together and own nothing have one and the same value, which Lua makes only once; and a
--- beat of another term than the current one finds none.
+-- Members: MEMBERS has the term of the current tenure, packed as a double. ALIVE has, by tenure, deadline, ttl and
+-- revision. Members that beat together and own nothing then share one value, which Lua creates once; and a beat of an
+-- older term finds no value.
 local function unpack_tenure(term, row)
   local deadline, ttl, revision = unpack_life(row)
   return { term = term, deadline = deadline, ttl = ttl, revision = revision }
@@ -237,7 +237,7 @@ local function save_member(member, m)
   plan('HSET', ALIVE, member .. '@' .. text(m.term), pack_life(m.deadline, m.ttl, m.revision))
 end
 
--- Refusals of ours, as in `refusal.rs`: since when beats were refused, and until when that counts.
+-- The refusal of beats by a daemon, as in `refusal.rs`: since when, and until when it counts.
 local refused_since, refused_until = unpack_refusal(stored[5])
 local function note_refusal()
   if refused_until > now or now > refused_until + MAX_TTL then
@@ -246,13 +246,13 @@ local function note_refusal()
   refused_until = math.min(now, refused_since + MAX_TTL)
   plan('HSET', META, 'refused', pack_refusal(refused_since, refused_until))
 end
--- The instant at which every ttl started again last.
+-- The instant at which every ttl last restarted.
 local function given_at()
   return refused_until > now and group.resumed or math.max(group.resumed, refused_until)
 end
 
--- The end of what lasts for a time, when that time started again for all at `given`. What ends later than its time from now was made
--- by a clock that has fallen back.
+-- The end of a span that restarted for all at `given`. An end further away than the span itself was computed by a clock
+-- that has since fallen back.
 local function end_since(given, at, time)
   if at > now + time then
     return given + time
@@ -277,7 +277,7 @@ local function holds_anything(tenure)
     or redis.call('SCARD', connected_key(tenure)) > 0
 end
 
--- Tells the roster that a tenure ends; see `offline.lua`, which follows this.
+-- Reports the end of a tenure to the roster; see `offline.lua`, which follows.
 local note_offline
 
 -- Ends a member's current tenure for good.
@@ -291,7 +291,7 @@ local function finish(member, m, reason)
   plan('ZREM', DUE, member)
   ended_now[tenure] = reason .. ' ' .. text(end_of(m)) .. ' ' .. NOW
   plan('HSET', ENDED, tenure, ended_now[tenure])
-  -- Whoever gains something gets a revision: most members never do.
+  -- A tenure gets a revision with its first holding: most members never have one.
   if m.revision ~= 0 and holds_anything(tenure) then
     plan('ZADD', reason == 'lapsed' and LAPSED or RELEASING, text(now + BURST), tenure)
     plan('SADD', unreleased_key(member), tenure)
@@ -309,8 +309,8 @@ local function finish(member, m, reason)
   return tenure
 end
 
--- How long until somebody else can have what a tenure holds, if it is not heard of again. Given its member's entry when
--- it is current. The process of one that was superseded or expelled may still be at work until its last deadline.
+-- How long until another tenure can have what this one holds, if it sends no more beats. Takes the member's entry when
+-- the tenure is current. The process of a superseded or expelled tenure may still be working until its last deadline.
 local function free_in(tenure, m)
   if m then
     return math.max(0, end_of(m) - now)
@@ -324,8 +324,8 @@ local function free_in(tenure, m)
   return math.max(0, end_since(group.resumed, last, math.max(0, last - at)) - now)
 end
 
--- Whether a tenure may act: nil and its member's entry, or the reason why not. One past its end is ended, whatever else
--- comes of the step.
+-- Whether a tenure may act: nil and its member's entry, or the reason why not. A tenure past its end is ended, whatever
+-- the step does next.
 local function refusal(member, term)
   local tenure = member .. '@' .. text(term)
   local m = load_tenure(tenure)
@@ -339,7 +339,8 @@ local function refusal(member, term)
   return reason_of(tenure) or 'unknown'
 end
 
--- A tenure has lost a holding; `commit` looks whether it was the last, and the record of an ended one may be forgotten.
+-- Notes that a tenure lost a holding; `commit` checks whether it was the last one, so the record of an ended tenure may
+-- expire.
 local function lose(tenure)
   if not emptied[tenure] then
     emptied[tenure] = true
@@ -352,7 +353,7 @@ local function too_many(lapsed)
   return whole >= tonumber(ARGV[5]) and lapsed > tonumber(ARGV[4]) * whole
 end
 
--- The end of every step in which members may have come or gone. `gone`: lapses that the step itself took back.
+-- Runs at the end of every step that may add or end members. `gone`: lapses that the step itself took back.
 local function engage_brake(gone)
   if group.brake_until ~= 0 then
     return
@@ -396,8 +397,8 @@ local function lift_brake(force)
   event('sweep_unbraked', nil, 'reason', reason)
 end
 
--- What `commit` asks for each write before the first: whether the user may run it (a permission may have been taken
--- away under a running connection), and whether the key is of the right type and here. `HSET` is the first write itself.
+-- What `commit` checks for each write before the first one: that the user may run it (a permission may be revoked while
+-- connected), that the key has the right type, and that it is on this node. `HSET` is itself the first write.
 local CARD = { H = 'HLEN', Z = 'ZCARD', S = 'SCARD', X = 'XLEN' }
 local allowed = { HSET = true }
 local function touch(command, key)
@@ -413,7 +414,7 @@ local function touch(command, key)
   end
 end
 
--- A tenure that holds nothing any more leaves the work lists; from then on its record may be forgotten.
+-- A tenure that holds nothing leaves the work lists; from then on its record may expire.
 local function settle_emptied(tenure)
   if holds_anything(tenure) then
     return
@@ -447,9 +448,9 @@ local function commit()
   if #news > 0 then
     touch('XADD', EVENTS)
   end
-  -- Numbers are made like terms: above the one before and not below the clock, so that none is given out twice after a tail
-  -- was lost. The second part of an id says how far the number is above the one before, so that a reader can tell
-  -- whether what it has not read was trimmed.
+  -- Event numbers are built like terms: above the previous one and not below the clock, so none is issued twice after a
+  -- lost tail. The second part of an id is the difference to the previous number, so a reader can tell whether unread
+  -- events were trimmed.
   local ids = {}
   for i = 1, #news do
     local number = math.max(group.events + 1, now)

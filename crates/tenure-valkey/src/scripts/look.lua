@@ -1,5 +1,5 @@
--- ARGV 3..: providers. Answers the stamp, and for each nothing, or its row, how its tenure stands (0 offline, 1 alive, 2 ended,
--- 3 unknown) and when it was heard of.
+-- ARGV 3..: providers. Returns the stamp, and for each nothing, or its row, the standing of its tenure (0 offline, 1
+-- alive, 2 ended, 3 unknown) and its last heartbeat.
 local providers = {}
 for i = 3, #ARGV do
   providers[#providers + 1] = ARGV[i]

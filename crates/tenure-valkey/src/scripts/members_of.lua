@@ -1,4 +1,4 @@
--- ARGV 3..: members. Answers those that are there.
+-- ARGV 3..: members. Returns those that exist.
 local names = {}
 for i = 3, #ARGV do
   names[i - 2] = ARGV[i]

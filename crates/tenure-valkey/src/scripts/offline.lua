@@ -1,13 +1,13 @@
--- Shared by every script that may end a tenure; follows `lib.lua`. In a group with a roster a provider whose row names the
--- tenure is listed among the available no longer, and the ledger has to follow: in the very step of the end.
+-- Part of every script that may end a tenure; follows `lib.lua`. In a group with a roster, the step that ends a tenure
+-- also removes its provider from the available list and records the end for the ledger.
 --
--- These lists come of the rows and of who is alive. One of a foreign type is left alone: nobody may live on because of it,
--- and `verify_roster` mends it.
+-- These lists are derived from the rows and the live tenures. A list of a foreign type is left alone: it must not keep
+-- a tenure alive, and `verify_roster` repairs it.
 
 local PROVIDERS, OFFLINED = PREFIX .. 'providers', PREFIX .. 'offlined'
 local OFFLINE, OFFLINE_LAPSED = PREFIX .. 'offline', PREFIX .. 'offline:lapsed'
 
--- An answer about a key, or nil for a key of a foreign type.
+-- The reply for a key, or nil for a key of a foreign type.
 local function ask_ours(command, key, ...)
   local answer = redis.pcall(command, key, ...)
   if type(answer) == 'table' and answer.err then
@@ -30,7 +30,7 @@ local function plan_ours(command, key, first, second)
   end
 end
 
--- A provider's row as planned; false for none.
+-- A provider's row including planned writes; false for none.
 local rows = {}
 local function load_row(provider)
   if rows[provider] == nil then
@@ -39,7 +39,7 @@ local function load_row(provider)
   return rows[provider]
 end
 
--- Lists a provider elsewhere. Given the places as `place_of` tells them, and the occupancies.
+-- Moves a provider to another list. Takes the lists as returned by `place_of`, and the occupancies.
 local function move(provider, from, to, was, is)
   if from and from ~= to then
     plan_ours(from == 'free' and 'ZREM' or 'SREM', PREFIX .. from, provider)
@@ -53,8 +53,8 @@ local function move(provider, from, to, was, is)
   end
 end
 
--- What the ledger has to follow: 'reason at heard ended', where heard may be '-'; as planned, false for none. 'done' stands for
--- what it has followed while the row that says so is still on its way.
+-- The end that the ledger has not applied yet: 'reason at heard ended', where heard may be '-'; including planned
+-- writes, false for none. 'done' means that the ledger has applied it while the row that says so is still on its way.
 local DONE = 'done'
 local pending = {}
 local function load_offlined(tenure)

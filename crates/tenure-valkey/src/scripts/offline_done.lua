@@ -1,4 +1,4 @@
--- ARGV 8..: tenures that the ledger has followed. Answers how many of them it had to.
+-- ARGV 8..: tenures whose end the ledger has applied. Returns how many of them were pending.
 local done = 0
 for i = 8, #ARGV do
   local tenure = ARGV[i]

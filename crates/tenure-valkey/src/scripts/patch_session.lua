@@ -1,5 +1,5 @@
--- ARGV 8..: member or '', term, session, then each field with its JSON or '' to remove it. Answers '' and 'n' for no such
--- session, 'f' for too many fields, or the session; or the reason why the tenure may not act.
+-- ARGV 8..: member or '', term, session, then each field with its JSON or '' to remove it. Returns '' and 'n' if the
+-- session does not exist, 'f' for too many fields, or the session; or the reason why the tenure may not act.
 local member, change = ARGV[8], {}
 if member ~= '' then
   local reason = refusal(member, tonumber(ARGV[9]))

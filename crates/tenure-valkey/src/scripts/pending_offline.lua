@@ -1,10 +1,10 @@
--- ARGV 8, 9: at most how many, '1' to lift the brake. Answers each tenure with its record, when to ask again or 0, and the
--- brake (since, until, lapsed, present) if it holds somebody back, or {}.
+-- ARGV 8, 9: the limit, '1' to lift the brake. Returns each tenure with its record, when to ask again or 0, and the
+-- brake (since, until, lapsed, present) if it holds any back, or {}.
 local limit = tonumber(ARGV[8])
 lift_brake(ARGV[9] == '1')
 local braked = group.brake_until ~= 0
 
--- Both lists are in order already: by when they end, then by name.
+-- Both lists are sorted: by end, then by name.
 local waiting = {}
 for _, list in ipairs(braked and { OFFLINE } or { OFFLINE, OFFLINE_LAPSED }) do
   local found = redis.call('ZRANGE', list, 0, limit, 'WITHSCORES')
@@ -29,7 +29,7 @@ for _, one in ipairs(waiting) do
   if record then
     items[#items + 1], items[#items + 2] = one.tenure, record
   else
-    -- Nobody knows any more what it was about.
+    -- The entry has no record.
     plan('ZREM', one.list, one.tenure)
     again = now
   end

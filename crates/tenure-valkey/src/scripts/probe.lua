@@ -1,4 +1,4 @@
--- ARGV: pairs of a command and a key. Answers those pairs that this user may not run, as "command on key".
+-- ARGV: pairs of a command and a key. Returns the pairs that this user may not run, as "command on key".
 local denied = {}
 if redis.acl_check_cmd then
   for i = 1, #ARGV, 2 do

@@ -1,5 +1,5 @@
--- ARGV 8..: for each entry a provider, '' or the version it is written over, its version, and the row or '' when it was
--- removed. Answers for each whether it was taken over, the version that is there now, and how the tenure stands.
+-- ARGV 8..: for each entry a provider, '' or the version to overwrite, its version, and the row or '' when it was
+-- removed. Returns for each whether it was applied, the version that is stored now, and the standing of the tenure.
 local TOMBSTONES, TOMBSTONES_AT = PREFIX .. 'tombstones', PREFIX .. 'tombstones:at'
 local FIRST, EACH = 8, 4
 local names, removed = {}, {}
@@ -43,7 +43,7 @@ local function take_over(provider, version, packed)
   local was = before and place_of(before, before.term > 0 and is_current(tenure_of(provider, before)))
   local is = after and place_of(after, after.term > 0 and is_current(tenure_of(provider, after)))
   move(provider, was or nil, is or nil, before and before.occupancy, after and after.occupancy)
-  -- The ledger has followed, or has another one.
+  -- The ledger has applied the end, or names another tenure.
   if before and before.term > 0 and not (after and after.term == before.term) then
     local tenure = tenure_of(provider, before)
     if load_offlined(tenure) then

@@ -1,5 +1,5 @@
--- ARGV 8, 9, 10: the version, the settings as they are kept: 'version capacity stale_after required snapshot', and '' or the
--- version they are written over. Answers whether they were taken over.
+-- ARGV 8, 9, 10: the version, the settings as stored: 'version capacity stale_after required snapshot', and '' or the
+-- version to overwrite. Returns whether they were applied.
 local version, over = tonumber(ARGV[8]), tonumber(ARGV[10])
 local there = tonumber(string.match(redis.call('HGET', META, 'settings') or '', '^(%d+) %d+ %d+ [01] %d+$'))
 local taken

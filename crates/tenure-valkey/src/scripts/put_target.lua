@@ -1,4 +1,4 @@
--- ARGV 8..: the target, its specification. Answers 1 when it is new.
+-- ARGV 8..: the target, its specification. Returns 1 when it is new.
 local TARGETS, target, spec = PREFIX .. 'targets', ARGV[8], ARGV[9]
 local before = redis.call('HGET', TARGETS, target)
 if before ~= spec then

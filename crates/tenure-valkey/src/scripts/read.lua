@@ -1,4 +1,4 @@
--- Shared by every script that only reads; it writes nothing. KEYS 1 is the group's meta. ARGV 1, 2: nonce, not-after.
+-- The prelude of every read-only script. KEYS 1 is the group's meta. ARGV 1, 2: nonce, not-after.
 local NONCE, META = ARGV[1], KEYS[1]
 local PREFIX = string.sub(META, 1, -5)
 local now = clock()
@@ -7,8 +7,8 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- What decides who is alive: the tick, when the store last resumed, the smallest ttl, and until when beats were refused.
--- Nothing when there is no group.
+-- The state that decides who is alive: the tick, when the store last resumed, the smallest ttl, and until when beats
+-- were refused. Empty when there is no group.
 local function life()
   local found = redis.call('HMGET', META, 'state', 'refused')
   if not found[1] then
@@ -25,7 +25,8 @@ local function holds(tenure)
     redis.call('SCARD', PREFIX .. 'connected:' .. tenure)
 end
 
--- The packed values of tenures: term, deadline, ttl and revision; false for one that is not its member's current one.
+-- The packed values of tenures: term, deadline, ttl and revision; false for a tenure that is not its member's current
+-- one.
 local function current_of(tenures)
   local rows = redis.call('HMGET', PREFIX .. 'alive', unpack(tenures))
   for i, tenure in ipairs(tenures) do
@@ -35,7 +36,8 @@ local function current_of(tenures)
   return rows
 end
 
--- Members by name: name, packed value, labels, and how many claims, leases and connections it holds. Those that are gone are left out.
+-- The existing members with these names: name, packed value, labels, and how many claims, leases and connections it
+-- holds.
 local function members_of(names)
   local found = {}
   if #names == 0 then

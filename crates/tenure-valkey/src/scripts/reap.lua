@@ -1,6 +1,5 @@
--- ARGV 8..: at most how many, the pass, '1' to lift the brake. Answers whether more may be due, the brake (since, until,
--- lapsed, present) or {}, how many entries of the index belonged to no session that is away, and each session that was
--- reaped with its epoch.
+-- ARGV 8..: the limit, the pass, '1' to lift the brake. Returns whether more may be due, the brake (since, until,
+-- lapsed, present) or {}, how many index entries had no disconnected session, and each reaped session with its epoch.
 local limit, pass = tonumber(ARGV[8]), ARGV[9]
 
 lift_brake(ARGV[10] == '1')
@@ -13,7 +12,7 @@ local due, skipped, reaped = redis.call('ZRANGEBYSCORE', AWAY, '-inf', NOW, 'LIM
 for _, name in ipairs(due) do
   local s = load_session(name)
   if not s or s.reap_at == 0 or connections(s) > 0 then
-    -- Nothing is deleted on the word of the index alone.
+    -- The index alone never justifies a deletion.
     plan('ZREM', AWAY, name)
     skipped = skipped + 1
   elseif now < over_at(s) then

@@ -1,11 +1,11 @@
--- ARGV 8..: at most how many entries, the grace of sessions that have none of their own, the age above which a connection
--- is dropped or 0; and the place: what is gone through, and for 'members', 'releasing' and 'releasing:lapsed' the cursor to
--- read more tenures at or '' for none, a cursor into what the first of the tenures has, and tenures; for 'sessions' after
--- which name; for 'disconnected' and 'aliases' a cursor.
--- Answers how many entries were looked at, the place to go on as above ('' when this is gone through), and each kind of
--- drift with its number.
+-- ARGV 8..: the maximum number of entries, the default grace, the age above which a connection is dropped or 0; and the
+-- position: the phase, and for 'members', 'releasing' and 'releasing:lapsed' the cursor for more tenures or '' for
+-- none, a cursor into the holdings of the first tenure, and tenures; for 'sessions' the name to continue after; for
+-- 'disconnected' and 'aliases' a cursor.
+-- Returns how many entries were checked, the position to continue at as above ('' when the phase is complete), and each
+-- kind of drift with its count.
 --
--- What is held is gone through first: it tells which connections of damaged sessions are alive.
+-- Holdings are checked first: they show which connections of damaged sessions are alive.
 local limit, default, max_age, phase = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11]
 local looked, counts, kinds = 0, {}, {}
 local may_take = group.unsettled_until == 0 and not brake_in_force()
@@ -18,7 +18,7 @@ local function drifted(kind)
   counts[kind] = counts[kind] + 1
 end
 
--- Asks about a key; one of a foreign type is nothing of ours, and goes.
+-- Reads a key; a key of a foreign type is deleted.
 local gone = {}
 local function ask(default_answer, command, key, ...)
   if gone[key] then
@@ -42,7 +42,7 @@ local function is_listed(name)
   return ask(false, 'ZSCORE', SESSIONS, name)
 end
 
--- How a tenure is: 'current', 'ended' with work left for the janitor, or 'unknown'.
+-- The state of a tenure: 'current', 'ended' with work left for the janitor, or 'unknown'.
 local standings = {}
 local function standing_of(tenure)
   if not standings[tenure] then
@@ -82,7 +82,7 @@ local function drop_connections(name, found, kind)
   end
 end
 
--- A session that is not there: whatever tells of it goes.
+-- Removes every reference to a session that does not exist.
 local function clear_away(name, found)
   drop_connections(name, found, 'connection_without_session')
   if ask(false, 'ZSCORE', AWAY, name) then
@@ -95,7 +95,8 @@ local function clear_away(name, found)
   end
 end
 
--- A session whose record is damaged: made anew when it lives, and else deleted with all it had.
+-- Repairs a session with a damaged record: recreates it when it has live connections, else deletes it with all its
+-- data.
 local function mend(name, found)
   local epoch, lives = 0, false
   for _, value in pairs(found) do
@@ -158,7 +159,7 @@ local function check_connection(s, connection, value)
   end
 end
 
--- A session that is away is in the index, not later than its grace ends; no other is.
+-- A disconnected session is in the index no later than its grace ends; no other session is.
 local function check_index(s)
   local score = tonumber(ask(false, 'ZSCORE', AWAY, s.name) or nil)
   if s.count > 0 then
@@ -189,7 +190,7 @@ local function check_alias(s)
   drifted('alias_missing')
 end
 
--- Everything about one session, in every direction.
+-- Checks one session in every direction.
 local checked = {}
 local function check_session(name)
   if checked[name] then
@@ -223,7 +224,7 @@ local function check_session(name)
   check_alias(s)
 end
 
--- Brings back a connection that only its living tenure still knows. Of which attach it was, nobody knows any more.
+-- Restores a connection that only its live tenure records. The epoch of its attach is lost.
 local function bring_back(s, connection, tenure)
   plan('HSET', conns_key(s.name), connection, tenure .. ' 0')
   s.conns[connection] = tenure .. ' 0'
@@ -265,7 +266,7 @@ local function check_holding(tenure, holding)
   end
 end
 
--- What tenures have connections: those of living members, or those that the janitor still has to look at.
+-- The tenures that may have connections: those of live members, and those on the janitor's lists.
 local function tenures_at(cursor)
   local found, tenures
   if phase == 'members' then
@@ -328,7 +329,7 @@ local function go_through_sessions()
   return #names == limit and { names[#names] } or {}
 end
 
--- Those that the list of all sessions has are looked after already.
+-- Sessions on the list of all sessions are already checked.
 local function go_through_index()
   local found = ask({ '0', {} }, 'ZSCAN', AWAY, ARGV[12], 'COUNT', limit)
   for i = 1, #found[2], 2 do
@@ -358,7 +359,7 @@ local function go_through_aliases()
   return found[1] ~= '0' and { found[1] } or {}
 end
 
--- One of the keys that all share, of a foreign type: it goes by a step of its own, and the next finds it empty.
+-- A shared key of a foreign type is deleted by a step of its own; the next step finds it empty.
 local place
 ask(0, 'ZCARD', SESSIONS)
 ask(0, 'ZCARD', AWAY)

@@ -1,13 +1,13 @@
--- ARGV 8..: at most how many holdings, the pass, '1' to lift the brake, '1' to list keys in the events, the grace of
--- sessions that have none of their own.
--- Answers whether more may be releasable, the brake (since, until, lapsed, present) or {}, and for each tenure with
+-- ARGV 8..: the maximum number of holdings, the pass, '1' to lift the brake, '1' to list keys in the events, the
+-- default grace.
+-- Returns whether more may be releasable, the brake (since, until, lapsed, present) or {}, and for each tenure with
 -- anything removed: the tenure, how many leases and connections, and each registry with its count.
 local limit, pass, with_keys, default = tonumber(ARGV[8]), ARGV[9], ARGV[11] == '1', tonumber(ARGV[12])
 
 lift_brake(ARGV[10] == '1')
 local braked = group.brake_until ~= 0
 
--- Who is to be visited, in order; both lists are in order already.
+-- The tenures to visit, in order; both lists are already sorted.
 local function releasable(list)
   return redis.call('ZRANGEBYSCORE', list, '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, math.max(1, limit))
 end
@@ -25,9 +25,9 @@ table.sort(visits, function(a, b)
   return byte_less(a.tenure, b.tenure)
 end)
 
--- Some of a set, and whether there is more: all of it when that is not too much. A step goes on where the one before it
--- stopped: what was before that place is gone, and to look through it again would cost more every time. The place is
--- only a hint: whatever is found there is of the set.
+-- A part of a set, and whether there is more; the whole set when it is small. A step continues where the previous one
+-- stopped: the part before is already removed, and scanning it again would cost more with every step. The position is
+-- only a hint: any element found there is in the set.
 local places, next_places = {}, {}
 for key, place in string.gmatch(redis.call('HGET', META, 'places') or '', '(%S+) (%d+)') do
   places[key] = place
@@ -58,7 +58,8 @@ local function keep_places()
   end
 end
 
--- The holdings by registry: { registry = { keys } }. Neighbours are mostly of one registry, so its name is cut out once.
+-- The holdings by registry: { registry = { keys } }. Adjacent holdings mostly share a registry, so its name is
+-- extracted once.
 local sub = string.sub
 local function by_registry(holdings)
   local sorted, keys, head, length = {}, nil, nil, 0
@@ -80,7 +81,7 @@ local function by_registry(holdings)
   return sorted
 end
 
--- Plans the removal of what a tenure still owns; answers each registry with its count, and what was removed.
+-- Plans the removal of what a tenure still owns; returns each registry with its count, and the removed keys.
 local function evict(tenure, holdings)
   local counts, removed = {}, {}
   for registry, keys in pairs(by_registry(holdings)) do
@@ -102,8 +103,9 @@ local function evict(tenure, holdings)
   return counts, removed
 end
 
--- What was removed, cut into the shares of its events: each lists at most 4 KiB of keys and counts what it lists. In order,
--- as the other stores cut it; that costs something only where there is much. `<` goes by the server's locale, which can
+-- Splits the removed keys into events: each lists at most 4 KiB of keys and counts what it lists. They are sorted, so
+-- that they are split as in the other stores; sorting is expensive only for many keys. `<` depends on the server's
+-- locale, which can only move a split.
 -- change where a cut is, and nothing else.
 local LISTED = 4096
 local function shares_of(counts, removed)
@@ -140,7 +142,7 @@ local function shares_of(counts, removed)
   return shares
 end
 
--- In order for those who read the events, where that is cheap: by session, then by connection.
+-- Sorted for readers of the events where that is cheap: by session, then by connection.
 local function in_order(connections)
   if #connections <= 16 then
     table.sort(connections, function(a, b)
@@ -153,8 +155,8 @@ local function in_order(connections)
   return connections
 end
 
--- Plans the removal of connections of a tenure. Answers how many it looked at, how many were still its own, those that were
--- the last of their session, and whether there are more.
+-- Plans the removal of connections of a tenure. Returns how many it checked, how many the tenure still owned, those
+-- that were the last of their session, and whether there are more.
 local function disconnect_some(tenure, room)
   local key = connected_key(tenure)
   local holdings, more = some_of(key, room)
@@ -179,9 +181,9 @@ local function disconnect_some(tenure, room)
   return #holdings, removed, last, more
 end
 
--- Removes claims of a tenure; when there are none left, connections. Tells it in one event (in several when the keys are
--- long), and in one for each session that has no connection left. Answers each registry with its count, how many
--- connections it looked at and how many it removed, and whether any of either is left.
+-- Removes claims of a tenure, and when none are left, connections. Writes one event (several when the keys are long),
+-- and one for each session that has no connection left. Returns each registry with its count, how many connections it
+-- checked and how many it removed, and whether any of either are left.
 local function evict_some(tenure, holdings, more, room)
   local counts, removed = evict(tenure, holdings)
   if #holdings > 0 then
@@ -211,8 +213,8 @@ local function evict_some(tenure, holdings, more, room)
   return counts, looked, gone, more
 end
 
--- Removes leases of a tenure, one event each; unless its process may still be at work. Answers how many it looked at, how
--- many it removed, and when to come again if that is later than now.
+-- Removes leases of a tenure, one event each, unless its process may still be working. Returns how many it checked, how
+-- many it removed, and when to retry if that is later than now.
 local function free_some(tenure, room)
   local key = leased_key(tenure)
   if redis.call('SCARD', key) == 0 then
@@ -226,7 +228,7 @@ local function free_some(tenure, room)
   if #leases == 0 then
     return 0, 0
   end
-  -- In order for those who read the events, where that is cheap.
+  -- Sorted for readers of the events where that is cheap.
   if #leases <= 16 then
     table.sort(leases, byte_less)
   end
@@ -243,12 +245,12 @@ local function free_some(tenure, room)
   return #leases, removed
 end
 
--- All it may for one that waits alone, and never less than a quarter: a huge tenure blocks nobody. Claims go first, then
--- connections: leases may have to wait.
+-- A single tenure gets the whole limit, and each of several at least a quarter: a large tenure does not block the
+-- others. Claims go first, then connections, because leases may have to wait.
 local waiting = math.min(math.max(#visits, 1), 4)
 local turn, budget, evictions = math.max(1, math.floor(limit / waiting)), limit, {}
--- Every lease is an event of its own, so that one costs as much as two claims; a connection, which is most often the last
--- of its session, as much as four.
+-- Each lease is an event of its own and counts as two claims; a connection, most often the last of its session, counts
+-- as four.
 local dear, dearer = math.min(limit, 100), math.min(limit, 50)
 for _, visit in ipairs(visits) do
   if budget == 0 then

@@ -1,5 +1,5 @@
 -- KEYS 12: the claims of the registry. ARGV 8..: member, term, registry, key.
--- Answers the reason why the tenure may not act, or ''; and who else owns the key, or ''.
+-- Returns the reason why the tenure may not act, or ''; and the other owner of the key, or ''.
 local CLAIMS = KEYS[12]
 local member, term, registry, key = ARGV[8], tonumber(ARGV[9]), ARGV[10], ARGV[11]
 local tenure = member .. '@' .. text(term)

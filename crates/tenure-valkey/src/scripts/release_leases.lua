@@ -1,6 +1,6 @@
--- ARGV 8..: member, term, the successor or '', then each lease and its token. Answers '', for each lease 'f' when it is
--- free, 'r' when it is kept for the successor or 'n<holder>' when it is another's, and the tenure's revision, now and before; or the
--- reason why the tenure may not act.
+-- ARGV 8..: member, term, the successor or '', then each lease and its token. Returns '', for each lease 'f' when it is
+-- free, 'r' when it is reserved for the successor or 'n<holder>' when another tenure holds it, and the tenure's
+-- revision, now and before; or the reason why the tenure may not act.
 local member, term, heir = ARGV[8], tonumber(ARGV[9]), ARGV[10]
 local tenure = member .. '@' .. text(term)
 
@@ -12,7 +12,7 @@ if reason then
 end
 local before = m.revision
 
--- Kept only for another member that is alive.
+-- A lease is reserved only for another live member.
 if heir == member then
   heir = ''
 elseif heir ~= '' then

@@ -1,4 +1,4 @@
--- ARGV 8: the target. Answers 1 when it was there.
+-- ARGV 8: the target. Returns 1 when it existed.
 local TARGETS, target = PREFIX .. 'targets', ARGV[8]
 local before = redis.call('HGET', TARGETS, target)
 if before then

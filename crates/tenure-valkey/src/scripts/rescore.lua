@@ -1,8 +1,8 @@
--- After the clock fell back; follows `session.lua`. Entries of the indices by time that were made before are further away
--- than any can be: a part of them is put where it belongs, and the next step continues from there.
+-- Repairs the time indexes after the clock fell back; follows `session.lua`. Entries made before are further in the
+-- future than possible. Each step corrects a part of them, and the next step continues from there.
 local AT_ONCE = 200
 
--- A part of an index, from a place; '-' behind its end. One of a foreign type has nothing for us.
+-- A part of an index from a position; '-' at its end. An index of a foreign type is empty.
 local function part_of(command, key, place)
   local found = place ~= '-' and ask_ours(command, key, place, 'COUNT', AT_ONCE)
   if not found then
@@ -11,7 +11,7 @@ local function part_of(command, key, place)
   return found[1] == '0' and '-' or found[1], found[2]
 end
 
--- An index of which no entry has to be later than `latest`. Answers whether there is more of them.
+-- Corrects an index whose entries cannot be later than `latest`. Returns whether there are more.
 local function cut(key, latest)
   local late = ask_ours('ZRANGEBYSCORE', key, '(' .. text(latest), '+inf', 'LIMIT', 0, AT_ONCE) or {}
   for _, name in ipairs(late) do
@@ -42,7 +42,7 @@ local function rescore_sessions(place)
   return next_place
 end
 
--- A process that may still be at work keeps its wait; the record is forgotten as if the tenure had ended now.
+-- The wait of a process that may still be working is kept; the record expires as if the tenure had ended now.
 local function rescore_ended(place)
   local next_place, found = part_of('HSCAN', ENDED, place)
   for i = 1, #found, 2 do
@@ -69,7 +69,7 @@ local function rescore_rest()
   return more or #reserved == AT_ONCE
 end
 
--- A whole step: answers as `end_lapsed` does, that more may be due.
+-- A whole step: returns, as `end_lapsed` does, that more may be due.
 local function rescore(places)
   local members, sessions, ended = string.match(places, '^(%S+) (%S+) (%S+)$')
   members = rescore_members(members or '0')

@@ -1,8 +1,8 @@
--- ARGV 8: at most how many, about: what one step of a scan gives. Answers whether there are more.
+-- ARGV 8: the approximate limit: the size of one scan step. Returns whether there are more.
 --
--- How far it is, is kept in the meta: 'k', while all members come in one step of a scan (those who have the new ttl are passed
--- over then), or 'h', when the store last resumed and a cursor. A restarted server counts anew, so that a cursor of its life
--- before means nothing.
+-- The progress is kept in the meta: 'k' while one scan step returns all members (members with the new ttl are then
+-- skipped), or 'h', when the store last resumed, and a cursor. A restarted server numbers its buckets differently, so
+-- an older cursor is invalid.
 local limit = tonumber(ARGV[8])
 local stored_place = redis.call('HMGET', META, 'retime', 'settings')
 local place, ttl = stored_place[1], ttl_of(stored_place[2])
@@ -18,14 +18,14 @@ local function retime(member)
     return
   end
   note_ttl(ttl)
-  -- One who could not become stale before gets the whole of it.
+  -- A member that never lapsed before gets the whole new ttl.
   local heard = m.ttl > DAY and now or math.max(0, m.deadline - m.ttl)
   m.deadline, m.ttl = heard + ttl, ttl
   save_member(member, m)
   plan_whole('ZADD', DUE, 'LT', text(m.deadline), member)
 end
 
--- Those of some members who have another ttl.
+-- The members among these with another ttl.
 local function others(names)
   local tenures, found = {}, {}
   for i, term in ipairs(#names > 0 and redis.call('HMGET', MEMBERS, unpack(names)) or {}) do
@@ -39,7 +39,7 @@ local function others(names)
   return found
 end
 
--- Some members, and where to go on; nil at the end.
+-- Some members, and the position to continue at; nil at the end.
 local function some_members()
   local resumed, cursor = string.match(place, '^h(%d+) (%d+)$')
   if tonumber(resumed) ~= group.resumed then
@@ -50,7 +50,7 @@ local function some_members()
     names[#names + 1] = found[2][i]
   end
   names = others(names)
-  -- In order for those who read the events, where that is cheap.
+  -- Sorted for readers of the events where that is cheap.
   if #names <= 16 then
     table.sort(names, byte_less)
   end

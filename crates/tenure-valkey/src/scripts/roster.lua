@@ -1,6 +1,6 @@
--- Shared by the scripts that change a roster; follows `offline.lua`.
+-- Part of the scripts that change a roster; follows `offline.lua`.
 
--- The field is there from the first of these steps on, so that from then on whoever ends somebody looks at the rows.
+-- The first of these steps creates the field. From then on every step that ends a tenure reads the rows.
 if not roster then
   roster = unpack_roster('')
   roster.stale = true
@@ -10,7 +10,7 @@ local function note_change()
   roster.changed, roster.stale = 1, true
 end
 
--- About the mirror, for every reply that tells it.
+-- The state of the mirror for a reply.
 local function stamp()
   return { roster.seeded, roster.high, roster.settings, group.resumed }
 end
@@ -19,13 +19,13 @@ local function tenure_of(provider, row)
   return provider .. '@' .. text(row.term)
 end
 
--- Whether a tenure is its member's current one, as planned. It may be past its end.
+-- Whether a tenure is its member's current one, including planned writes. It may be past its end.
 local function is_current(tenure)
   return not ended_now[tenure] and redis.call('HGET', ALIVE, tenure) and true or false
 end
 
--- How the tenure of a row stands: one past its end is ended, and one that had ended before the row came joins those that the
--- ledger has to follow. Answers the entry of one that is alive, too.
+-- The standing of a row's tenure. A tenure past its end is ended; one that had ended before the row arrived becomes
+-- pending for the ledger. Also returns the entry of a live tenure.
 local OFFLINE_NOW, LIVES, HAS_ENDED, UNKNOWN = 0, 1, 2, 3
 local function stand(provider, row)
   if not row or row.term == 0 then

@@ -1,12 +1,13 @@
--- Shared by the scripts that read a roster; follows `read.lua`. They end nobody: whoever is past the end counts as ended.
+-- Part of the scripts that read a roster; follows `read.lua`. They end no tenure: a tenure past its end counts as
+-- ended.
 local PROVIDERS = PREFIX .. 'providers'
--- How many members that may have lapsed are looked at.
+-- How many members that may have lapsed are checked.
 local MAX_OVERDUE = 1000
 local meta = redis.call('HMGET', META, 'state', 'roster', 'refused')
 local roster = unpack_roster(meta[1] and meta[2] or '')
 
--- When the store last resumed serving the group. Nobody reads as dead because nobody ticked: after a gap that no step has seen
--- yet, that is now.
+-- When the store last resumed serving the group. A missing tick must not make members read as dead: after a gap that no
+-- step has recorded yet, the store resumes now.
 local resumed, unnoticed = now, true
 if meta[1] then
   local _, tick, since, min_ttl = struct.unpack(STATE, meta[1])
@@ -16,11 +17,11 @@ if meta[1] then
   end
 end
 
--- When every ttl started again last: beats may have been refused since.
+-- When every ttl last restarted: beats may have been refused since.
 local _, refused_until = unpack_refusal(meta[3])
 local given = refused_until > now and resumed or math.max(resumed, refused_until)
 
--- About the mirror, for every reply.
+-- The state of the mirror for a reply.
 local function stamp()
   return { roster.seeded, roster.high, roster.settings, resumed }
 end
@@ -35,8 +36,8 @@ local function lives(life)
   return now < math.max(deadline, grace)
 end
 
--- The lives of the tenures that rows name, as far as these are their current ones: given providers and their rows, answers for
--- each its tenure and its life, or false.
+-- Takes providers and their rows. Returns for each its row's tenure and, if that is the current one, its packed value,
+-- or false.
 local function lives_of(providers, packed)
   local named, tenures, n = {}, {}, 0
   for i = 1, #providers do
@@ -61,8 +62,8 @@ local function lives_of(providers, packed)
   return named, lives
 end
 
--- How many of the online are in each place, without those whose tenure is over by now though no step has met them yet; and
--- whether all were looked at. Those that were not might be anywhere, and so they are told apart.
+-- The number of online providers in each list, without those that lapsed but that no step has ended yet; and how many
+-- were not checked. Unchecked ones may be in any list, so they are counted apart.
 local function count_online()
   local counts = { free = redis.call('ZCARD', PREFIX .. 'free'), busy = redis.call('SCARD', PREFIX .. 'busy'),
     barred = redis.call('SCARD', PREFIX .. 'barred') }

@@ -1,13 +1,14 @@
--- What is kept of a roster as a whole, packed into one field of the group's meta: the highest version that was taken over,
--- whether everything has arrived, the version of the settings, whether something has changed since the available were
--- counted, when that was or 0, how many there were, and how many were not looked at. A group without a roster has no such field.
+-- The state of a whole roster, packed into one field of the group's meta: the highest applied version, whether the copy
+-- is complete, the version of the settings, whether anything changed since the last count of available providers, the
+-- time of that count or 0, its result, and how many were not checked. A group without a roster has no such field.
 local ROSTER, ROSTER_SIZE = '<ddddddd', 56
--- The head of a provider's row: '1' if it is active, the term of the tenure it is online under in 16 digits or 0, before when
--- what it was given is void, its version, capacity and occupancy. A byte follows that tells what comes then, which scripts
--- only keep. The term is text because a tenure is: to write it down costs a script more than all the rest.
+-- The head of a provider's row: '1' if it is active, the term of its online tenure in 16 digits or 0, the time before
+-- which its credentials are void, its version, capacity and occupancy. A flag byte follows for the optional fields,
+-- which scripts only copy. The term is text because a tenure is text: formatting it would cost a script more than the
+-- rest of the row.
 local ROW, HEAD, LARGEST = '<I8I7I4I4', 40, 9007199254740991
 local NOBODY = '0000000000000000'
--- How long the record of a removal is kept, and the ttl of those who need no heartbeat. µs.
+-- How long a tombstone is kept, and the ttl of providers that need no heartbeat. µs.
 local TOMBSTONES_KEPT, NEVER_STALE = 3600000000, 315360000000000
 
 local function unpack_roster(packed)
@@ -18,7 +19,7 @@ local function unpack_roster(packed)
   if #packed ~= ROSTER_SIZE then
     return r
   end
-  -- `unpack` answers where it stopped, too: that is a whole number like the others.
+  -- `unpack` also returns the offset where it stopped, an integer like the others.
   for _, number in ipairs({ struct.unpack(ROSTER, packed) }) do
     if not (number >= 0 and number <= LARGEST and number % 1 == 0) then
       return r
@@ -31,7 +32,7 @@ local function pack_roster(r)
   return struct.pack(ROSTER, r.high, r.seeded, r.settings, r.changed, r.counted_at, r.count, r.left)
 end
 
--- The tenure that a row names, given the row as it is kept; nil for none. Terms have had 16 digits since 2001.
+-- The tenure of a stored row; nil for none. Terms have had 16 digits since 2001.
 local sub = string.sub
 local function tenure_in(provider, packed)
   local term = sub(packed, 2, 17)
@@ -44,8 +45,8 @@ local function tenure_in(provider, packed)
   return provider .. '@' .. term
 end
 
--- A row that is none is nil. Bits of the byte after the head: a name, when it came online last, when it went offline last, and
--- whether it was ever deactivated.
+-- Nil for an invalid row. Bits of the flag byte: a name, last online, last offline, and whether it was ever
+-- deactivated.
 local function unpack_row(packed)
   if not packed or #packed <= HEAD then
     return nil
@@ -62,8 +63,8 @@ local function unpack_row(packed)
   return row
 end
 
--- Where a provider is listed: among the available, among the others who are online, or among the deactivated who are not;
--- one who is only offline is listed nowhere.
+-- The list of a provider: available, online otherwise, or deactivated and offline; an active offline provider is in no
+-- list.
 local function place_of(row, online)
   if not row.active then
     return online and 'barred' or 'inactive'
@@ -72,7 +73,7 @@ local function place_of(row, online)
   end
 end
 
--- The ttl that the settings of a roster say, given their text; nil for none.
+-- The ttl in the settings of a roster; nil for none.
 local function ttl_of(settings)
   local stale_after, required = string.match(settings or '', '^%d+ %d+ (%d+) ([01]) %d+$')
   if required == '0' then

@@ -1,8 +1,8 @@
--- ARGV 8..: the ttl for a group without settings, '1' to extend those who are alive, providers. Answers for each the term of
+-- ARGV 8..: the ttl for a group without settings, '1' to extend live tenures, providers. Returns for each the term of
 -- its tenure, and whether that is new.
 local ttl, beat = ttl_of(redis.call('HGET', META, 'settings')) or tonumber(ARGV[8]), ARGV[9] == '1'
 
--- Those of this step, and those who are back: on record as lapsed before it, or ended in it.
+-- The providers of this step, and those that return: recorded as lapsed before it, or ended in it.
 local seated, back, were_lapsed = {}, 0, {}
 local function begin(provider, alone)
   local m = { term = next_number(), deadline = now + ttl, ttl = ttl, revision = 0 }

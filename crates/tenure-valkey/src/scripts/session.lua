@@ -1,11 +1,12 @@
--- Shared by every script that changes sessions; follows `lib.lua`.
+-- Part of every script that changes sessions; follows `lib.lua`.
 --
 -- A session is a hash: `m` is its record (six doubles), `a` its alias, `d:<field>` each field of its data, as JSON. Its
--- connections are another: connection -> 'tenure epoch'. A session without connections is away: its record says when its
--- grace is over and how long it was, and it is in the index of the disconnected, which is lazy as that of the members is.
+-- connections are a second hash: connection -> 'tenure epoch'. A session without connections is disconnected: its
+-- record has the end of its grace and its length, and it is in the index of disconnected sessions, which is lazy like
+-- that of the members.
 
 local SESSIONS, AWAY, ALIASES = PREFIX .. 'sessions', PREFIX .. 'disconnected', PREFIX .. 'aliases'
--- Epoch, when made, when its data changed, its own grace or 0; when its grace is over or 0, and the grace.
+-- Epoch, creation time, last change of its data, its own grace or 0; the end of its grace or 0, and the granted grace.
 local RECORD, RECORD_SIZE = '<dddddd', 48
 
 local function session_key(name)
@@ -15,7 +16,7 @@ local function conns_key(name)
   return PREFIX .. 'conns:' .. name
 end
 
--- A record that is none is nil: whole numbers below 2^53, and an epoch.
+-- Nil for an invalid record: it must hold integers below 2^53 and an epoch.
 local function unpack_record(packed)
   if not packed or #packed ~= RECORD_SIZE then
     return nil
@@ -30,8 +31,8 @@ local function unpack_record(packed)
   return s.epoch > 0 and s or nil
 end
 
--- What a key of a foreign type answers is nothing of ours. Any other refusal ends the step: a key that is on its way to
--- another node must not read as one that is not there.
+-- Treats a key of a foreign type as missing. Any other error ends the step: a key in migration to another node must not
+-- read as missing.
 local function ours_or_foreign(answer)
   if type(answer) == 'table' and answer.err and not string.find(answer.err, 'WRONGTYPE', 1, true) then
     error(answer)
@@ -39,8 +40,8 @@ local function ours_or_foreign(answer)
   return answer
 end
 
--- Sessions by name, as they are with all that is planned; false for none. A key of a foreign type is no session: whoever
--- writes to it is refused by `commit`.
+-- Sessions by name, including planned writes; false for none. A key of a foreign type is not a session: `commit`
+-- refuses to write to it.
 local known, changed = {}, {}
 local function load_session(name)
   local s = known[name]
@@ -61,7 +62,7 @@ local function load_session(name)
   return s
 end
 
--- How many connections a session has. What cannot be counted is not none.
+-- The number of connections of a session. An unreadable count does not count as zero.
 local function connections(s)
   if not s.count then
     local key = conns_key(s.name)
@@ -89,7 +90,7 @@ local function holder_of(s, connection)
   end
 end
 
--- Notes that a record has changed; `flush_sessions` plans its write, once.
+-- Marks a record as changed; `flush_sessions` plans one write for it.
 local function save_session(s)
   if not s.changed then
     s.changed = true
@@ -105,12 +106,12 @@ local function flush_sessions()
   end
 end
 
--- When a session that is away is an orphan.
+-- When a disconnected session becomes an orphan.
 local function over_at(s)
   return end_since(group.resumed, s.reap_at, s.granted)
 end
 
--- The session that an alias leads to, as planned; false for none.
+-- The session of an alias, including planned writes; false for none.
 local aliased = {}
 local function session_of(alias)
   if aliased[alias] == nil then
@@ -140,7 +141,7 @@ local function tell_session(kind, s, tenure, connection, ...)
   event(kind, tenure, unpack(about))
 end
 
--- Deletes a session with everything of it.
+-- Deletes a session with all its data.
 local function forget_session(s)
   plan('UNLINK', session_key(s.name))
   plan('ZREM', SESSIONS, s.name)
@@ -155,7 +156,7 @@ local function brake_in_force()
   return group.brake_until ~= 0 and now < group.brake_until and too_many(count_lapses() + lapses_added)
 end
 
--- Reaps a session if it is an orphan and nothing holds the reaper back.
+-- Reaps a session if it is an orphan and the reaper is not held back.
 local function reap_if_over(s)
   if not s or s.reap_at == 0 or now < over_at(s) or brake_in_force() or connections(s) > 0 then
     return false
@@ -165,7 +166,7 @@ local function reap_if_over(s)
   return true
 end
 
--- Its grace begins now.
+-- Starts the grace of a session.
 local function begin_grace(s, default)
   s.granted = s.grace > 0 and s.grace or default
   s.reap_at, s.begun = now + s.granted, true
@@ -174,7 +175,7 @@ local function begin_grace(s, default)
   return s.granted
 end
 
--- Takes a connection from its session. When it was the last, the grace begins: answers how long it is.
+-- Removes a connection from its session. If it was the last one, starts the grace and returns its length.
 local function disconnect(s, connection, default)
   s.count = connections(s) - 1
   s.conns[connection] = false

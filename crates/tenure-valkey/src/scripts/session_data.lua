@@ -1,10 +1,10 @@
--- Shared by the scripts that change the data of sessions and tell the whole of it; follows `session.lua`. Data is a table
--- of fields; as a change to it, '' removes one.
+-- Part of the scripts that change the data of sessions and return whole sessions; follows `session.lua`. Data is a
+-- table of fields; in a change, '' removes a field.
 
--- How many bytes were loaded, and are to be told.
+-- How many bytes were loaded for the reply.
 local length = 0
 
--- The living, by tenure. Nobody is ended by the way: it is only told who counts.
+-- Whether a tenure is alive, cached by tenure. Tenures past their end are not ended here.
 local alive = {}
 local function is_alive(other)
   if other and alive[other] == nil then
@@ -14,7 +14,7 @@ local function is_alive(other)
   return other and alive[other]
 end
 
--- All that there is of a session: its data and its connections.
+-- Loads the data and the connections of a session.
 local function load_whole(s)
   if s.data then
     return
@@ -70,8 +70,8 @@ local function merge(s, change)
   end
 end
 
--- A session as it is told: `first`, then epoch, when made, when its data changed, grace, alias or false, living connections;
--- when its grace is over or 0, the grace, and when it is an orphan; and its fields.
+-- The session for a reply: `first`, then epoch, creation time, last change of its data, grace, alias or false, live
+-- connections; the end of its grace or 0, the granted grace, and when it becomes an orphan; and its fields.
 local function seen(s, first)
   local fields = {}
   for field, value in pairs(s.data) do

@@ -1,5 +1,7 @@
--- ARGV 3: 'all', then after which name, or ''; or 'away', then after which due time and name, or 0 and ''. Then how many.
--- Answers the names, by name or by when their grace ends, and whether there are more; for 'away' also when the last is due.
+-- ARGV 3: 'all', then the name to continue after, or ''; or 'away', then the due time and name to continue after, or 0
+-- and ''. Then the limit.
+-- Returns the names, sorted by name or by the end of their grace, and whether there are more; for 'away' also when the
+-- last is due.
 local count = tonumber(ARGV[6])
 local index = PREFIX .. 'disconnected'
 
@@ -13,7 +15,7 @@ local function byte_less(a, b)
   return #a < #b
 end
 
--- The rank of the first entry after a place, whether or not the entry at the place is still there.
+-- The rank of the first entry after a position, whether or not the entry at the position still exists.
 local function rank_after(due, name)
   local low = redis.call('ZCOUNT', index, '-inf', '(' .. due)
   local high = low + redis.call('ZCOUNT', index, due, due)

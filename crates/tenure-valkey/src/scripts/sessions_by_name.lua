@@ -1,6 +1,6 @@
--- ARGV 3: '' or an alias that leads to the one wanted; then names. Answers how many of them were looked at (less than all
--- when it gets long), the packed values of the tenures met, and for each session that is there: name, record, alias, fields,
--- and its connections as pairs of which tenure and how many.
+-- ARGV 3: '' or an alias of the wanted session; then names. Returns how many names were read (fewer when the reply gets
+-- large), the packed values of the tenures met, and for each existing session: name, record, alias, fields, and its
+-- connections as pairs of tenure index and count.
 local LONG, MANY = 1048576, 1000
 local names = {}
 for i = 4, #ARGV do

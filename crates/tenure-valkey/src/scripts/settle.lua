@@ -1,5 +1,5 @@
--- ARGV 8: the cause that an operator names, or ''. Ends the grace of a group if it has that cause, or is only new. Answers 'e' for
--- ended, 's' for settled already, 'l' for left; and the cause.
+-- ARGV 8: the cause that an operator names, or ''. Ends the grace of a group if it has that cause, or is only new.
+-- Returns 'e' for ended, 's' for already settled, 'l' for left as it is; and the cause.
 local named, cause = ARGV[8] == '' and CAUSES[NEW] or ARGV[8], CAUSES[group.cause] or ''
 local answer = 's'
 if group.unsettled_until ~= 0 then

@@ -1,2 +1,2 @@
--- Answers the stamp, and the settings as they are kept.
+-- Returns the stamp, and the settings as stored.
 return { NONCE, now, 'ok', stamp(), redis.call('HGET', META, 'settings') }

@@ -1,9 +1,9 @@
--- What is known of a group as a whole, packed into one field of its meta: ten doubles, as `group` in `lib.lua` names them.
--- Lua's own numbers cost a tenth of what text costs, and one field a tenth of what ten cost.
+-- The state of a whole group, packed into one field of its meta: ten doubles, as `group` in `lib.lua` names them. Lua's
+-- numbers cost a tenth of text, and one field a tenth of ten fields.
 local STATE = '<dddddddddd'
 local CAUSES = { 'silent', 'clock_back', 'data_loss', 'tail_loss', 'new' }
 
--- When beats of the group were refused: since when, and until when that counts; never is 0.
+-- The refusal of beats of the group: since when, and until when it counts; 0 for never.
 local function pack_refusal(since, till)
   return struct.pack('<dd', since, till)
 end
@@ -14,8 +14,8 @@ local function unpack_refusal(packed)
   return struct.unpack('<dd', packed)
 end
 
--- What is known of a tenure's life, as whole numbers of seven bytes: deadline, ttl, and the revision if it has one. Most
--- have none, and their value then fits into the smallest piece of memory that a server gives a string.
+-- The packed value of a tenure, as integers of seven bytes: deadline, ttl, and the revision if it has one. Most have
+-- none, and their value then fits into the smallest allocation of a server for a string.
 local function unpack_life(row)
   local deadline, ttl = struct.unpack('<I7I7', row)
   return deadline, ttl, #row > 14 and struct.unpack('<I7', row, 15) or 0

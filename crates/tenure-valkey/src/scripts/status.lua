@@ -1,5 +1,5 @@
--- How long a list is. Those who look after members must not stop because a key about sessions or a roster is of a foreign type:
--- it is mended by a step of its own.
+-- The length of a list. A session or roster key of a foreign type must not stop the maintenance of members; a step of
+-- its own repairs it.
 local function count(list)
   local number = redis.pcall('ZCARD', PREFIX .. list)
   if type(number) == 'table' and not string.find(number.err, 'WRONGTYPE', 1, true) then
@@ -8,14 +8,13 @@ local function count(list)
   return type(number) == 'number' and number or 0
 end
 
--- Whether there is anything but members that a sweep has to look after.
+-- Whether there is anything besides members that a sweep must handle.
 local function is_occupied()
   return count('releasing') + count('releasing:lapsed') + redis.call('HLEN', PREFIX .. 'leases') + count('sessions')
     + count('offline') + count('offline:lapsed') > 0
 end
 
--- The raw state of a group; what it means is worked out by whoever asked. `not_before`: nothing is due before that for
--- whoever asks.
+-- The raw state of a group; the caller interprets it. `not_before`: nothing is due before that for the caller.
 local function status(not_before)
   local fields = { false, false, false, false, false, false, false, false }
   local meta = redis.call('HMGET', META, 'state', 'events', 'fell', 'empty')
@@ -31,7 +30,7 @@ local function status(not_before)
     due = math.max(tonumber(due), not_before)
   end
   if meta[3] then
-    -- An index that a fallen clock has left behind finds no entry.
+    -- An index that was not corrected after the clock fell back finds no entry.
     due = now
   end
   local function first_of_some(list)

@@ -1,4 +1,4 @@
--- ARGV 3..: targets. Answers those that are there: target and specification.
+-- ARGV 3..: targets. Returns those that exist: target and specification.
 local targets, found = {}, {}
 for i = 3, #ARGV do
   targets[i - 2] = ARGV[i]

@@ -1,7 +1,7 @@
--- ARGV 8, 9: who sweeps, how many bytes of events are kept. Settles a group whose grace is over and lifts a brake whose time
--- is over; answers the status, with a later due time for a sweeper that need not come before that.
+-- ARGV 8, 9: the sweeper, how many bytes of events are kept. Settles a group whose grace is over and lifts an expired
+-- brake; returns the status, with a later due time for a sweeper that is not needed before that.
 if not stored[1] and redis.call('HGET', GONE, 'seq') then
-  -- It was forgotten, and a sweep does not bring it back.
+  -- The group was forgotten, and a sweep does not recreate it.
   return status()
 end
 if group.unsettled_until ~= 0 and now >= group.unsettled_until then
@@ -10,7 +10,8 @@ if group.unsettled_until ~= 0 and now >= group.unsettled_until then
 end
 lift_brake(false)
 
--- Since when every tick has found it empty. A roster is never empty: a gap in its ticks makes the mirror doubtful.
+-- Since when every tick has found it empty. A group with a roster never counts as empty: a gap in its ticks makes the
+-- mirror doubtful.
 local since = tonumber(redis.call('HGET', META, 'empty') or nil)
 local has_roster = roster and roster.high + roster.seeded + roster.settings > 0
 if has_roster or count_members() > 0 or is_occupied() then
@@ -21,9 +22,9 @@ elseif not since or since > now then
   plan('HSET', META, 'empty', NOW)
 end
 
--- In a large group places in the index come due all the time, and one sweeper is enough to look after them. Whoever finds
--- one due has the slot for a while and keeps it by coming back; the others come when that time is over. It only saves
--- work: whoever sweeps without the slot does it just as well.
+-- In a large group entries of the index come due all the time, and one sweeper is enough. The first sweeper that finds
+-- an entry due takes the slot for a while and keeps it by returning; the others return when that time is over. The slot
+-- only saves work: a sweep without it is just as correct.
 local SLOT = 250000
 local not_before
 local due = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]
@@ -36,9 +37,9 @@ if due and tonumber(due) <= now then
     plan('HSET', META, 'slot', ARGV[8] .. ' ' .. text(now + SLOT))
   end
 end
--- The log is bounded in bytes as well, by an estimate: its oldest and its newest entries stand for all. Nothing is counted
--- up and down, so nothing can drift. A log that is short enough even if every entry were as long as any can be is not
--- looked into. A user who may not trim keeps the bound in number alone.
+-- The log is also bounded in bytes, by an estimate from its oldest and newest entries. No counter is kept, so none can
+-- drift. A log that is short enough even with entries of maximum size is not sampled. A user who may not trim has only
+-- the bound in number.
 local SAMPLE, LONGEST = 16, 65536
 local function trim_log(most)
   local entries = redis.pcall('XLEN', EVENTS)

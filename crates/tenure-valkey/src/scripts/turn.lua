@@ -1,10 +1,11 @@
--- ARGV 8: 'take', then the task, who asks, how long it lasts, and how often it is to be done; or 'end', then the task, who had
--- it, and '1' when it is done. Answers 'm' for one's own turn, 'o' for somebody else's or 'd' for nobody's, and until when.
+-- ARGV 8: 'take', then the task, the caller, how long the turn lasts, and how often the task is due; or 'end', then the
+-- task, the holder, and '1' when it is done. Returns 'm' for the caller's turn, 'o' for another holder's or 'd' when it
+-- is not due, and until when.
 local what, task, who = ARGV[8], 'turn:' .. ARGV[9], ARGV[10]
--- 'until done holder'; 0 for what is not.
+-- 'until done holder'; 0 for unset.
 local till, done, holder = string.match(redis.call('HGET', META, task) or '', '^(%d+) (%d+) (%S*)$')
 till, done, holder = tonumber(till or 0), tonumber(done or 0), holder or ''
--- Times of a clock that has fallen back since say nothing.
+-- Times from a clock that has since fallen back are ignored.
 if done > now then
   done = 0
 end

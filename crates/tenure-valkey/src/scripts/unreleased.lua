@@ -1,5 +1,5 @@
--- ARGV 3..5: which list, from which rank, how many. Ended tenures that hold something: tenure, reason, how many claims,
--- leases and connections; and what tells whether the brake is engaged: until when, the lapses, the members.
+-- ARGV 3..5: the list, the first rank, the limit. Returns the ended tenures that hold something: tenure, reason, how
+-- many claims, leases and connections; and the state of the brake: until when, the lapses, the members.
 local from, count = tonumber(ARGV[4]), tonumber(ARGV[5])
 local found = {}
 for _, tenure in ipairs(redis.call('ZRANGE', PREFIX .. ARGV[3], from, from + count - 1)) do

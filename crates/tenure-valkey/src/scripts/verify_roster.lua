@@ -1,7 +1,8 @@
--- ARGV 8..: at most how many, what is gone through ('providers', 'tombstones', 'offlined', or a list), and the place: when the
--- store last resumed, a cursor, and names that are left of the step before.
--- Answers the stamp; for each row or removal its provider, its version, and the row or ''; each kind of drift with its number;
--- and the place to go on as above, without when the store resumed, or nothing when this is gone through.
+-- ARGV 8..: the limit, the phase ('providers', 'tombstones', 'offlined', or a list), and the position: when the store
+-- last resumed, a cursor, and names left over from the previous step.
+-- Returns the stamp; for each row or removal its provider, its version, and the row or ''; each kind of drift with its
+-- count; and the position to continue at as above, without the time of the resume, or nothing when the phase is
+-- complete.
 local limit, phase = tonumber(ARGV[8]), ARGV[9]
 local TOMBSTONES, TOMBSTONES_AT = PREFIX .. 'tombstones', PREFIX .. 'tombstones:at'
 local SCANS = { providers = 'HSCAN', tombstones = 'HSCAN', offlined = 'HSCAN', ['tombstones:at'] = 'ZSCAN', free = 'ZSCAN',
@@ -17,7 +18,7 @@ local function drifted(kind)
   counts[kind] = counts[kind] + 1
 end
 
--- A key of a foreign type is nothing of ours, and goes, by a step of its own: the next finds it empty.
+-- A key of a foreign type is deleted by a step of its own; the next step finds it empty.
 local gone = false
 for suffix, scan in pairs(SCANS) do
   local key = PREFIX .. suffix
@@ -34,7 +35,7 @@ local function is_name(name)
   return #name > 0 and #name <= 200 and not string.find(name, '[^A-Za-z0-9._:-]') and name ~= '.' and name ~= '..'
 end
 
--- What is left of the step before may be gone by now.
+-- A name left over from the previous step may have been removed since.
 local function is_there(name)
   local scan, key = SCANS[phase], PREFIX .. phase
   if scan == 'SSCAN' then
@@ -43,8 +44,9 @@ local function is_there(name)
   return redis.call(scan == 'HSCAN' and 'HGET' or 'ZSCORE', key, name)
 end
 
--- Some names of a key; `on` is where to go on. A small key comes whole, and a step of a scan may give more than asked for: what
--- is too much is left for the next step. A restarted server counts anew, so that a place of its life before means nothing.
+-- Some names of a key; `on` is the position to continue at. A small key is returned whole, and a scan step may return
+-- more than asked for: the excess is left for the next step. A restarted server numbers its buckets differently, so an
+-- older position is invalid.
 local on = {}
 local function some_names()
   local known = tonumber(ARGV[10]) == group.resumed
@@ -90,7 +92,7 @@ end
 
 local REASONS = { left = true, lapsed = true, superseded = true, expelled = true, unknown = true }
 
--- That an ended tenure is known to be pending, under its own time.
+-- Checks that an ended tenure is listed as pending, at its own time.
 local function check_pending(provider, row)
   local tenure = tenure_of(provider, row)
   local record = load_offlined(tenure)
@@ -131,7 +133,7 @@ local function check_pending(provider, row)
   drifted('offline_not_pending')
 end
 
--- Everything about one row, in every direction.
+-- Checks one row in every direction.
 local checked = {}
 local function check_row(provider, row)
   if checked[provider] then
@@ -177,7 +179,7 @@ function CHECK.providers(provider)
   end
   local removed = read_tombstone(provider)
   if removed and removed > row.version then
-    -- Of the two the removal is the newer one.
+    -- The tombstone is the newer of the two.
     drop_row(provider)
     drifted('broken_provider')
     return

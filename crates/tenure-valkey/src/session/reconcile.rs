@@ -1,8 +1,8 @@
-//! The reaper's step, and reconcile: everything that is kept about sessions, in every direction, a bounded part at a time.
+//! The reaper's step, and reconcile: checks all stored session data in every direction, a bounded part at a time.
 //!
-//! Nothing is looked for that is not led to by an index of the group: what living and ended tenures hold, the list of all
-//! sessions, the index of the disconnected, the aliases. So it costs the same however many keys others keep, and needs no
-//! permission for `SCAN`.
+//! The checks follow only the indexes of the group: what live and ended tenures hold, the list of all sessions, the
+//! index of disconnected sessions, the aliases. The cost does not depend on other programs' keys, and no permission for
+//! `SCAN` is needed.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,15 @@ use tenure_core::sweep::{Reap, Reaped, ReapedBatch, Reconcile, Reconciled};
 use tenure_core::time::micros;
 
 use crate::reply::{Malformed, Read, Reader};
-use crate::session::names::{read_place, show_place};
+use crate::session::names::{parse_entry, show_entry};
 use crate::store::ValkeyStore;
 use crate::sweep::read_brake;
 
-/// How many sessions one script reaps or looks at at most: each is read and written in half a dozen keys.
+/// How many sessions one script reaps or checks at most: each is read and written in several keys.
 const STEP: u32 = 100;
-/// The most tenures that a place carries, so that a made-up one cannot cost much.
+/// The most tenures that a cursor carries; bounds the cost of a forged one.
 const CARRIED: usize = 10_000;
-/// The phases, in order, and whether they go through tenures.
+/// The phases in order, and whether they iterate over tenures.
 const PHASES: [(&str, bool); 6] = [
     ("members", true),
     ("releasing", true),
@@ -34,14 +34,14 @@ const PHASES: [(&str, bool); 6] = [
     ("aliases", false),
 ];
 
-/// Where to go on: a phase, and its own place as `reconcile.lua` gave it.
+/// The position of the next part: a phase, and its own position as returned by `reconcile.lua`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct ReconcileCursor {
     phase: usize,
     parts: Vec<String>,
 }
 
-impl Place {
+impl ReconcileCursor {
     fn beginning(phase: usize) -> Self {
         let parts: &[&str] = match PHASES.get(phase) {
             Some((_, true)) => &["0", "0"],
@@ -69,28 +69,28 @@ impl Place {
                 let outer = cursor(outer) || (outer.is_empty() && !tenures.is_empty());
                 outer && cursor(inner) && carried
             }
-            (("sessions", _), [after]) => after.is_empty() || read_place(after).is_some(),
+            (("sessions", _), [after]) => after.is_empty() || parse_entry(after).is_some(),
             ((_, false), [at]) => cursor(at),
             _ => false,
         };
         sound.then_some(Self { phase, parts })
     }
 
-    /// The parts as the script wants them.
+    /// The position as arguments of the script.
     fn args(&self) -> Vec<Vec<u8>> {
         let arg = |part: &String| match PHASES.get(self.phase) {
-            Some(("sessions", _)) => read_place(part).unwrap_or_default(),
+            Some(("sessions", _)) => parse_entry(part).unwrap_or_default(),
             _ => part.clone().into_bytes(),
         };
         self.parts.iter().map(arg).collect()
     }
 
-    /// What comes after a part that left this.
+    /// The position after a part, given what the script returned.
     fn next(&self, left: &[Vec<u8>]) -> Option<Self> {
         if !left.is_empty() {
             let phase = self.phase;
             let part = |part: &Vec<u8>| match PHASES.get(phase) {
-                Some(("sessions", _)) if !part.is_empty() => show_place(part),
+                Some(("sessions", _)) if !part.is_empty() => show_entry(part),
                 _ => String::from_utf8_lossy(part).into_owned(),
             };
             let parts = left.iter().map(part).collect();
@@ -105,7 +105,7 @@ impl Place {
 impl Serve<Reap> for ValkeyStore {
     async fn serve(&self, group: &Group, Reap(request): Reap, call: Call) -> Result<ReapedBatch> {
         let invocation = self
-            .punctual(group, call)
+            .timely_call(group, call)
             .number(u64::from(request.limit.min(STEP)))
             .arg(&request.pass)
             .arg(if request.force { "1" } else { "0" });
@@ -119,13 +119,13 @@ impl Serve<Reap> for ValkeyStore {
 impl Serve<Reconcile> for ValkeyStore {
     async fn serve(&self, group: &Group, Reconcile(request): Reconcile, call: Call) -> Result<Reconciled> {
         let place = match &request.after {
-            None => Place::beginning(0),
-            Some(text) => Place::parse(text).ok_or_else(|| bad_cursor(text))?,
+            None => ReconcileCursor::beginning(0),
+            Some(text) => ReconcileCursor::parse(text).ok_or_else(|| bad_cursor(text))?,
         };
         let phase = PHASES.get(place.phase).map_or("", |(phase, _)| phase);
         let settings = &self.options.sessions;
         let invocation = self
-            .punctual(group, call)
+            .timely_call(group, call)
             .number(u64::from(request.limit.clamp(1, STEP)))
             .number(micros(settings.grace))
             .number(settings.max_age.map_or(0, micros))
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_reads_back_what_it_shows() {
+    fn cursor_round_trips() {
         for text in [
             "0/0/0",
             "0//17/a@1/b@2",
@@ -184,7 +184,10 @@ mod tests {
             "4/0",
             "5/18446744073709551615",
         ] {
-            assert_eq!(Place::parse(text).map(|place| place.show()).as_deref(), Some(text));
+            assert_eq!(
+                ReconcileCursor::parse(text).map(|place| place.show()).as_deref(),
+                Some(text)
+            );
         }
         for text in [
             "",
@@ -200,15 +203,15 @@ mod tests {
             "6/0",
             "9/",
         ] {
-            assert_eq!(Place::parse(text), None, "{text:?}");
+            assert_eq!(ReconcileCursor::parse(text), None, "{text:?}");
         }
     }
 
     #[test]
-    fn every_phase_comes_in_its_turn() {
-        let (mut place, mut seen) = (Some(Place::beginning(0)), 0);
+    fn phases_follow_in_order() {
+        let (mut place, mut seen) = (Some(ReconcileCursor::beginning(0)), 0);
         while let Some(at) = place {
-            assert_eq!(Place::parse(&at.show()), Some(at.clone()));
+            assert_eq!(ReconcileCursor::parse(&at.show()), Some(at.clone()));
             (place, seen) = (at.next(&[]), seen + 1);
         }
         assert_eq!(seen, PHASES.len());

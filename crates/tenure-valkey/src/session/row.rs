@@ -1,4 +1,4 @@
-//! Sessions as the reading scripts give them, and what they are worth now.
+//! Sessions as returned by the reading scripts, and their state at the time of the read.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use tenure_core::time::StoreTime;
 
 use crate::reply::{Malformed, Read, Reader};
 use crate::store::ValkeyStore;
-use crate::view::{Life, Packed, foreign, whole};
+use crate::view::{Liveness, PackedTenure, foreign, whole};
 
 /// How many sessions one script reads at most.
 const READS: usize = 200;
 
 /// The record of a session: six little-endian doubles.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Record {
+struct SessionRecord {
     epoch: Epoch,
     created_at: StoreTime,
     updated_at: StoreTime,
     grace: Option<Duration>,
-    /// When its grace is over as it was fixed, and the grace; while it has no connections.
+    /// While it has no connections: the fixed end of its grace, and the grace.
     away: Option<(StoreTime, Duration)>,
 }
 
-impl Record {
-    /// Reads one. `None` for what no script of ours wrote: reconcile looks after it.
+impl SessionRecord {
+    /// Reads a record. `None` for data that no script of Tenure wrote; reconcile repairs it.
     fn read(bytes: &[u8]) -> Option<Self> {
         let doubles: &[u8; 48] = bytes.try_into().ok()?;
         let at = |n: usize| {
@@ -47,27 +47,27 @@ impl Record {
     }
 }
 
-/// A field's value. What is no JSON was put there by somebody else, and is shown as the text it is.
+/// A field's value. Invalid JSON was written by another program and is returned as text.
 pub(super) fn field_value(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(bytes).into_owned()))
 }
 
-/// An alias as it is stored, if it is one.
+/// A stored alias, if it is valid.
 pub(super) fn valid_alias(text: &str) -> Option<Alias> {
     Alias::new(text).ok()
 }
 
-/// A session as `sessions_by_name.lua` gives it.
-struct Row {
+/// A session as returned by `sessions_by_name.lua`.
+struct SessionRow {
     name: String,
     record: Vec<u8>,
     alias: Option<String>,
     data: Data,
-    /// Which tenure, and how many connections of it.
+    /// The index of each tenure, and its number of connections.
     connections: Vec<(usize, u64)>,
 }
 
-impl Row {
+impl SessionRow {
     fn read(row: &mut Reader) -> Read<Self> {
         let (name, record) = (row.lossy_text()?, row.maybe_bytes()?.unwrap_or_default());
         let (alias, mut fields, mut data) = (row.maybe_lossy_text()?, row.array()?, Data::new());
@@ -91,9 +91,9 @@ impl Row {
         })
     }
 
-    /// `None` for one that is damaged.
-    fn session(self, life: &Life, alive: &[bool]) -> Option<Session> {
-        let record = Record::read(&self.record)?;
+    /// `None` for a damaged session.
+    fn session(self, liveness: &Liveness, alive: &[bool]) -> Option<Session> {
+        let record = SessionRecord::read(&self.record)?;
         let living = self
             .connections
             .iter()
@@ -101,7 +101,7 @@ impl Row {
         let connections = living.map(|(_, count)| count).sum();
         let reap_in = record
             .away
-            .map(|(at, granted)| life.over(at, granted).since(life.now()));
+            .map(|(at, granted)| liveness.expiry(at, granted).since(liveness.now()));
         Some(Session {
             session: SessionId::new(&self.name).ok()?,
             state: match reap_in {
@@ -123,31 +123,31 @@ impl Row {
 }
 
 impl ValkeyStore {
-    /// Sessions by name, or the one that an alias leads to; those that are there, in the order asked.
+    /// The sessions with these names, or the one behind an alias; those that exist, in the order asked.
     pub(super) async fn sessions_by_name(&self, group: &Group, alias: &str, names: &[String]) -> Result<Vec<Session>> {
         let (mut left, mut found) = (names, Vec::with_capacity(names.len()));
         while !left.is_empty() || !alias.is_empty() {
             let part = left.get(..READS).unwrap_or(left);
-            let invocation = Self::reading(group).arg(alias).args(part);
-            let (life, looked_at, packed, rows) = self
+            let invocation = Self::read_call(group).arg(alias).args(part);
+            let (liveness, looked_at, packed, rows) = self
                 .connection
                 .call(&self.scripts.sessions_by_name, invocation, |reader, now| {
-                    let life = Life::read(reader, now)?;
+                    let liveness = Liveness::read(reader, now)?;
                     let looked_at = usize::try_from(reader.number()?).unwrap_or(usize::MAX);
-                    Ok((life, looked_at, read_packed(reader)?, read_rows(reader)?))
+                    Ok((liveness, looked_at, read_packed(reader)?, read_rows(reader)?))
                 })
                 .await?;
             let mut alive = Vec::with_capacity(packed.len());
             for value in packed {
-                let current = value.map(|value| Packed::read(&value)).transpose()?;
-                alive.push(current.is_some_and(|current| life.now() < life.end(&current)));
+                let current = value.map(|value| PackedTenure::read(&value)).transpose()?;
+                alive.push(current.is_some_and(|current| liveness.now() < liveness.end(&current)));
             }
-            found.extend(rows.into_iter().filter_map(|row| row.session(&life, &alive)));
+            found.extend(rows.into_iter().filter_map(|row| row.session(&liveness, &alive)));
             if !alias.is_empty() {
                 break;
             }
             if looked_at == 0 {
-                return Err(foreign("a listing that does not go on"));
+                return Err(foreign("a listing that makes no progress"));
             }
             left = left.get(looked_at..).unwrap_or_default();
         }
@@ -164,33 +164,33 @@ fn read_packed(reader: &mut Reader) -> Read<Vec<Option<Vec<u8>>>> {
     Ok(packed)
 }
 
-fn read_rows(reader: &mut Reader) -> Read<Vec<Row>> {
+fn read_rows(reader: &mut Reader) -> Read<Vec<SessionRow>> {
     let mut rows = reader.array()?;
     let mut found = Vec::with_capacity(rows.left());
     while rows.left() > 0 {
-        found.push(Row::read(&mut rows.array()?)?);
+        found.push(SessionRow::read(&mut rows.array()?)?);
     }
     Ok(found)
 }
 
-/// Those of the index that are orphans, for so long.
-pub(super) fn read_orphans(reader: &mut Reader, life: &Life, overdue: Duration) -> Read<Orphans> {
+/// The orphans among the entries of the index that are overdue by this much.
+pub(super) fn read_orphans(reader: &mut Reader, liveness: &Liveness, overdue: Duration) -> Read<Orphans> {
     let mut rows = reader.array()?;
     let mut found = Orphans::default();
     while rows.left() > 1 {
         let (name, record) = (rows.lossy_text()?, rows.maybe_bytes()?.unwrap_or_default());
-        let record = Record::read(&record).and_then(|record| Some((record.epoch, record.away?)));
+        let record = SessionRecord::read(&record).and_then(|record| Some((record.epoch, record.away?)));
         let (Ok(session), Some((epoch, (at, granted)))) = (SessionId::new(&name), record) else {
             found.skipped += 1;
             continue;
         };
-        let over_at = life.over(at, granted);
-        if over_at + overdue <= life.now() {
+        let over_at = liveness.expiry(at, granted);
+        if over_at + overdue <= liveness.now() {
             found.orphans.push(Orphan {
                 session,
                 epoch,
                 disconnected_at: at.minus(granted),
-                overdue: life.now().since(over_at),
+                overdue: liveness.now().since(over_at),
             });
         }
     }
@@ -206,9 +206,11 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_nobody_of_us_wrote_is_none() {
+    fn foreign_record_reads_as_none() {
         let good = [7.0, 1.0, 2.0, 0.0, 0.0, 0.0];
-        assert!(Record::read(&packed(good)).is_some_and(|record| record.away.is_none() && record.grace.is_none()));
+        assert!(
+            SessionRecord::read(&packed(good)).is_some_and(|record| record.away.is_none() && record.grace.is_none())
+        );
         for (at, wrong) in [
             (0, 0.0),
             (0, -1.0),
@@ -219,14 +221,14 @@ mod tests {
         ] {
             let mut numbers = good;
             numbers[at] = wrong;
-            assert_eq!(Record::read(&packed(numbers)), None, "{numbers:?}");
+            assert_eq!(SessionRecord::read(&packed(numbers)), None, "{numbers:?}");
         }
-        assert_eq!(Record::read(&packed(good)[..47]), None);
-        assert_eq!(Record::read(b""), None);
+        assert_eq!(SessionRecord::read(&packed(good)[..47]), None);
+        assert_eq!(SessionRecord::read(b""), None);
     }
 
     #[test]
-    fn a_field_that_is_no_json_is_shown_as_text() {
+    fn non_json_field_is_shown_as_text() {
         assert_eq!(field_value(b"{\"a\":1}"), serde_json::json!({"a": 1}));
         assert_eq!(field_value(b"{oops"), serde_json::json!("{oops"));
     }

@@ -1,4 +1,4 @@
-//! The arguments and the answers of the steps that change sessions.
+//! Arguments and replies of the steps that change sessions.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use super::row::{field_value, valid_alias};
 use crate::reply::{Malformed, Read, Reader, parse};
 use crate::script::Invocation;
 
-/// How many attaches one script takes at most: each writes to half a dozen keys.
+/// How many attaches one script takes at most: each writes to about six keys.
 const ATTACHES: usize = 50;
-/// After how many bytes of data a part is long enough.
+/// A part ends once it has this many bytes of data.
 const LONG: usize = 1 << 20;
 
-/// How many of these one step takes; always one, when there is any.
+/// How many of these attaches one step takes; at least one, if there is any.
 pub(crate) fn part_of(attaches: &[Attach]) -> usize {
     let (mut length, mut count) = (0, 0);
     for attach in attaches.iter().take(ATTACHES) {
@@ -32,7 +32,7 @@ pub(crate) fn part_of(attaches: &[Attach]) -> usize {
     count
 }
 
-/// A value as it is stored; nothing for one that is to be removed.
+/// The stored form of a value; empty to remove the field.
 pub(super) fn json(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -56,7 +56,7 @@ pub(super) fn attach_args(invocation: Invocation, attach: &Attach) -> Invocation
         )
 }
 
-/// The outcomes of the first of these: of all, unless it got long.
+/// The outcomes of the first attaches: of all, unless the reply got large.
 pub(super) fn read_attached(reader: &mut Reader, part: &[Attach], now: StoreTime) -> Read<Vec<AttachOutcome>> {
     let mut rows = reader.array()?;
     if rows.left() > part.len() || (rows.left() == 0 && !part.is_empty()) {
@@ -93,7 +93,7 @@ fn read_refused(value: &Reply) -> Read<AttachOutcome> {
         (Some("n"), Some(by)) => AttachOutcome::AliasTaken {
             by: SessionId::new(by).map_err(|_| Malformed("a session without a name".to_owned()))?,
         },
-        _ => return Err(Malformed("no outcome of an attach".to_owned())),
+        _ => return Err(Malformed("not an attach outcome".to_owned())),
     })
 }
 
@@ -113,7 +113,7 @@ fn text_of(value: &Reply) -> Read<String> {
     Reader::new(Reply::Array(vec![value.clone()]))?.text()
 }
 
-/// A session as `seen` of `session_data.lua` gives it, and what comes before it.
+/// Reads a session as returned by `seen` of `session_data.lua`, and the number before it.
 fn read_seen(value: Reply, session: &SessionId, now: StoreTime) -> Read<(u64, Session)> {
     let mut row = Reader::new(value)?;
     let (first, epoch) = (row.number()?, row.number()?);
@@ -149,7 +149,7 @@ fn read_seen(value: Reply, session: &SessionId, now: StoreTime) -> Read<(u64, Se
     Ok((first, seen))
 }
 
-/// What detaching one came to, as `detach.lua` says it.
+/// Parses the result of `detach.lua` for one connection.
 pub(super) fn read_detached(text: &str) -> Read<DetachOutcome> {
     match (text.get(..1), text.get(1..)) {
         (Some("d"), Some("")) => Ok(DetachOutcome::Detached { reap_in: None }),
@@ -163,6 +163,6 @@ pub(super) fn read_detached(text: &str) -> Read<DetachOutcome> {
         (Some("s"), Some(epoch)) => Ok(DetachOutcome::Stale {
             epoch: Epoch::new(parse("an epoch", epoch)?).map_err(|_| Malformed(format!("the epoch {epoch}")))?,
         }),
-        _ => Err(Malformed("no outcome of a detach".to_owned())),
+        _ => Err(Malformed("not a detach outcome".to_owned())),
     }
 }

@@ -1,5 +1,5 @@
-//! The server's clock falls back by ten minutes, as after a failover to one whose clock is behind: what was made before must not
-//! last for longer because of it.
+//! The server's clock falls back by ten minutes, as after a failover to a server whose clock is behind. Earlier
+//! deadlines must not be extended by it.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ use tenure_testkit::valkey::Flavour;
 use crate::sessions::set_up::{GRACE, Sessions};
 use crate::world::*;
 
-/// The ttl of those who join.
+/// The ttl of the joined members.
 const TTL: Duration = Duration::from_secs(30);
 const FALL: Duration = Duration::from_secs(600);
 const SECOND: Duration = Duration::from_secs(1);
 
 on_both! {
-    the_dead_end_and_are_cleared_away_within_their_ttl,
-    every_page_of_a_large_index_is_brought_back,
-    a_grace_a_reservation_and_a_turn_do_not_last_for_longer,
-    the_record_of_an_end_is_forgotten_in_time,
+    lapsed_members_are_removed_within_their_ttl,
+    large_index_is_rescored_page_by_page,
+    grace_reservation_and_turn_are_not_extended,
+    end_records_expire_on_time,
 }
 
-/// What a sweeper does, which goes by what the status says is due. For `time`, with beats of those who live.
+/// Runs the work that a sweeper does when the status says it is due, for `time`, while the live members beat.
 async fn pass(world: &Sessions, time: Duration, living: &[&TenureId]) -> SweepReport {
     let (mut left, mut sum) = (time, SweepReport::default());
     while !left.is_zero() {
@@ -55,14 +55,14 @@ async fn pass(world: &Sessions, time: Duration, living: &[&TenureId]) -> SweepRe
     sum
 }
 
-async fn the_dead_end_and_are_cleared_away_within_their_ttl(flavour: Flavour) {
+async fn lapsed_members_are_removed_within_their_ttl(flavour: Flavour) {
     let world = Sessions::new(flavour).await;
     let (dead, lives) = (join(&world.store, "dead").await, join(&world.store, "lives").await);
     claim(&world.store, &dead, "k").await.unwrap();
     world.attach(&dead, "s", "c", None).await;
     world.attach(&lives, "left", "c", None).await;
     world.detach(&lives, "left", "c").await;
-    // This one ended before, and what it held has not been released when the clock falls.
+    // This tenure ended before; its holdings are not released when the clock falls back.
     let left = join(&world.store, "left").await;
     claim(&world.store, &left, "l").await.unwrap();
     world
@@ -82,7 +82,7 @@ async fn the_dead_end_and_are_cleared_away_within_their_ttl(flavour: Flavour) {
         None
     );
     assert!(world.store.member(&group(), &member("lives")).await.unwrap().is_some());
-    // The one session waits since the clock fell, the other since its front-end ended.
+    // One session's grace counts from the fall of the clock, the other's from the end of its front-end.
     let swept = pass(&world, GRACE - TTL, &[&lives]).await;
     assert_eq!(swept.reaped, 1);
     let swept = pass(&world, TTL + SECOND, &[&lives]).await;
@@ -94,7 +94,7 @@ async fn the_dead_end_and_are_cleared_away_within_their_ttl(flavour: Flavour) {
     );
 }
 
-async fn every_page_of_a_large_index_is_brought_back(flavour: Flavour) {
+async fn large_index_is_rescored_page_by_page(flavour: Flavour) {
     const MANY: u64 = 1_500;
     let world = Sessions::new(flavour).await;
     let lives = join(&world.store, "lives").await;
@@ -108,7 +108,7 @@ async fn every_page_of_a_large_index_is_brought_back(flavour: Flavour) {
     assert_eq!(swept.ended, MANY);
 }
 
-async fn a_grace_a_reservation_and_a_turn_do_not_last_for_longer(flavour: Flavour) {
+async fn grace_reservation_and_turn_are_not_extended(flavour: Flavour) {
     let world = Sessions::new(flavour).await;
     let (a, b) = (join(&world.store, "a").await, join(&world.store, "b").await);
     let AcquireOutcome::Granted { token, .. } = acquire(&world.store, &a, "x").await.unwrap() else {
@@ -150,7 +150,7 @@ async fn a_grace_a_reservation_and_a_turn_do_not_last_for_longer(flavour: Flavou
     let acquired = acquire(&world.store, &a, "x").await.unwrap();
     assert!(matches!(acquired, AcquireOutcome::Granted { .. }), "{acquired:?}");
 
-    // A grace that had just begun ends by the new clock, too.
+    // A grace that had just begun also ends by the new clock.
     pass(&world, SECOND * 5, &[&a]).await;
     world.pass_in_silence(SECOND * 10).await;
     world.fall_back(SECOND * 60);
@@ -158,7 +158,7 @@ async fn a_grace_a_reservation_and_a_turn_do_not_last_for_longer(flavour: Flavou
     assert_eq!(world.store.status(&group()).await.unwrap().unsettled, None);
 }
 
-async fn the_record_of_an_end_is_forgotten_in_time(flavour: Flavour) {
+async fn end_records_expire_on_time(flavour: Flavour) {
     let world = Sessions::new(flavour).await;
     let (gone, lives) = (join(&world.store, "gone").await, join(&world.store, "lives").await);
     world
@@ -174,7 +174,7 @@ async fn the_record_of_an_end_is_forgotten_in_time(flavour: Flavour) {
     let record = || world.run(&["HGET", &ended, &gone]);
     assert!(known(record()));
     pass(&world, SECOND * 8, &[&lives]).await;
-    // Nothing comes due in a quiet group; the sweeper forgets it.
+    // Nothing comes due in a quiet group; the sweeper removes the record.
     let end_lapsed = async || world.store.end_lapsed(&group(), 100, Call::default()).await.unwrap();
     while end_lapsed().await.more {}
     assert!(!known(record()));

@@ -1,5 +1,5 @@
-//! The shared contract, on both servers, under a clock that the suite turns; also in a cluster, and for a user who may do
-//! no more than `docs/stores.md` tells to allow.
+//! The shared contract on both servers, on a clock that the suite controls; also in a cluster, and for a user with only
+//! the permissions that `docs/stores.md` lists.
 
 mod cluster;
 mod least;
@@ -16,13 +16,13 @@ use tenure_testkit::valkey::{Flavour, Server};
 use tenure_valkey::{ConnectionOptions, ValkeyStore};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// Where a case begins: after the marker's birth by more than any ttl, so that no group looks like lost data.
+/// The start of a case: later than the marker's birth by more than any ttl, so that no group looks like lost data.
 const BEGIN: u64 = 1_763_676_800_000_000;
 
 /// The clock of the scripts: a key on each server of a store.
 struct Clock {
     keys: Vec<(&'static str, Client)>,
-    /// Since the beginning, in ns: steps below 1 µs add up.
+    /// Time since the start, in ns: steps below 1 µs add up.
     passed: u64,
 }
 
@@ -50,16 +50,16 @@ impl Clock {
     }
 }
 
-/// A store on servers that the cases of a process use one after the other.
+/// A store on servers that the cases of a process share, one after the other.
 struct Real<S> {
     store: Arc<ValkeyStore>,
     clock: Mutex<Clock>,
     servers: OwnedMutexGuard<S>,
 }
 
-/// What a hand does that reaches past the store.
+/// Commands that bypass the store.
 trait Servers: Send + Sync + 'static {
-    /// Runs a command where a key is.
+    /// Runs a command on the node of a key.
     fn run_on(&self, key: &str, command: &[&str]);
 }
 
@@ -97,7 +97,7 @@ async fn harness(flavour: Flavour, options: StoreOptions) -> Box<dyn Harness> {
     harness_for(flavour, options, Server::url).await
 }
 
-/// For the user that the server's URL names.
+/// A harness for the user in the server's URL.
 async fn harness_for(flavour: Flavour, options: StoreOptions, url: fn(&Server) -> String) -> Box<dyn Harness> {
     // Random histories are hundreds of cases.
     static SERVERS: [OnceLock<Arc<Mutex<Server>>>; 2] = [OnceLock::new(), OnceLock::new()];

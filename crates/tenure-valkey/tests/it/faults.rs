@@ -1,4 +1,5 @@
-//! The store under faults: servers that die, freeze, fill up, refuse or lie, and networks that swallow, hold and lose.
+//! The store under faults: servers that die, freeze, fill up, refuse or send garbage, and networks that drop, delay and
+//! lose.
 
 mod data;
 mod event;

@@ -1,4 +1,4 @@
-//! A relay before a server that treats each connection on its own, and lets a test do something between two requests.
+//! A relay in front of a server that controls each connection separately, and runs a hook between two requests.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,11 +8,11 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What becomes of what comes over a connection.
+/// The treatment of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Pass,
-    /// Nothing arrives any more, and nobody is told: a table of a NAT has forgotten it.
+    /// Packets are dropped without an error, as after a NAT entry has expired.
     Swallow,
     /// Both ends are closed.
     Cut,
@@ -20,7 +20,7 @@ pub(crate) enum Fate {
 
 type Hook = Box<dyn FnMut(&[u8]) + Send>;
 
-/// Relays connections, which it counts from zero in the order in which they came.
+/// Relays connections, numbered from zero in the order of arrival.
 pub(crate) struct Relay {
     addr: SocketAddr,
     shared: Arc<Shared>,
@@ -66,12 +66,12 @@ impl Relay {
         self.shared.lines().len()
     }
 
-    /// Decides about one connection.
+    /// Sets the treatment of one connection.
     pub(crate) fn set(&self, nth: usize, fate: Fate) {
         self.shared.lines()[nth].send_replace(fate);
     }
 
-    /// Shows what clients send before it is passed on.
+    /// Shows client data to a hook before it is relayed.
     pub(crate) fn before_requests(&self, hook: impl FnMut(&[u8]) + Send + 'static) {
         *self.shared.hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(hook));
     }

@@ -1,8 +1,7 @@
-//! Rosters on real servers: what a life leaves behind, what a server refuses, rows in any order, and data that somebody has
-//! corrupted by hand.
+//! Rosters on real servers: leftovers of a full lifecycle, refusals, rows in any order, and corrupted data.
 
 mod drift;
 mod fault;
-mod life;
+mod lifecycle;
 mod random;
 mod set_up;

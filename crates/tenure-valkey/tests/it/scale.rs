@@ -1,5 +1,5 @@
-//! Stores at scale: over TLS, behind sentinels, in a cluster, under the least user, and with replicas that confirm. What is
-//! measured is printed (`--nocapture`); only what must hold is asserted.
+//! Stores at scale: over TLS, behind sentinels, in a cluster, for the least user, and with confirmation by replicas.
+//! Measurements are printed (`--nocapture`); only requirements are asserted.
 
 mod cluster;
 mod load;

@@ -1,7 +1,7 @@
-//! Sessions on real servers: what a life leaves behind, what a server refuses, and data that somebody has corrupted by hand.
+//! Sessions on real servers: leftovers of a full lifecycle, refusals, and corrupted data.
 
 mod drift;
 mod fault;
-mod life;
+mod lifecycle;
 mod random;
 pub(crate) mod set_up;

@@ -1,4 +1,4 @@
-//! The slot of the sweepers: one looks after what comes due, the others come back later, and nothing depends on it.
+//! The sweeper slot: one sweeper handles due entries, the others return later, and correctness does not depend on it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl World {
         self.server.cli(&["SET", "tenure:test:now", &now.to_string()]).unwrap();
     }
 
-    /// After how long the sweeper is told that somebody may have lapsed.
+    /// When something is due for the sweeper, by its own view.
     async fn due_in(&self, sweeper: usize) -> Option<Duration> {
         let status = self.stores[sweeper].tick(&self.group).await.unwrap();
         status.next_due.map(|due| due.since(status.as_of))
@@ -68,17 +68,17 @@ impl World {
 
 async fn one_sweeper_at_a_time_is_told_that_something_is_due(flavour: Flavour) {
     let world = World::new(flavour).await;
-    // Often enough for no gap.
+    // Often enough to avoid a gap.
     for before in [300, 600, 900].map(Duration::from_millis) {
         world.set(before);
         for sweeper in [0, 1] {
-            assert_eq!(world.due_in(sweeper).await, Some(TTL - before), "nobody has a slot yet");
+            assert_eq!(world.due_in(sweeper).await, Some(TTL - before), "the slot is free");
         }
     }
     world.set(TTL);
     assert_eq!(world.due_in(0).await, Some(Duration::ZERO));
     assert_eq!(world.due_in(1).await, Some(SLOT));
-    // It keeps the slot by coming back; and whoever has no slot gets it once nobody does.
+    // The holder keeps the slot by returning; another sweeper gets it once it expires.
     world.set(TTL + SLOT * 3 / 4);
     assert_eq!(world.due_in(0).await, Some(Duration::ZERO));
     world.set(TTL + SLOT);
@@ -86,14 +86,14 @@ async fn one_sweeper_at_a_time_is_told_that_something_is_due(flavour: Flavour) {
     world.set(TTL + SLOT * 7 / 4);
     assert_eq!(world.due_in(1).await, Some(Duration::ZERO));
     assert_eq!(world.due_in(0).await, Some(SLOT));
-    // A slot of a clock that has fallen back since is none.
+    // A slot from a clock that has since fallen back is ignored.
     let slot = format!("other {}", BEGIN + 3_600_000_000);
     world
         .server
         .cli(&["HSET", "{tenure:ingest}:meta", "slot", &slot])
         .unwrap();
     assert_eq!(world.due_in(0).await, Some(Duration::ZERO));
-    // Nothing depends on it.
+    // Correctness does not depend on the slot.
     let swept = world.stores[1]
         .end_lapsed(&world.group, 10, Call::default())
         .await

@@ -17,9 +17,9 @@ use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait;
 use tenure_valkey::{ConnectionOptions, ValkeyStore};
 
-/// The request timeout of the tests that wait for one to pass.
+/// The request timeout of tests that wait for one to pass.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(300);
-/// What a busy machine may add to it.
+/// Allowance for a busy machine.
 pub(crate) const SLACK: Duration = Duration::from_secs(10);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -40,14 +40,14 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// A store on a server whose clock a test sets, with access to its raw data.
+/// A store on a server with a test clock, with access to its raw data.
 pub(crate) struct TestClockStore {
     pub(crate) server: Server,
     pub(crate) store: Arc<ValkeyStore>,
     now: AtomicU64,
 }
 
-/// Where the clock begins.
+/// The initial time of the clock.
 const BEGIN: u64 = 1_763_676_800_000_000;
 
 /// A key of the group.
@@ -55,7 +55,7 @@ pub(crate) fn key_of(suffix: &str) -> String {
     format!("{{tenure:ingest}}:{suffix}")
 }
 
-/// Opens a store on a server with a clock that is set by hand.
+/// Opens a store on a server with a test clock.
 pub(crate) async fn open_at(url: &str) -> Arc<ValkeyStore> {
     let connection = ConnectionOptions {
         test_clock: true,
@@ -88,7 +88,7 @@ impl TestClockStore {
         self.pass(Duration::from_millis(1)).await;
     }
 
-    /// Lets time pass while the store serves.
+    /// Advances the time while the store serves.
     pub(crate) async fn pass(&self, time: Duration) {
         let mut left = time;
         while !left.is_zero() {
@@ -101,7 +101,7 @@ impl TestClockStore {
         }
     }
 
-    /// Lets time pass without any call of the store.
+    /// Advances the time without any call of the store.
     pub(crate) async fn pass_in_silence(&self, time: Duration) {
         let by = u64::try_from(time.as_micros()).unwrap();
         let now = self.now.fetch_add(by, Ordering::SeqCst) + by;
@@ -109,14 +109,14 @@ impl TestClockStore {
         self.store.tick(&group()).await.unwrap();
     }
 
-    /// Sets the clock back, as a failover to a server whose clock is behind does.
+    /// Sets the clock back, like a failover to a server whose clock is behind.
     pub(crate) fn fall_back(&self, by: Duration) {
         let by = u64::try_from(by.as_micros()).unwrap();
         let now = self.now.fetch_sub(by, Ordering::SeqCst) - by;
         self.run(&["SET", "tenure:test:now", &now.to_string()]);
     }
 
-    /// Runs a command of another program.
+    /// Runs a command as another program.
     #[track_caller]
     pub(crate) fn run(&self, args: &[&str]) -> Reply {
         let reply = self.server.cli(args).unwrap();
@@ -129,7 +129,7 @@ pub(crate) fn server(flavour: Flavour, settings: &[&str]) -> Server {
     Server::with(flavour, settings).expect("these tests need their servers")
 }
 
-/// For servers that answer: a machine that stands still for a moment makes none of them silent.
+/// For reachable servers: a short stall of the machine does not cause a timeout.
 pub(crate) fn options() -> ConnectionOptions {
     ConnectionOptions {
         request_timeout: PATIENCE,
@@ -139,7 +139,7 @@ pub(crate) fn options() -> ConnectionOptions {
     }
 }
 
-/// For servers that do not: it is given up soon.
+/// For unreachable servers: calls time out soon.
 pub(crate) fn hasty() -> ConnectionOptions {
     ConnectionOptions {
         request_timeout: TIMEOUT,
@@ -226,14 +226,14 @@ pub(crate) async fn acquire(store: &ValkeyStore, tenure: &TenureId, name: &str) 
     Ok(acquired.outcomes[0].clone())
 }
 
-/// A server that has been a store for long, so that a new group does not look like lost data.
+/// Makes a server look like an old store, so that a new group does not look like lost data.
 pub(crate) fn mature(server: &Server) {
     server
         .cli(&["HSET", "tenure:store", "born", "1"])
         .expect("an old marker");
 }
 
-/// Asserts an error by what a caller may conclude from it.
+/// Asserts an error by the outcome that a caller may conclude.
 #[track_caller]
 pub(crate) fn unavailable<T: std::fmt::Debug>(result: Result<T, Error>, outcome: Outcome) -> Error {
     let error = result.expect_err("the store is away");
@@ -245,7 +245,7 @@ pub(crate) fn unavailable<T: std::fmt::Debug>(result: Result<T, Error>, outcome:
     error
 }
 
-/// Everything that the server holds, as text; without what ticks.
+/// All data of the server as text, except the ticks.
 pub(crate) fn dump(server: &Server) -> String {
     let mut client = server.client().expect("a client");
     let mut call = |args: &[&str]| client.call(args).expect("a reply");
@@ -266,7 +266,7 @@ pub(crate) fn dump(server: &Server) -> String {
     all
 }
 
-/// Asserts that a call came back by its deadline.
+/// Asserts that a call returned by its deadline.
 #[track_caller]
 pub(crate) fn within_deadline(began: Instant) {
     let took = began.elapsed();

@@ -1,4 +1,4 @@
-//! Batches of beats: how they gather, and what each caller is told.
+//! Batches of beats: when they are sent, and what each caller is answered.
 
 use tenure_core::clock::ManualClock;
 use tenure_core::error::{ErrorKind, Outcome};
@@ -47,7 +47,7 @@ async fn world(members: usize, settings: BatchSettings) -> World {
 }
 
 impl World {
-    fn ask(&self, n: usize, ttl: Option<Duration>) -> JoinHandle<Result<Beated>> {
+    fn ask(&self, n: usize, ttl: Option<Duration>) -> JoinHandle<Result<BeatOutcome>> {
         let (batcher, group, tenure) = (self.batcher.clone(), self.group.clone(), self.tenures[n].clone());
         tokio::spawn(async move {
             batcher
@@ -64,12 +64,12 @@ impl World {
     }
 }
 
-fn renewed(beated: Result<Beated>) -> bool {
-    matches!(beated.unwrap().reply, BeatReply::Renewed { .. })
+fn renewed(outcome: Result<BeatOutcome>) -> bool {
+    matches!(outcome.unwrap().reply, BeatReply::Renewed { .. })
 }
 
 #[tokio::test]
-async fn an_idle_batcher_sends_at_once() {
+async fn idle_batcher_sends_immediately() {
     let world = world(2, BatchSettings::default()).await;
     assert!(renewed(world.ask(0, None).await.unwrap()));
     assert!(renewed(world.ask(1, None).await.unwrap()));
@@ -77,7 +77,7 @@ async fn an_idle_batcher_sends_at_once() {
 }
 
 #[tokio::test]
-async fn what_comes_while_a_batch_is_under_way_travels_together_and_is_never_answered_by_it() {
+async fn beats_queued_behind_a_batch_share_the_next_one() {
     let world = world(
         5,
         BatchSettings {
@@ -89,7 +89,7 @@ async fn what_comes_while_a_batch_is_under_way_travels_together_and_is_never_ans
     world.store.next(Verb::Beat, Fault::Gate);
     let first = world.ask(0, None);
     settle().await;
-    // The same tenure again: it must not be answered from the batch that has been sent already.
+    // The same tenure again: the batch in flight must not answer it.
     let rest: Vec<_> = [0, 1, 2, 3, 4].into_iter().map(|n| world.ask(n, None)).collect();
     settle().await;
     assert!(!rest[0].is_finished());
@@ -103,7 +103,7 @@ async fn what_comes_while_a_batch_is_under_way_travels_together_and_is_never_ans
 }
 
 #[tokio::test]
-async fn a_slow_batch_holds_others_up_for_the_linger_time_only_and_few_are_under_way() {
+async fn slow_batch_delays_others_by_the_linger_time_only() {
     let world = world(
         9,
         BatchSettings {
@@ -124,7 +124,7 @@ async fn a_slow_batch_holds_others_up_for_the_linger_time_only_and_few_are_under
     assert_eq!(
         world.store.beat_batches(),
         [1, 1, 2],
-        "no more than three are under way, and none is above two"
+        "at most three in flight, each of at most two"
     );
     world.store.always(Verb::Beat, None);
     for _ in 0..3 {
@@ -138,7 +138,7 @@ async fn a_slow_batch_holds_others_up_for_the_linger_time_only_and_few_are_under
 }
 
 #[tokio::test]
-async fn a_full_queue_fails_fast() {
+async fn full_queue_fails_fast() {
     let world = world(
         4,
         BatchSettings {
@@ -160,7 +160,7 @@ async fn a_full_queue_fails_fast() {
 }
 
 #[tokio::test]
-async fn a_bad_beat_in_a_batch_fails_alone() {
+async fn invalid_beat_in_a_batch_fails_alone() {
     let world = world(4, BatchSettings::default()).await;
     world.store.next(Verb::Beat, Fault::Gate);
     let asked: Vec<_> = (0..4)
@@ -179,7 +179,7 @@ async fn a_bad_beat_in_a_batch_fails_alone() {
 }
 
 #[tokio::test]
-async fn a_failed_batch_tells_everyone_in_it_and_the_next_goes_on() {
+async fn failed_batch_fails_its_callers_only() {
     let world = world(3, BatchSettings::default()).await;
     world.store.next(Verb::Beat, Fault::Gate);
     world.store.next(Verb::Beat, Fault::LoseReply);
@@ -195,7 +195,7 @@ async fn a_failed_batch_tells_everyone_in_it_and_the_next_goes_on() {
 }
 
 #[tokio::test]
-async fn a_batch_that_never_answers_and_a_caller_that_goes_away_block_nobody() {
+async fn abandoned_batches_free_their_places() {
     let world = world(
         3,
         BatchSettings {
@@ -212,7 +212,7 @@ async fn a_batch_that_never_answers_and_a_caller_that_goes_away_block_nobody() {
     gone.abort();
     assert!(renewed(waiting.await.unwrap()), "the abandoned batch made room");
 
-    // Those that travel together make room when the last of them has gone.
+    // A batch with several callers makes room when the last of them has gone away.
     world.store.next(Verb::Beat, Fault::Hang { applied: false });
     let alone = world.ask(0, None);
     settle().await;
@@ -228,11 +228,11 @@ async fn a_batch_that_never_answers_and_a_caller_that_goes_away_block_nobody() {
     assert!(!waiting.is_finished(), "one caller still waits for the batch");
     second.abort();
     assert!(renewed(waiting.await.unwrap()));
-    assert!(world.batcher.gatherer.is_idle(), "an idle group takes no room");
+    assert!(world.batcher.batcher.is_idle(), "an idle group keeps no state");
 }
 
 #[tokio::test]
-async fn a_beat_without_a_turn_in_time_is_not_sent() {
+async fn beat_queued_too_long_is_not_sent() {
     let settings = BatchSettings {
         in_flight: 1,
         ..BatchSettings::default()
@@ -255,7 +255,7 @@ async fn a_beat_without_a_turn_in_time_is_not_sent() {
 }
 
 #[test]
-fn a_runtime_that_has_ended_is_an_error_and_no_deadlock() {
+fn ended_runtime_does_not_deadlock_the_batcher() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let world = runtime.block_on(world(
         2,
@@ -270,14 +270,14 @@ fn a_runtime_that_has_ended_is_an_error_and_no_deadlock() {
         settle().await;
         asked
     });
-    let gatherer = world.batcher.gatherer.clone();
+    let batcher = world.batcher.batcher.clone();
     drop(runtime);
     drop(asked);
-    assert!(gatherer.is_idle());
+    assert!(batcher.is_idle());
 }
 
 #[tokio::test]
-async fn revisions_travel_with_each_beat_both_ways() {
+async fn beats_carry_revisions_in_both_directions() {
     let world = world(3, BatchSettings::default()).await;
     let lease = [LeaseName::new("t1").unwrap()];
     let acquired = world
@@ -294,7 +294,7 @@ async fn revisions_travel_with_each_beat_both_ways() {
         };
         tokio::spawn(async move { batcher.beat(&group, beat).await.unwrap().reply })
     };
-    // The first is under way while the others gather.
+    // The first is in flight while the others are queued.
     world.store.next(Verb::Beat, Fault::Gate);
     let beats = [beat(0, Revision::NONE), beat(1, known), beat(2, unknown)];
     pass(&world.clock, ms(5)).await;
@@ -311,6 +311,6 @@ async fn revisions_travel_with_each_beat_both_ways() {
     let status = world.store.status(&world.group).await.unwrap();
     assert!(
         status.unsettled.is_some(),
-        "the store was told of a number that it does not know"
+        "the beat carried a revision that the store does not know"
     );
 }

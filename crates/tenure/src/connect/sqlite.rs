@@ -1,4 +1,4 @@
-//! Opening a SQLite file, or finding the process that has it open.
+//! Opening a SQLite file, or connecting to the process that owns it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,12 +30,13 @@ pub(super) async fn open(path: &str, options: &OpenOptions) -> Result<Arc<dyn St
     }
 }
 
-/// Puts a copy of a backup in the place of the store at `sqlite:PATH`, which no process may have open. At its next start
-/// the store grants no lease for one max ttl: it has forgotten what was granted since. Blocks; O(size of the backup).
+/// Replaces the store at `sqlite:PATH` with a copy of a backup. No process may have the store open. At its next start
+/// the store grants no lease for one max ttl, because grants made since the backup are unknown to it. Blocks; O(size of
+/// the backup).
 ///
 /// # Errors
-/// `Misconfigured`, with nothing changed: the URL names no file, another process owns it, or the backup is not one.
-/// `Unavailable` when a file cannot be written.
+/// `Misconfigured`, with nothing changed: the URL names no file, another process owns the file, or the backup is not
+/// valid. `Unavailable` when a file cannot be written.
 pub fn restore_sqlite(backup: &Path, url: &str) -> Result<Restored> {
     match url.strip_prefix("sqlite:") {
         Some(path) => tenure_sqlite::restore(backup, file_of(path)?),
@@ -45,7 +46,7 @@ pub fn restore_sqlite(backup: &Path, url: &str) -> Result<Restored> {
     }
 }
 
-/// Both sqlite:/var/lib/x.db and sqlite:///var/lib/x.db are in use for the same file.
+/// `sqlite:/var/lib/x.db` and `sqlite:///var/lib/x.db` name the same file.
 fn file_of(path: &str) -> Result<String> {
     match path.strip_prefix("//").unwrap_or(path) {
         "" => Err(misconfigured(
@@ -55,9 +56,9 @@ fn file_of(path: &str) -> Result<String> {
     }
 }
 
-/// Talks to the owner of the file instead, if it can be talked to.
+/// Connects to the owner of the file, if it listens.
 async fn follow(path: &str, owner: &Owner, refused: Error, options: &OpenOptions) -> Result<Arc<dyn Store>> {
-    // The refusal names the owner already.
+    // The error already names the owner.
     let Some(listen) = &owner.listen else {
         return Err(refused);
     };
@@ -65,7 +66,12 @@ async fn follow(path: &str, owner: &Owner, refused: Error, options: &OpenOptions
     let store = open_http(&url, options)?;
     match store.now().await {
         Ok(_) => {
-            tracing::debug!(path, url, pid = owner.pid, "the file has an owner; talking to it");
+            tracing::debug!(
+                path,
+                url,
+                pid = owner.pid,
+                "the file is owned by another process; connecting to it"
+            );
             Ok(store)
         }
         Err(error) => {
@@ -79,7 +85,7 @@ async fn follow(path: &str, owner: &Owner, refused: Error, options: &OpenOptions
     }
 }
 
-/// A URL for an address to listen on: one that means "everywhere" is reached on this machine.
+/// The URL of a listen address on this machine. A wildcard address becomes loopback.
 fn reachable(listen: &str) -> String {
     let (scheme, address) = listen.split_once("://").unwrap_or(("http", listen));
     let address = match address.rsplit_once(':') {
@@ -95,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_means_everywhere_is_reached_here() {
+    fn wildcard_listen_address_becomes_loopback() {
         for (listen, url) in [
             ("127.0.0.1:7717", "http://127.0.0.1:7717"),
             ("http://10.0.0.7:80", "http://10.0.0.7:80"),

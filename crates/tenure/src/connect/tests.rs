@@ -1,4 +1,4 @@
-//! URLs, and files that somebody else owns.
+//! Store URLs, and files that another process owns.
 
 use super::*;
 
@@ -10,7 +10,7 @@ async fn refused(url: &str) -> Error {
 }
 
 #[tokio::test]
-async fn what_names_no_store_is_refused_with_what_there_is() {
+async fn unknown_url_is_rejected_with_the_supported_schemes() {
     for url in ["", "tenure.db", "postgres://x", "memory:x", "://", "mysql:x"] {
         let error = refused(url).await;
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{url}");
@@ -25,7 +25,7 @@ async fn what_names_no_store_is_refused_with_what_there_is() {
 
 #[cfg(feature = "valkey")]
 #[tokio::test]
-async fn every_kind_of_valkey_is_opened_also_while_it_is_away() {
+async fn valkey_urls_open_while_the_server_is_down() {
     for url in [
         "valkey://127.0.0.1:1",
         "redis-cluster://127.0.0.1:1,127.0.0.1:2",
@@ -41,14 +41,14 @@ async fn every_kind_of_valkey_is_opened_also_while_it_is_away() {
 }
 
 #[tokio::test]
-async fn memory_is_there_at_once() {
+async fn memory_store_opens() {
     let store = open_store("memory:", &OpenOptions::default()).await.unwrap();
     assert!(store.now().await.unwrap().micros() > 0);
 }
 
 #[cfg(all(feature = "sqlite", feature = "http"))]
 #[tokio::test]
-async fn a_file_with_an_owner_is_refused_with_its_name_or_reached_where_it_listens() {
+async fn owned_file_names_its_owner_or_connects_to_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tenure.db").display().to_string();
     let url = format!("sqlite:{path}");
@@ -58,7 +58,7 @@ async fn a_file_with_an_owner_is_refused_with_its_name_or_reached_where_it_liste
     assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
     owner.close().await;
 
-    // Nobody answers there: the error names the file, its owner and the address.
+    // No process listens there: the error names the file, its owner and the address.
     let port = tenure_testkit::port::Port::reserve();
     let free = port.addr();
     let told = OpenOptions {
@@ -74,7 +74,7 @@ async fn a_file_with_an_owner_is_refused_with_its_name_or_reached_where_it_liste
         "{message}"
     );
 
-    // A daemon is to own its file, or to fail.
+    // A daemon owns its file or fails.
     let daemon = OpenOptions {
         follow_owner: false,
         ..OpenOptions::default()

@@ -1,7 +1,7 @@
-//! The marks of a fence: a bounded map that forgets upwards.
+//! The marks of a fence: a bounded map from resource to highest admitted token.
 //!
-//! The floor is the highest mark that was ever forgotten. Since the *lowest* mark is forgotten first, it rises as slowly
-//! as it can, and it stays at or below every mark that is remembered unless it was raised by hand.
+//! The floor is the highest mark that was ever forgotten. The *lowest* mark is forgotten first, so the floor rises as
+//! slowly as possible and stays at or below every remembered mark, unless it was raised explicitly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,7 +16,7 @@ pub(super) struct Marks {
     most: usize,
     floor: Option<Token>,
     marks: BTreeMap<Arc<str>, Token>,
-    /// The same, by mark: the first is the next to be forgotten.
+    /// The same, ordered by mark: the first is forgotten next.
     by_mark: BTreeSet<(Token, Arc<str>)>,
 }
 

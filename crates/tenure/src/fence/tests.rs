@@ -1,4 +1,4 @@
-//! What a fence admits, refuses and forgets.
+//! What a fence admits, rejects and forgets.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ fn admits(fence: &Fence, resource: &str, number: u64) -> bool {
 }
 
 #[test]
-fn a_token_equal_or_higher_is_admitted_and_a_lower_one_is_not() {
+fn equal_or_higher_tokens_are_admitted() {
     let fence = Fence::default();
     assert!(admits(&fence, "a", 5));
     assert!(admits(&fence, "a", 5), "a holder writes more than once");
@@ -35,7 +35,7 @@ fn a_token_equal_or_higher_is_admitted_and_a_lower_one_is_not() {
 }
 
 #[test]
-fn a_refusal_says_what_was_seen_and_what_to_do() {
+fn rejection_names_the_seen_token_and_the_fix() {
     let fence = Fence::new(1);
     fence.admit("device-7", token(43)).unwrap();
     let fenced = fence.admit("device-7", token(42)).unwrap_err();
@@ -55,25 +55,31 @@ fn a_refusal_says_what_was_seen_and_what_to_do() {
 }
 
 #[test]
-fn the_lowest_mark_is_forgotten_first_and_becomes_the_floor() {
+fn lowest_mark_is_forgotten_first_and_becomes_the_floor() {
     let fence = Fence::new(2);
     assert!(admits(&fence, "a", 10) && admits(&fence, "b", 20));
     assert_eq!(fence.floor(), None);
     assert!(admits(&fence, "c", 30));
     assert_eq!((fence.seen("a"), fence.floor()), (None, Some(token(10))));
     assert!(!admits(&fence, "a", 9), "forgetting admits nothing old");
-    assert!(!admits(&fence, "new", 9), "nor can it tell this one from a");
-    assert!(admits(&fence, "b", 20), "who is remembered does not feel the floor");
-    assert!(admits(&fence, "a", 10), "the last holder of what was forgotten goes on");
-    assert_eq!(fence.floor(), Some(token(10)), "and is itself the lowest again");
-    // A mark that rose is not forgotten for what it was.
+    assert!(!admits(&fence, "new", 9), "an unseen resource has the same floor");
+    assert!(
+        admits(&fence, "b", 20),
+        "the floor does not apply to a remembered resource"
+    );
+    assert!(
+        admits(&fence, "a", 10),
+        "the last holder of the forgotten resource is admitted"
+    );
+    assert_eq!(fence.floor(), Some(token(10)), "and has the lowest mark again");
+    // A mark that rose is ranked by its new value.
     let fence = Fence::new(2);
     assert!(admits(&fence, "a", 10) && admits(&fence, "b", 20) && admits(&fence, "a", 40) && admits(&fence, "c", 30));
     assert_eq!((fence.seen("a"), fence.seen("b")), (Some(token(40)), None));
 }
 
 #[test]
-fn a_fence_starts_from_what_the_sink_has_kept() {
+fn fence_starts_from_marks_kept_by_the_sink() {
     let fence = Fence::default();
     fence.remember("a", token(7));
     fence.remember("a", token(3));
@@ -91,7 +97,7 @@ fn a_fence_starts_from_what_the_sink_has_kept() {
 }
 
 #[test]
-fn a_fence_of_any_size_admits_nothing_that_an_endless_one_would_refuse() {
+fn bounded_fence_admits_no_more_than_an_unbounded_one() {
     for most in [0, 1, 3, 10, 100] {
         let fence = Fence::new(most);
         let mut endless: HashMap<String, u64> = HashMap::new();
@@ -102,7 +108,7 @@ fn a_fence_of_any_size_admits_nothing_that_an_endless_one_would_refuse() {
             chance ^= chance >> 7;
             chance ^= chance << 17;
             let resource = format!("r{}", chance % 30);
-            // Rising on the whole, as tokens do, with stragglers.
+            // Rising on average, as tokens do, with outliers.
             let number = 1 + step / 4 + (chance >> 32) % 100;
             let mark = endless.entry(resource.clone()).or_default();
             let (seen, floor) = (fence.seen(&resource), fence.floor());
@@ -113,7 +119,7 @@ fn a_fence_of_any_size_admits_nothing_that_an_endless_one_would_refuse() {
             );
             assert!(
                 is_admitted || Some(token(number)) < seen.or(floor),
-                "refused without a reason"
+                "rejected without a reason"
             );
             if is_admitted {
                 *mark = number;
@@ -127,7 +133,7 @@ fn a_fence_of_any_size_admits_nothing_that_an_endless_one_would_refuse() {
 }
 
 #[test]
-fn a_write_that_is_passed_is_over_before_the_next_holders_begins() {
+fn passed_writes_of_a_resource_do_not_overlap() {
     let fence = Fence::default();
     let log = Mutex::new(Vec::new());
     let next = AtomicU64::new(1);
@@ -137,7 +143,7 @@ fn a_write_that_is_passed_is_over_before_the_next_holders_begins() {
                 for _ in 0..2_000 {
                     let token = token(next.fetch_add(1, Ordering::Relaxed));
                     let _ = fence.pass("r", token, || {
-                        // The write begins here and arrives there.
+                        // The write begins here and ends there.
                         thread::yield_now();
                         log.lock().unwrap().push(token);
                     });
@@ -150,7 +156,7 @@ fn a_write_that_is_passed_is_over_before_the_next_holders_begins() {
 }
 
 #[test]
-fn a_refused_write_does_not_run_and_a_failed_one_leaves_its_mark() {
+fn rejected_write_does_not_run_and_failed_write_keeps_mark() {
     let fence = Fence::default();
     assert_eq!(fence.pass("a", token(2), || 7), Ok(7));
     let mut ran = false;
@@ -163,7 +169,7 @@ fn a_refused_write_does_not_run_and_a_failed_one_leaves_its_mark() {
 }
 
 #[test]
-fn debugging_shows_how_full_it_is() {
+fn debug_output_shows_usage() {
     let fence = Fence::new(5);
     fence.remember("a", token(9));
     let shown = format!("{fence:?}");

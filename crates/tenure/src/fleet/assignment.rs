@@ -1,4 +1,4 @@
-//! A target in the hands of the user's task.
+//! A target assigned to a user task.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -13,72 +13,72 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lease::LeaseGuard;
 
-/// A target that this node works on, for as long as its lease is ours. Cheap to clone; all clones are one.
+/// A target that this node works on while it holds the lease. Clones share state.
 ///
-/// Ask [`Assignment::next_cycle`] before every cycle of work. The lease is given back only after the task has ended *and*
-/// the last clone is gone: whoever still has one may still be working.
+/// Call [`Assignment::next_cycle`] before each cycle of work. The lease is released only after the task has ended *and*
+/// the last clone is dropped, because the holder of a clone may still be working.
 #[derive(Clone)]
 pub struct Assignment {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    held: Held,
+    held: Backing,
     stop: CancellationToken,
     clock: Arc<dyn Clock>,
 }
 
-/// What an assignment stands on.
-enum Held {
-    /// The lease itself.
-    Lent {
-        /// Taken only when this is dropped.
+/// The basis of an assignment.
+enum Backing {
+    /// A lease.
+    Lease {
+        /// `None` only while this is being dropped.
         guard: Option<LeaseGuard>,
         ended: OnceLock<Ended>,
-        back: UnboundedSender<Returned>,
+        back: UnboundedSender<ReturnedLease>,
     },
-    /// Another assignment, and what has to hold beside its lease.
-    Narrowed {
+    /// Another assignment, with an additional condition.
+    Nested {
         outer: Assignment,
         condition: Box<dyn Condition>,
     },
 }
 
-/// What has to hold beside the lease for work to go on. It is dropped with the last clone of the assignment.
+/// A condition for the work beside the lease. Dropped with the last clone of the assignment.
 pub trait Condition: Send + Sync {
-    /// Whether it holds now. No I/O. Once it did not, it never does again.
+    /// Whether the condition holds now. No I/O. Once false, it stays false.
     fn holds(&self) -> bool;
 
-    /// Until when it holds if nothing more is heard.
+    /// Until when the condition holds without a further confirmation.
     fn valid_until(&self) -> Mono;
 }
 
 /// How a task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It returned by itself.
+    /// The task returned.
     Returned,
-    /// It panicked.
+    /// The task panicked.
     Panicked,
-    /// It was dropped: its lease was lost, or it took too long to stop.
+    /// The task was dropped: its lease was lost, or it took too long to stop.
     Dropped,
 }
 
-/// A lease on which nobody works any more.
-pub(super) struct Returned {
+/// The lease of a task that has ended.
+pub(super) struct ReturnedLease {
     pub(super) guard: LeaseGuard,
     pub(super) ended: Ended,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let Held::Lent { guard, ended, back } = &mut self.held else {
+        let Backing::Lease { guard, ended, back } = &mut self.held else {
             return;
         };
         if let Some(guard) = guard.take() {
             let ended = ended.get().copied().unwrap_or(Ended::Dropped);
-            // When nobody takes it any more, dropping the guard releases the lease in the background.
-            drop(back.send(Returned { guard, ended }));
+            // If the receiver is gone, dropping the guard releases the lease in the background.
+            drop(back.send(ReturnedLease { guard, ended }));
         }
     }
 }
@@ -94,9 +94,9 @@ impl Assignment {
         guard: LeaseGuard,
         stop: CancellationToken,
         clock: Arc<dyn Clock>,
-        back: UnboundedSender<Returned>,
+        back: UnboundedSender<ReturnedLease>,
     ) -> Self {
-        let held = Held::Lent {
+        let held = Backing::Lease {
             guard: Some(guard),
             ended: OnceLock::new(),
             back,
@@ -106,11 +106,11 @@ impl Assignment {
         }
     }
 
-    /// The same target under one more condition, with a stop of its own. It does not keep this one's `stopping` from
-    /// being what ends it; `stop` should follow it.
+    /// The same target under an additional condition and with its own `stop`. The `stopping` of this assignment still
+    /// ends the target, so `stop` should follow it.
     #[must_use]
     pub fn narrowed(&self, condition: Box<dyn Condition>, stop: CancellationToken) -> Self {
-        let held = Held::Narrowed {
+        let held = Backing::Nested {
             outer: self.clone(),
             condition,
         };
@@ -126,54 +126,55 @@ impl Assignment {
         self.guard().lease()
     }
 
-    /// The guard of its lease.
+    /// The lease guard.
     ///
     /// # Panics
-    /// Never: the guard is taken only when the last clone of this is dropped.
+    /// Never: the guard is taken only when the last clone is dropped.
     #[must_use]
     pub fn guard(&self) -> &LeaseGuard {
         match &self.inner.held {
-            Held::Narrowed { outer, .. } => outer.guard(),
-            Held::Lent { guard, .. } => guard
+            Backing::Nested { outer, .. } => outer.guard(),
+            Backing::Lease { guard, .. } => guard
                 .as_ref()
                 .expect("the guard is taken only when the last clone is dropped, and this is one"),
         }
     }
 
-    /// The fencing token: pass it to whatever can refuse an older one.
+    /// The fencing token. Pass it to storage that can reject an older one.
     #[must_use]
     pub fn token(&self) -> Token {
         self.guard().token()
     }
 
-    /// What this node may believe about its lease now. No I/O. Work only while it is `Held`.
+    /// What this node may assume about its lease now. No I/O. Work only while it is `Held`.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         match &self.inner.held {
-            Held::Narrowed { condition, .. } if !condition.holds() => Verdict::Lost,
-            Held::Narrowed { outer, .. } => outer.verdict(),
-            Held::Lent { .. } => self.guard().verdict(),
+            Backing::Nested { condition, .. } if !condition.holds() => Verdict::Lost,
+            Backing::Nested { outer, .. } => outer.verdict(),
+            Backing::Lease { .. } => self.guard().verdict(),
         }
     }
 
-    /// Until when the verdict stays `Held` if nothing more is heard.
+    /// Until when the verdict stays `Held` without a further confirmation.
     #[must_use]
     pub fn valid_until(&self) -> Mono {
         match &self.inner.held {
-            Held::Narrowed { outer, condition } => outer.valid_until().min(condition.valid_until()),
-            Held::Lent { .. } => self.guard().valid_until(),
+            Backing::Nested { outer, condition } => outer.valid_until().min(condition.valid_until()),
+            Backing::Lease { .. } => self.guard().valid_until(),
         }
     }
 
-    /// Cancelled when the work is to stop: the target goes to another node, is paused or gone, this node drains, or the
-    /// lease is lost. In the last case the task is dropped at once, else after a short while.
+    /// Cancelled when the work should stop: the target moves to another node, is paused or removed, this node drains,
+    /// or the lease is lost. On a lost lease the task is dropped immediately, otherwise after
+    /// [`FleetSettings::stop_within`](super::FleetSettings::stop_within).
     #[must_use]
     pub fn stopping(&self) -> &CancellationToken {
         &self.inner.stop
     }
 
-    /// Waits until the next cycle may begin: at once while the lease is held, and through any uncertainty until it is
-    /// confirmed again. `false` when there is no next cycle; the task should end.
+    /// Waits until the next cycle may begin: no wait while the lease is held, otherwise until it is confirmed again.
+    /// Returns `false` when the task should end.
     pub async fn next_cycle(&self) -> bool {
         loop {
             if self.inner.stop.is_cancelled() {
@@ -192,7 +193,7 @@ impl Assignment {
         }
     }
 
-    /// Rests between two cycles, on the fleet's clock; shorter when the work is to stop.
+    /// Pauses between two cycles, on the fleet's clock. Returns early when the work should stop.
     pub async fn rest(&self, pause: Duration) {
         tokio::select! {
             biased;
@@ -201,10 +202,10 @@ impl Assignment {
         }
     }
 
-    /// Notes how the task ended, for whoever takes the guard back.
+    /// Records how the task ended, for the receiver of the guard.
     pub(super) fn note(&self, ended: Ended) {
-        if let Held::Lent { ended: noted, .. } = &self.inner.held {
-            // Only the one wrapper around the task calls this, once.
+        if let Backing::Lease { ended: noted, .. } = &self.inner.held {
+            // Only the wrapper around the task calls this, once.
             let _first = noted.set(ended);
         }
     }

@@ -17,36 +17,36 @@ use tenure_core::target::{TargetSpec, text_of, text_pauses};
 use tenure_core::time::micros;
 use tokio::sync::watch;
 
-use super::errand::listen;
+use super::calls::listen;
 use super::source::{TargetSource, check_count};
 use crate::client::Context;
 use crate::group::GroupHandle;
 
-/// The kinds of events after which other sessions are live.
+/// The event types that change which sessions are live.
 const KINDS: [EventKind; 4] = [
     EventKind::SessionCreated,
     EventKind::SessionResumed,
     EventKind::SessionDisconnected,
     EventKind::SessionsRepaired,
 ];
-/// How long one wait for events takes at most.
+/// Longest wait for events.
 const WAIT: Duration = Duration::from_secs(10);
-/// The same where the sessions have to be read anyway: no event tells that the data of a session has changed.
+/// The wait when sessions are listed anyway because of a paused field: no event reports changes of session data.
 const WAIT_FOR_DATA: Duration = Duration::from_millis(500);
-/// The shortest and the longest time between two such readings.
+/// Shortest and longest pause between two such listings.
 const RESTS: (Duration, Duration) = (Duration::from_millis(200), WAIT);
-/// All readings but those of the discovery take at most one part of so many of the time.
+/// Listings, except those of the discovery, take at most one part in this many of the time.
 const SHARE: u32 = 5;
-/// The first and the longest pause after a store that does not answer.
+/// First and longest pause after a failed call.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// The sessions of a group that are active, each a target of weight 1 that has the session's id. A session without a
-/// connection under a living tenure is no target: work on it ends, and begins again when the session is resumed.
+/// The active sessions of a group. Each is a target of weight 1, named by the session id. A session without a
+/// connection under a living tenure is not a target: its work ends, and starts again when the session is resumed.
 ///
-/// The fleet hears of sessions that come, go and are resumed by the events of their group, whichever group it is in itself. It
-/// notices them, and changes of [`LiveSessions::paused_field`], within a second, as long as a listing of all live sessions
-/// takes less than 50 ms. A longer one is made less often: at most a fifth of the time goes into listings, and one is made at
-/// every discovery ([`FleetSettings::discovery`](super::FleetSettings::discovery)).
+/// The fleet follows sessions by the events of their group, which need not be the group of the fleet. It notices new,
+/// ended and resumed sessions and changes of [`LiveSessions::paused_field`] within a second, if a listing of all live
+/// sessions takes less than 50 ms. Slower listings run less often: listings take at most a fifth of the time, plus one
+/// per discovery ([`FleetSettings::discovery`](super::FleetSettings::discovery)).
 ///
 /// ```
 /// use tenure::fleet::{Assignment, Fleet, LiveSessions};
@@ -55,7 +55,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// # async fn main() -> tenure::Result<()> {
 /// # let tenure = Tenure::connect("memory:").await?;
 /// # let membership = tenure.group("pollers")?.join(JoinOptions::named("node-1")?).await?;
-/// // The front-ends keep the sessions of their clients in the group chat; this node only works for them.
+/// // Front-ends keep client sessions in the group chat; this node only processes them.
 /// let chat = tenure.group("chat")?;
 /// let fleet = Fleet::builder(&membership)
 ///     .targets(LiveSessions::of(&chat).paused_field("muted"))
@@ -74,7 +74,7 @@ pub struct LiveSessions {
     context: Context,
     group: Group,
     paused_field: Option<String>,
-    /// How long the last reading took, in microseconds.
+    /// How long the last listing took, in microseconds.
     took: Arc<AtomicU64>,
 }
 
@@ -96,8 +96,8 @@ impl LiveSessions {
         }
     }
 
-    /// A session is paused while this field of its data is there and says anything but `null`, `false`, `0`, `no`, `off` or
-    /// nothing. The live sessions are then listed about every second, since no event tells of data.
+    /// Pauses a session while this field of its data is present and not `null`, `false`, `0`, `no`, `off` or empty. The
+    /// live sessions are then listed about every second, because no event reports changes of data.
     #[must_use]
     pub fn paused_field(self, field: &str) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl LiveSessions {
         }
     }
 
-    /// Sessions and targets are named by one rule, so every session has a target.
+    /// Session ids and target names follow the same rule, so each session has a target.
     fn target(&self, session: &Session) -> Option<(LeaseName, TargetSpec)> {
         let value = self.paused_field.as_ref().and_then(|field| session.data.get(field));
         let spec = TargetSpec {
@@ -155,7 +155,7 @@ impl TargetSource for LiveSessions {
     }
 }
 
-/// Tells the fleet when to ask for the live sessions.
+/// Notifies the fleet when to list the live sessions.
 struct Follower {
     context: Context,
     group: Group,
@@ -164,7 +164,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// Tells of every change of the live sessions, for ever. While the events cannot be read the fleet finds changes by asking.
+    /// Reports each change of the live sessions. While events cannot be read the fleet finds changes by polling.
     async fn follow(&self, changed: &watch::Sender<()>) {
         let wait = if self.reads_data { WAIT_FOR_DATA } else { WAIT };
         let (mut heard, mut failed) = (None, 0u32);
@@ -180,7 +180,7 @@ impl Follower {
                 Err(error) => {
                     if failed == 0 {
                         let (group, error) = (&self.group, error.chain());
-                        tracing::warn!(%group, error, "the events of sessions cannot be read; trying again");
+                        tracing::warn!(%group, error, "session events cannot be read; retrying");
                     }
                     failed = failed.saturating_add(1);
                     self.pause_after(failed)
@@ -197,7 +197,7 @@ impl Follower {
     }
 }
 
-/// A crowd of clients that comes and goes must not make the fleet read all sessions all the time.
+/// Limits the share of time spent on listing sessions when many clients come and go.
 fn rest_after(took: Duration) -> Duration {
     let (shortest, longest) = RESTS;
     (took * (SHARE - 1)).clamp(shortest, longest)
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_readings_are_asked_for_less_often() {
+    fn slow_listings_run_less_often() {
         let rest = |ms| rest_after(Duration::from_millis(ms));
         assert_eq!(rest(1), Duration::from_millis(200));
         assert_eq!(rest(250), Duration::from_secs(1));

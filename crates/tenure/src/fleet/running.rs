@@ -1,10 +1,10 @@
-//! The fleet's loop on one node: look, plan, do, and never wait for one thing alone.
+//! The fleet loop of one node: observe, plan, act.
 //!
-//! It is one task that owns all that the node sees and does. Calls to the store are futures beside it ([`super::errand`]),
-//! the user's tasks run on the user's runtime ([`super::work`]), and a lease comes back through a channel once nobody
-//! works on it any more. So a store that hangs delays no stop, and work that hangs delays nothing else.
+//! One task owns the node's view and its work. Store calls are futures beside it ([`super::calls`]), user tasks run on
+//! the user's runtime ([`super::work`]), and a lease comes back through a channel when its task has ended. A hung store
+//! therefore delays no stop, and hung work delays nothing else.
 
-mod answer;
+mod results;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,28 +21,28 @@ use tenure_core::verdict::Verdict;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
-use super::assignment::{Ended, Returned};
-use super::chore::Chore;
-use super::errand::{self, Done};
+use super::assignment::{Ended, ReturnedLease};
+use super::calls::{self, CallResult};
+use super::schedule::Schedule;
 use super::settings::FleetSettings;
-use super::sight::Sight;
 use super::source::TargetSource;
-use super::work::{Starter, State, Work};
-use super::{FleetStatus, Left, Wish};
+use super::view::FleetView;
+use super::work::{Starter, Work, WorkState};
+use super::{Control, FleetStatus, RemainingWork};
 use crate::lease::{LeaseGuard, Leases};
 use crate::loops::FLOOR;
 use crate::membership::{MembershipStatus, Shared};
 use crate::registry::Registry;
 
-/// The most leases that are asked for in one errand.
+/// The most leases in one acquire.
 const MAX_ASKED: usize = 2_000;
-/// While there is doubt about what we hold, nothing more is asked for; it is looked at again after this long.
+/// No lease is acquired while our leases are uncertain; this long until the next check.
 const DOUBT: Duration = Duration::from_millis(200);
-/// The longest rest of a task that ends again and again.
+/// Longest pause before restarting a task that keeps ending.
 const MAX_RESTART: Duration = Duration::from_secs(60);
 
-/// What stays the same for as long as the fleet runs on this node.
-pub(super) struct Fixed {
+/// The parts of the fleet that do not change while it runs.
+pub(super) struct FleetContext {
     pub(super) shared: Arc<Shared>,
     pub(super) settings: FleetSettings,
     pub(super) source: Arc<dyn TargetSource>,
@@ -52,77 +52,77 @@ pub(super) struct Fixed {
 }
 
 pub(super) struct Running<'a> {
-    fixed: &'a Fixed,
-    back: &'a mut UnboundedReceiver<Returned>,
-    wish: watch::Receiver<Wish>,
+    fixed: &'a FleetContext,
+    back: &'a mut UnboundedReceiver<ReturnedLease>,
+    control: watch::Receiver<Control>,
     membership: watch::Receiver<MembershipStatus>,
     source_changes: Option<watch::Receiver<()>>,
-    sight: Sight,
+    view: FleetView,
     works: BTreeMap<LeaseName, Work>,
-    /// On their way back to the store.
+    /// Leases being released.
     giving: BTreeSet<LeaseName>,
-    /// Asked for, and not answered yet.
+    /// Leases being acquired.
     asking: BTreeSet<LeaseName>,
-    errands: FuturesUnordered<BoxFuture<'static, Done>>,
-    nodes: Chore,
-    targets: Chore,
-    leases: Chore,
-    events: Chore,
-    marking: Chore,
-    planning: Chore,
-    /// Whether others were told that this node drains.
+    calls: FuturesUnordered<BoxFuture<'static, CallResult>>,
+    nodes: Schedule,
+    targets: Schedule,
+    leases: Schedule,
+    events: Schedule,
+    marking: Schedule,
+    planning: Schedule,
+    /// Whether this node is marked as draining.
     marked: bool,
-    /// Whether it was told that the group gives out nothing.
+    /// Whether it was logged that the group is unsettled.
     is_unsettled: bool,
-    /// Nothing is asked for before that: the last time it failed.
+    /// Earliest time of the next acquire after a failed one.
     ask_after: Mono,
     heard: Option<EventId>,
     tenure: TenureId,
-    /// When the fleet was told to end.
+    /// Since when the fleet is shutting down.
     ending_since: Option<Mono>,
-    /// Nobody can wish for anything any more.
-    is_orphan: bool,
+    /// The handle was dropped.
+    is_detached: bool,
 }
 
 impl<'a> Running<'a> {
     pub(super) fn new(
-        fixed: &'a Fixed,
-        back: &'a mut UnboundedReceiver<Returned>,
-        wish: watch::Receiver<Wish>,
+        fixed: &'a FleetContext,
+        back: &'a mut UnboundedReceiver<ReturnedLease>,
+        control: watch::Receiver<Control>,
     ) -> Self {
         let shared = &fixed.shared;
         let now = shared.now();
-        let is_ending = wish.borrow().ending;
+        let is_ending = control.borrow().ending;
         Self {
             back,
             membership: shared.watch(),
             source_changes: fixed.source.changes(),
-            sight: Sight::new(shared.member().clone(), now),
+            view: FleetView::new(shared.member().clone(), now),
             works: BTreeMap::new(),
             giving: BTreeSet::new(),
             asking: BTreeSet::new(),
-            errands: FuturesUnordered::new(),
-            nodes: Chore::new(),
-            targets: Chore::new(),
-            // Only once it is known from which event on to listen: what happens in between must not be missed.
-            leases: Chore::later(),
-            events: Chore::new().with_gap(FLOOR),
-            marking: Chore::new(),
-            planning: Chore::later().with_gap(FLOOR),
-            // A fleet of this membership may have ended before.
+            calls: FuturesUnordered::new(),
+            nodes: Schedule::new(),
+            targets: Schedule::new(),
+            // Leases are listed once the event id to start from is known, so that no change in between is missed.
+            leases: Schedule::later(),
+            events: Schedule::new().with_gap(FLOOR),
+            marking: Schedule::new(),
+            planning: Schedule::later().with_gap(FLOOR),
+            // An earlier fleet of this membership may have left its mark.
             marked: fixed.draining.remembered() > 0,
             is_unsettled: false,
             ask_after: now,
             heard: None,
             tenure: shared.tenure(),
             ending_since: is_ending.then_some(now),
-            is_orphan: false,
-            wish,
+            is_detached: false,
+            control,
             fixed,
         }
     }
 
-    /// Runs until the fleet is told to end and has, or the membership is over.
+    /// Runs until the fleet was told to end and has ended, or the membership is over.
     pub(super) async fn run(&mut self) {
         let mut is_over = false;
         loop {
@@ -136,19 +136,19 @@ impl<'a> Running<'a> {
             tokio::select! {
                 biased;
                 () = self.fixed.shared.stopped(), if !is_over => is_over = true,
-                changed = self.wish.changed(), if !self.is_orphan => self.wished(changed.is_err()),
+                changed = self.control.changed(), if !self.is_detached => self.control_changed(changed.is_err()),
                 _ = self.membership.changed() => self.membership_changed(),
                 Some(returned) = self.back.recv() => {
                     self.returned(returned);
-                    // Whole crowds come back at once.
+                    // Many leases may come back together.
                     while let Ok(returned) = self.back.try_recv() {
                         self.returned(returned);
                     }
                 }
-                Some(done) = self.errands.next() => {
-                    self.done(done);
-                    while let Some(Some(done)) = self.errands.next().now_or_never() {
-                        self.done(done);
+                Some(done) = self.calls.next() => {
+                    self.handle_result(done);
+                    while let Some(Some(done)) = self.calls.next().now_or_never() {
+                        self.handle_result(done);
                     }
                 }
                 () = changed(&mut self.source_changes) => {
@@ -165,11 +165,11 @@ impl<'a> Running<'a> {
     }
 
     fn is_draining(&self) -> bool {
-        self.ending_since.is_some() || self.wish.borrow().draining
+        self.ending_since.is_some() || self.control.borrow().draining
     }
 
-    /// Whether others believe that it drains when it does not, or the other way round.
-    fn is_to_be_marked(&self) -> bool {
+    /// Whether the draining mark differs from the state of this node.
+    fn mark_is_outdated(&self) -> bool {
         self.is_draining() != self.marked
     }
 
@@ -177,10 +177,10 @@ impl<'a> Running<'a> {
         self.fixed.shared.verdict() == Verdict::Held
     }
 
-    fn wished(&mut self, handle_is_gone: bool) {
+    fn control_changed(&mut self, handle_is_gone: bool) {
         let now = self.now();
-        self.is_orphan = handle_is_gone;
-        if handle_is_gone || self.wish.borrow_and_update().ending {
+        self.is_detached = handle_is_gone;
+        if handle_is_gone || self.control.borrow_and_update().ending {
             self.ending_since.get_or_insert(now);
         }
         self.marking.want(now);
@@ -192,14 +192,14 @@ impl<'a> Running<'a> {
         let tenure = self.fixed.shared.tenure();
         if tenure != self.tenure {
             self.tenure = tenure;
-            // Much may have happened while we were away.
+            // The view may be outdated after a pause.
             self.nodes.want(now);
             self.leases.want(now);
         }
         self.planning.want(now);
     }
 
-    /// Whether there is nothing left to do, or no time left to do it in.
+    /// Whether all work has ended, or the time for it is over.
     fn has_ended(&self, now: Mono, is_over: bool) -> bool {
         let all_is_back = self.works.is_empty() && self.giving.is_empty() && self.asking.is_empty();
         match self.ending_since {
@@ -208,22 +208,22 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// How long until something is due by itself.
+    /// The time until something is due.
     fn wait(&self, now: Mono) -> Duration {
         let chores = [&self.nodes, &self.targets, &self.leases, &self.events, &self.planning];
-        let marking = Some(&self.marking).filter(|_| self.is_to_be_marked());
+        let marking = Some(&self.marking).filter(|_| self.mark_is_outdated());
         let works = self.works.values().filter_map(|work| match &work.state {
-            State::Running => None,
-            State::Resting { until, .. } => Some(*until),
-            State::Stopping(stopping) if stopping.is_stubborn => None,
-            State::Stopping(stopping) if stopping.cut_at > now => Some(stopping.cut_at),
-            State::Stopping(stopping) => Some(stopping.stubborn_at),
+            WorkState::Running => None,
+            WorkState::Resting { until, .. } => Some(*until),
+            WorkState::Stopping(stopping) if stopping.is_stubborn => None,
+            WorkState::Stopping(stopping) if stopping.cut_at > now => Some(stopping.cut_at),
+            WorkState::Stopping(stopping) => Some(stopping.stubborn_at),
         });
         let end = self
             .ending_since
             .map(|since| since + self.fixed.settings.shut_down_within);
-        let due = chores.into_iter().chain(marking).filter_map(Chore::due);
-        let seen = self.sight.judge_at().into_iter().chain(self.sight.first_end);
+        let due = chores.into_iter().chain(marking).filter_map(Schedule::due);
+        let seen = self.view.next_handoff_check().into_iter().chain(self.view.first_end);
         let next = due.chain(works).chain(end).chain(seen).min();
         next.map_or(self.fixed.settings.discovery, |at| at.since(now))
             .clamp(Duration::from_millis(1), self.fixed.settings.discovery)
@@ -231,14 +231,14 @@ impl<'a> Running<'a> {
 
     /// Does everything that is due.
     fn turn(&mut self, now: Mono) {
-        self.send_out(now);
-        self.mind_works(now);
-        if self.sight.judge_heirs(now) {
+        self.start_calls(now);
+        self.check_tasks(now);
+        if self.view.check_handoffs(now) {
             self.planning.want(now);
         }
         if self.planning.begin(now) {
             let next = self.plan(now);
-            // However many targets there are, the beats on this thread get their turn.
+            // Limits the share of time for planning, so that many targets do not delay the beats on this thread.
             self.planning.set_gap((self.now().since(now) * 4).max(FLOOR));
             self.planning.done(now, self.fixed.settings.discovery);
             if let Some(at) = next {
@@ -247,95 +247,95 @@ impl<'a> Running<'a> {
         }
     }
 
-    fn send_out(&mut self, now: Mono) {
+    fn start_calls(&mut self, now: Mono) {
         let shared = &self.fixed.shared;
-        if self.sight.first_end.is_some_and(|end| end <= now) {
-            self.sight.first_end = None;
+        if self.view.first_end.is_some_and(|end| end <= now) {
+            self.view.first_end = None;
             self.nodes.want(now);
         }
         if self.nodes.begin(now) {
-            self.errands.push(Box::pin(errand::nodes(Arc::clone(shared))));
+            self.calls.push(Box::pin(calls::nodes(Arc::clone(shared))));
         }
         if self.targets.begin(now) {
             let source = Arc::clone(&self.fixed.source);
-            self.errands.push(Box::pin(errand::targets(Arc::clone(shared), source)));
+            self.calls.push(Box::pin(calls::targets(Arc::clone(shared), source)));
         }
         if self.leases.begin(now) {
-            self.errands.push(Box::pin(errand::leases(Arc::clone(shared))));
+            self.calls.push(Box::pin(calls::leases(Arc::clone(shared))));
         }
         if self.events.begin(now) {
             let patience = self.fixed.settings.discovery;
-            let listening = errand::events(Arc::clone(shared), self.heard, patience);
-            self.errands.push(Box::pin(listening));
+            let listening = calls::events(Arc::clone(shared), self.heard, patience);
+            self.calls.push(Box::pin(listening));
         }
-        if self.is_to_be_marked() && self.marking.begin(now) {
+        if self.mark_is_outdated() && self.marking.begin(now) {
             let registry = self.fixed.draining.clone();
-            let marking = errand::mark(registry, shared.member().clone(), !self.marked);
-            self.errands.push(Box::pin(marking));
+            let marking = calls::mark(registry, shared.member().clone(), !self.marked);
+            self.calls.push(Box::pin(marking));
         }
     }
 
-    /// Drops what takes too long to stop, and starts again what has rested.
-    fn mind_works(&mut self, now: Mono) {
+    /// Drops tasks that take too long to stop, and restarts tasks after their pause.
+    fn check_tasks(&mut self, now: Mono) {
         for (target, work) in &mut self.works {
             match &mut work.state {
-                State::Running => {}
-                State::Stopping(stopping) => {
+                WorkState::Running => {}
+                WorkState::Stopping(stopping) => {
                     let late = stopping.stubborn_at <= now && !stopping.is_stubborn;
                     let due = stopping.cut_at <= now;
                     if late {
                         stopping.is_stubborn = true;
                         let group = &self.fixed.shared.group;
-                        tracing::warn!(%group, %target, "the work does not stop; its lease is kept until it does");
+                        tracing::warn!(%group, %target, "the task does not stop; its lease is kept until it ends");
                     }
                     if due {
                         work.cut();
                     }
                 }
-                State::Resting { until, .. } if *until > now && !work.lost.is_cancelled() => {}
-                State::Resting { .. } => work.go_on(&self.fixed.starter),
+                WorkState::Resting { until, .. } if *until > now && !work.lost.is_cancelled() => {}
+                WorkState::Resting { .. } => work.go_on(&self.fixed.starter),
             }
         }
     }
 
     fn plan(&mut self, now: Mono) -> Option<Mono> {
-        if !self.sight.is_complete() {
+        if !self.view.is_complete() {
             return None;
         }
-        let nodes = self.sight.nodes(now);
+        let nodes = self.view.nodes(now);
         let (works, giving, asking) = (&self.works, &self.giving, &self.asking);
         let is_busy = |lease: &LeaseName| works.contains_key(lease) || giving.contains(lease) || asking.contains(lease);
-        let leases = self.sight.leases(is_busy, now);
-        let is_ours = |work: &Work| !work.lost.is_cancelled() && !matches!(work.state, State::Stopping(_));
+        let leases = self.view.leases(is_busy, now);
+        let is_ours = |work: &Work| !work.lost.is_cancelled() && !matches!(work.state, WorkState::Stopping(_));
         let held = works.iter().filter(|(_, work)| is_ours(work));
         let held = held.map(|(lease, work)| (lease.clone(), work.since)).collect();
-        let targets = self.sight.targets.as_ref()?;
+        let targets = self.view.targets.as_ref()?;
         let view = View {
             now,
-            me: &self.sight.me,
+            me: &self.view.me,
             draining: self.is_draining(),
             nodes: &nodes,
-            stable_since: self.sight.stable_since,
+            stable_since: self.view.stable_since,
             targets,
             leases: &leases,
             held: &held,
         };
         let plan = plan(&view, &self.fixed.settings.placing);
-        self.carry_out(plan, now)
+        self.execute(plan, now)
     }
 
-    /// Begins what was planned; when to plan again.
-    fn carry_out(&mut self, plan: Plan, now: Mono) -> Option<Mono> {
+    /// Starts the planned calls. Returns when to plan again.
+    fn execute(&mut self, plan: Plan, now: Mono) -> Option<Mono> {
         for (lease, _) in plan.release {
             self.stop(&lease, None, now);
         }
-        // In doubt nothing moves: the verdict tells when it is over. A node that is on its way out stops all the same.
+        // Nothing moves while the verdict is uncertain; its change wakes the loop. A draining node stops work anyway.
         if self.is_held() || self.is_draining() {
             for (lease, to) in plan.hand_off {
                 self.stop(&lease, Some(to), now);
             }
         }
-        // The status of the membership, or the answer to what was asked before, will bring us here again.
+        // The membership status or the answer to the pending acquire wakes the loop.
         if plan.acquire.is_empty() || !self.is_held() || !self.asking.is_empty() {
             return plan.look_again;
         }
@@ -348,11 +348,11 @@ impl<'a> Running<'a> {
         let asked: Vec<LeaseName> = plan.acquire.into_iter().take(MAX_ASKED).collect();
         self.asking.extend(asked.iter().cloned());
         let leases = Leases::open(&self.fixed.shared);
-        self.errands.push(Box::pin(errand::acquire(leases, asked)));
+        self.calls.push(Box::pin(calls::acquire(leases, asked)));
         plan.look_again
     }
 
-    /// Tells the work on a target to stop; its lease is given up once it has.
+    /// Tells the task on a target to stop. Its lease is released when the task has ended.
     fn stop(&mut self, lease: &LeaseName, to: Option<MemberId>, now: Mono) {
         let Some(work) = self.works.get_mut(lease) else { return };
         let rested = work.ask_to_stop(to.clone(), now, self.fixed.settings.stop_within);
@@ -364,29 +364,29 @@ impl<'a> Running<'a> {
 
     fn give_up(&mut self, guard: LeaseGuard, to: Option<MemberId>) {
         self.giving.insert(guard.lease().clone());
-        self.errands.push(Box::pin(errand::give_up(guard, to)));
+        self.calls.push(Box::pin(calls::give_up(guard, to)));
     }
 
-    /// Nobody works on this target any more.
-    fn returned(&mut self, Returned { guard, ended }: Returned) {
+    /// Handles the lease of a task that has ended.
+    fn returned(&mut self, ReturnedLease { guard, ended }: ReturnedLease) {
         let now = self.now();
         let lease = guard.lease().clone();
         self.planning.want(now);
         let Some(work) = self.works.get_mut(&lease).filter(|work| work.token == guard.token()) else {
-            // Of a life of this loop that has panicked: dropping the guard releases the lease.
+            // From a loop that panicked: dropping the guard releases the lease.
             return;
         };
         if guard.verdict() == Verdict::Lost {
             self.works.remove(&lease);
-            self.sight.free_from(&lease, now, now);
+            self.view.free_from(&lease, now, now);
             return;
         }
-        if let State::Stopping(stopping) = &mut work.state {
+        if let WorkState::Stopping(stopping) = &mut work.state {
             let to = stopping.to.take();
             self.works.remove(&lease);
             return self.give_up(guard, to);
         }
-        // A task that had gone on for a while before it ended is not one that ends again and again.
+        // A task that ran for a while before it ended does not count as ending repeatedly.
         if now.since(work.started) > MAX_RESTART {
             work.ended_in_a_row = 0;
         }
@@ -405,16 +405,16 @@ impl<'a> Running<'a> {
             Ended::Panicked => "panicked",
             Ended::Dropped => "was dropped",
         };
-        tracing::warn!(%group, %target, rest = ?rest, "the task {how} without being told to stop; it is started again");
-        work.state = State::Resting {
+        tracing::warn!(%group, %target, rest = ?rest, "the task {how} unexpectedly and will be restarted");
+        work.state = WorkState::Resting {
             guard,
             until: now + rest,
         };
         self.fixed.status.send_modify(|status| status.restarts += 1);
     }
 
-    /// The end: whatever still works is dropped, and keeps its lease until it really has ended. Answers what that is.
-    pub(super) fn abandon(self) -> Left {
+    /// Drops all tasks. A task that is still running keeps its lease until it ends; those are returned.
+    pub(super) fn abandon(self) -> RemainingWork {
         let is_ours = |work: &Work| !work.lost.is_cancelled();
         let working = self.works.iter().filter(|(_, work)| is_ours(work));
         working
@@ -426,12 +426,12 @@ impl<'a> Running<'a> {
         let stubborn = self.works.iter().filter(|(_, work)| work.is_stubborn());
         let stubborn: Vec<LeaseName> = stubborn.map(|(lease, _)| lease.clone()).collect();
         let held = self.works.values().filter(|work| !work.lost.is_cancelled()).count();
-        let targets = self.sight.targets.as_ref().map_or(0, BTreeMap::len);
+        let targets = self.view.targets.as_ref().map_or(0, BTreeMap::len);
         self.fixed.status.send_if_modified(|status| {
             let before = status.clone();
-            // Not before nothing more can be granted.
+            // Only when no further lease can be granted.
             status.draining = self.is_draining() && self.asking.is_empty();
-            status.nodes = self.sight.node_count();
+            status.nodes = self.view.node_count();
             status.targets = targets;
             status.held = held + self.giving.len();
             status.stubborn = stubborn;
@@ -440,14 +440,14 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Waits for a change of the source, if it tells of any.
+/// Waits for a change notification of the source, if it sends any.
 async fn changed(changes: &mut Option<watch::Receiver<()>>) {
     if let Some(receiver) = changes
         && receiver.changed().await.is_ok()
     {
         return;
     }
-    // Nobody will ever tell of one: it is found by asking.
+    // The sender is gone; changes are found by polling.
     *changes = None;
     std::future::pending().await
 }

@@ -1,4 +1,4 @@
-//! How a fleet runs.
+//! Settings of a fleet.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use tenure_core::membership::Member;
 
 use crate::loops::FLOOR;
 
-/// Which living members of the group run this fleet.
+/// Which living members of the group are nodes of this fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Nodes {
     /// All of them.
     #[default]
     All,
-    /// Those that joined with this label. For groups in which others live as well: what is handed to a member that does
-    /// not run the fleet lies idle until its reservation ends.
+    /// The members with this label. For groups with other members: a lease handed to a member that does not run the
+    /// fleet stays idle until its reservation ends.
     Labelled {
         /// The name of the label.
         name: String,
@@ -33,23 +33,22 @@ impl Nodes {
     }
 }
 
-/// How a fleet runs. All its nodes should have the same.
+/// Settings of a fleet. Use the same on all its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FleetSettings {
-    /// When to ask for leases, and when to hand them off.
+    /// When to acquire leases, and when to hand them off.
     pub placing: fleet::Settings,
-    /// Which members are its nodes. What they weigh against each other is their label
-    /// [`WEIGHT_LABEL`](crate::nodes::WEIGHT_LABEL).
+    /// Which members are nodes. The label [`WEIGHT_LABEL`](crate::nodes::WEIGHT_LABEL) sets the weight of a node.
     pub nodes: Nodes,
-    /// Members and targets are looked at this often, whatever events tell. Shorter notices sooner what no event tells of;
-    /// longer asks the store less.
+    /// How often members and targets are polled, in addition to events. Shorter notices changes without an event
+    /// sooner; longer puts less load on the store.
     pub discovery: Duration,
-    /// How long work may go on after it was told to stop, before it is dropped at its next `await`. Longer lets a cycle
-    /// end; shorter frees the lease sooner.
+    /// How long a task may run after it was told to stop before it is dropped at its next `await`. Longer allows a
+    /// cycle to finish; shorter frees the lease sooner.
     pub stop_within: Duration,
-    /// How long [`Fleet::shut_down`](super::Fleet::shut_down) waits for work to end and leases to be given up.
+    /// How long [`Fleet::shut_down`](super::Fleet::shut_down) waits for work to end and leases to be released.
     pub shut_down_within: Duration,
-    /// How long a task rests that has ended without being told to, before it is started again; it doubles up to a minute.
+    /// The pause before restarting a task that ended unexpectedly. It doubles up to one minute.
     pub restart_after: Duration,
 }
 
@@ -67,7 +66,7 @@ impl Default for FleetSettings {
 }
 
 impl FleetSettings {
-    /// Refuses what cannot work.
+    /// Checks the settings.
     ///
     /// # Errors
     /// `Misconfigured`, naming the setting.
@@ -77,10 +76,10 @@ impl FleetSettings {
             return refuse("discovery interval is below 20ms");
         }
         if self.restart_after.is_zero() {
-            return refuse("restart_after is zero: work that ends at once would be started over and over");
+            return refuse("restart_after is zero: a task that ends immediately would restart in a tight loop");
         }
         if self.placing.max_handoffs == 0 {
-            return refuse("max_handoffs is zero: no node that joins would ever be given anything");
+            return refuse("max_handoffs is zero: a joining node would never receive a lease");
         }
         Ok(())
     }

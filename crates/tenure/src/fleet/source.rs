@@ -1,4 +1,4 @@
-//! Where a fleet's targets come from.
+//! Where the targets of a fleet come from.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,36 +14,36 @@ use tokio::sync::watch;
 use crate::client::Tenure;
 use crate::group::GroupHandle;
 
-/// The most targets of one fleet. A source that tells of more is refused as a whole: none is better than some.
+/// The most targets of one fleet. A larger list is rejected as a whole.
 pub const MAX_TARGETS: usize = 1_000_000;
 
-/// What there is to work on, from wherever it is kept: a configuration file, a database, the live sessions of a group
-/// ([`LiveSessions`](super::LiveSessions)), another program's keys (`KeyTargets` of `tenure-adopt`).
+/// A source of targets: a configuration file, a database, the live sessions of a group
+/// ([`LiveSessions`](super::LiveSessions)), or the keys of another program (`KeyTargets` of `tenure-adopt`).
 #[async_trait]
 pub trait TargetSource: Send + Sync + 'static {
-    /// All targets there are now. It is asked every few seconds, and may take its time.
+    /// All current targets. Called every few seconds; it may be slow.
     ///
     /// # Errors
-    /// Whatever went wrong. The fleet then goes on with the targets that it knows, and asks again.
+    /// Any error. The fleet keeps its known targets and retries.
     async fn targets(&self) -> Result<BTreeMap<LeaseName, TargetSpec>>;
 
-    /// Tells of changes, so that the fleet asks at once. Wake-ups may coalesce and may be for nothing. `None`, the
-    /// default, when there is nothing to be told: then changes are found by asking.
+    /// A change notification, on which the fleet reads the targets immediately. Notifications may coalesce or be
+    /// spurious. With `None`, the default, changes are found by polling.
     fn changes(&self) -> Option<watch::Receiver<()>> {
         None
     }
 }
 
-/// Targets that the program names itself, changeable at run time. Cheap to clone; all clones are one list.
+/// Targets listed by the program, changeable at run time. Clones share one list.
 ///
-/// Nodes whose lists differ share what they have in common, and each works alone on what only it names.
+/// If the lists of nodes differ, they share the common targets, and each node alone works on what only it lists.
 #[derive(Clone, Default)]
 pub struct TargetList {
-    inner: Arc<Listed>,
+    inner: Arc<ListState>,
 }
 
 #[derive(Default)]
-struct Listed {
+struct ListState {
     targets: Mutex<BTreeMap<LeaseName, TargetSpec>>,
     changed: watch::Sender<()>,
 }
@@ -58,17 +58,17 @@ impl TargetList {
     /// A list of targets of weight 1, not paused.
     ///
     /// # Errors
-    /// `Invalid`, naming the first character that a name cannot have.
+    /// `Invalid`, naming the first character that is not allowed.
     pub fn new<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Result<Self> {
         let list = Self::default();
         list.replace(names)?;
         Ok(list)
     }
 
-    /// Makes the list exactly these targets. Those that were in it keep their weight, and stay paused if they were.
+    /// Replaces the list. Targets that were already listed keep their weight and pause.
     ///
     /// # Errors
-    /// `Invalid`; nothing changed then.
+    /// `Invalid`, with nothing changed.
     pub fn replace<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<()> {
         let names: Vec<LeaseName> = names.into_iter().map(LeaseName::new).collect::<Result<_>>()?;
         self.change(|targets| {
@@ -81,23 +81,23 @@ impl TargetList {
         Ok(())
     }
 
-    /// Adds a target, or changes how it is to be treated.
+    /// Adds or updates a target.
     ///
     /// # Errors
-    /// `Invalid` for a name or a weight that cannot be; nothing changed then.
+    /// `Invalid` for a name or weight that is not allowed, with nothing changed.
     pub fn put(&self, name: &str, spec: TargetSpec) -> Result<()> {
         let (name, spec) = (LeaseName::new(name)?, spec.check()?);
         self.change(|targets| targets.insert(name, spec));
         Ok(())
     }
 
-    /// Removes a target. Whether it was there.
+    /// Removes a target. Returns whether it was listed.
     pub fn remove(&self, name: &str) -> bool {
         let Ok(name) = LeaseName::new(name) else { return false };
         self.change(|targets| targets.remove(&name).is_some())
     }
 
-    /// Pauses a target, or lets it go on. Whether it is there.
+    /// Pauses or resumes a target. Returns whether it is listed.
     pub fn pause(&self, name: &str, paused: bool) -> bool {
         let Ok(name) = LeaseName::new(name) else { return false };
         self.change(|targets| targets.get_mut(&name).map(|spec| spec.paused = paused).is_some())
@@ -125,8 +125,8 @@ impl TargetSource for TargetList {
     }
 }
 
-/// The targets that the store keeps for the group, as `tenure targets` and the HTTP API change them. The fleet is told of
-/// changes by the group's events.
+/// The targets stored for the group, as edited with `tenure targets` and the HTTP API. The events of the group report
+/// changes.
 #[derive(Clone)]
 pub struct StoredTargets {
     store: Arc<dyn Store>,
@@ -140,8 +140,8 @@ impl fmt::Debug for StoredTargets {
 }
 
 impl StoredTargets {
-    /// The targets of a group. Changes in the group that the fleet itself is in are noticed at once, those in another
-    /// group within the fleet's discovery interval.
+    /// The targets of a group. Changes are noticed immediately in the fleet's own group, and within the discovery
+    /// interval in another group.
     #[must_use]
     pub fn of(tenure: &Tenure, group: &GroupHandle) -> Self {
         Self::new(Arc::clone(tenure.store()), group.name().clone())
@@ -171,10 +171,10 @@ impl TargetSource for StoredTargets {
     }
 }
 
-/// Refuses a list that is too long.
+/// Rejects a list that is too long.
 pub(super) fn check_count(count: usize) -> Result<()> {
     if count > MAX_TARGETS {
-        let message = format!("there are more than {MAX_TARGETS} targets; no fleet is that large");
+        let message = format!("there are more than {MAX_TARGETS} targets, the limit of a fleet; use several groups");
         return Err(Error::new(ErrorKind::Misconfigured, message));
     }
     Ok(())

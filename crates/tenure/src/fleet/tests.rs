@@ -1,4 +1,4 @@
-//! Fleets over a store whose time the tests turn: who works on what, and that nobody ever works on another's.
+//! Fleets over a store in virtual time: target distribution, takeover, and exclusive work.
 
 mod world;
 
@@ -10,7 +10,7 @@ use crate::testing::{Fault, Verb, ms, secs};
 use world::{Behaviour, TTL, World};
 
 #[tokio::test]
-async fn three_nodes_share_three_hundred_targets_each_worked_on_by_one() {
+async fn three_nodes_share_targets_exclusively() {
     let mut world = World::new(300);
     for name in ["a", "b", "c"] {
         world.join(name).await;
@@ -21,14 +21,14 @@ async fn three_nodes_share_three_hundred_targets_each_worked_on_by_one() {
     assert_eq!(counts.values().sum::<usize>(), 300);
     assert!(counts.values().all(|count| (70..=130).contains(count)), "{counts:?}");
     world.check_store().await;
-    // At rest: nobody asks for anything, and nothing moves.
+    // In steady state no lease is acquired and nothing moves.
     let moves = world.moves();
     world.pass(secs(60)).await;
     assert_eq!(world.moves(), moves);
 }
 
 #[tokio::test]
-async fn what_a_dead_node_had_is_taken_over_at_its_end_and_not_before() {
+async fn dead_nodes_targets_are_taken_over_at_its_end_time() {
     let mut world = World::new(60);
     for name in ["a", "b", "c"] {
         world.join(name).await;
@@ -37,26 +37,24 @@ async fn what_a_dead_node_had_is_taken_over_at_its_end_and_not_before() {
     world.pass(secs(70)).await;
     let had = world.worked_on("a");
     assert!(had.len() > 5);
-    // Cut off: it hears nothing and is not heard, as a process that was killed.
+    // Cut off from the store, as if the process was killed.
     world.cut("a", true);
     let cut_at = world.now();
     world
-        .until("it is in doubt", TTL, |world| world.verdict("a") != Verdict::Held)
+        .until("its verdict is uncertain", TTL, |world| {
+            world.verdict("a") != Verdict::Held
+        })
         .await;
     let (doubt_at, cycles) = (world.now(), world.cycles("a"));
-    assert_eq!(
-        world.worked_on_by(&["b", "c"]),
-        60 - had.len(),
-        "nobody has taken over yet"
-    );
+    assert_eq!(world.worked_on_by(&["b", "c"]), 60 - had.len(), "no takeover yet");
     world
-        .until("the others have it all", TTL, |world| {
+        .until("the other nodes hold everything", TTL, |world| {
             world.worked_on_by(&["b", "c"]) == 60
         })
         .await;
     assert!(
         world.now().since(doubt_at) <= TTL / 12 + ms(250),
-        "at once after its end, which is a margin after the doubt: {:?}",
+        "promptly after its end time, one margin after `Uncertain`: {:?}",
         world.now().since(doubt_at)
     );
     assert!(
@@ -67,7 +65,7 @@ async fn what_a_dead_node_had_is_taken_over_at_its_end_and_not_before() {
     assert_eq!((world.cycles("a"), world.worked_on("a").len()), (cycles, 0));
     world.check_store().await;
 
-    // It is back: it joins again, and gets its targets back once all is stable.
+    // When it returns it joins again, and gets its targets back once the membership is stable.
     world.cut("a", false);
     world.pass(secs(60)).await;
     assert_eq!(world.worked_on("a"), had);
@@ -75,7 +73,7 @@ async fn what_a_dead_node_had_is_taken_over_at_its_end_and_not_before() {
 }
 
 #[tokio::test]
-async fn a_draining_node_hands_everything_over_within_a_second() {
+async fn draining_node_hands_over_within_a_second() {
     let mut world = World::new(120);
     for name in ["a", "b", "c"] {
         world.join(name).await;
@@ -93,7 +91,7 @@ async fn a_draining_node_hands_everything_over_within_a_second() {
     assert!(world.now().since(start) <= ms(500), "{:?}", world.now().since(start));
     draining.await.unwrap();
     world.check_store().await;
-    // Nobody hands it anything, for as long as it drains; then it gets its share back.
+    // No node hands it a lease while it drains. Afterwards it gets its share back.
     let starts = world.starts_in_all();
     world.pass(secs(60)).await;
     assert_eq!((world.counts()["b"], world.starts_in_all()), (0, starts));
@@ -105,7 +103,7 @@ async fn a_draining_node_hands_everything_over_within_a_second() {
 }
 
 #[tokio::test]
-async fn shutting_down_ends_the_work_before_the_lease_is_free() {
+async fn shutdown_ends_work_before_freeing_leases() {
     let mut world = World::new(40);
     for name in ["a", "b"] {
         world.join(name).await;
@@ -121,7 +119,7 @@ async fn shutting_down_ends_the_work_before_the_lease_is_free() {
 }
 
 #[tokio::test]
-async fn a_node_that_joins_gets_its_share_once_the_membership_is_stable() {
+async fn joining_node_gets_its_share_once_membership_is_stable() {
     let mut world = World::new(300);
     for name in ["a", "b", "c"] {
         world.join(name).await;
@@ -132,16 +130,16 @@ async fn a_node_that_joins_gets_its_share_once_the_membership_is_stable() {
     let moves = world.moves();
     world.join("d").await;
     world.pass(secs(9)).await;
-    assert_eq!(world.counts()["d"], 0, "not before it is stable");
+    assert_eq!(world.counts()["d"], 0, "none before the membership is stable");
     world.pass(secs(6)).await;
     let count = world.counts()["d"];
     assert!((50..=100).contains(&count), "about a quarter: {count}");
-    assert_eq!(world.moves() - moves, count, "and nothing else has moved");
+    assert_eq!(world.moves() - moves, count, "no other target moved");
     world.check_store().await;
 }
 
 #[tokio::test]
-async fn a_paused_or_removed_target_sees_no_further_cycle_and_is_released_at_once() {
+async fn paused_or_removed_target_stops_and_is_released() {
     let mut world = World::new(20);
     for name in ["a", "b"] {
         world.join(name).await;
@@ -163,7 +161,7 @@ async fn a_paused_or_removed_target_sees_no_further_cycle_and_is_released_at_onc
 }
 
 #[tokio::test]
-async fn the_targets_of_the_store_are_followed_by_its_events() {
+async fn stored_targets_are_followed_by_events() {
     let mut world = World::new(0);
     world.stored_targets = true;
     for name in ["a", "b"] {
@@ -188,7 +186,7 @@ async fn the_targets_of_the_store_are_followed_by_its_events() {
 }
 
 #[tokio::test]
-async fn live_sessions_are_followed_by_their_events() {
+async fn live_sessions_are_followed_by_events() {
     let mut world = World::new(0);
     world.live_sessions = Some("muted");
     for name in ["a", "b"] {
@@ -211,7 +209,7 @@ async fn live_sessions_are_followed_by_their_events() {
     let away = connections.remove(1);
     world.run(away.detach()).await.unwrap();
     world
-        .until("nobody works for whom is away", secs(1), |world| {
+        .until("the session without a connection is not worked on", secs(1), |world| {
             world.held_in_all() == 2
         })
         .await;
@@ -221,56 +219,58 @@ async fn live_sessions_are_followed_by_their_events() {
         .until("it is worked on again", secs(1), |world| world.held_in_all() == 3)
         .await;
 
-    // No event tells of this one.
+    // No event reports this change.
     let group = sessions.group();
     let muted = tenure_core::session::Data::from([("muted".to_owned(), true.into())]);
     world.run(group.patch("s-2", &muted)).await.unwrap();
     world
-        .until("the paused one is not", secs(1), |world| world.held_in_all() == 2)
+        .until("the paused session is not worked on", secs(1), |world| {
+            world.held_in_all() == 2
+        })
         .await;
     assert!(world.workers("s-2").is_empty());
     world.check_store().await;
 }
 
 #[tokio::test]
-async fn work_pauses_before_the_deadline_and_goes_on_once_the_store_has_confirmed_it() {
+async fn work_pauses_before_the_deadline_and_resumes_when_confirmed() {
     let mut world = World::new(10);
     world.join("a").await;
     world.until_all_held(secs(2)).await;
     world.pass(secs(1)).await;
     world.cut("a", true);
-    // Away for as long as nobody else can have taken over; the other client keeps the store going.
+    // The outage ends before another node can take over. The other client keeps the store ticking.
     world
-        .until("the verdict is in doubt", TTL, |world| {
+        .until("the verdict is uncertain", TTL, |world| {
             world.verdict("a") != Verdict::Held
         })
         .await;
     let cycles = world.cycles("a");
     world.pass(TTL / 24).await;
-    assert_eq!(world.cycles("a"), cycles, "no cycle begins in doubt");
-    assert_eq!(world.worked_on("a").len(), 10, "and none is dropped yet");
+    assert_eq!(world.cycles("a"), cycles, "no cycle starts while uncertain");
+    assert_eq!(world.worked_on("a").len(), 10, "no task is dropped yet");
     world.cut("a", false);
     world
-        .until("it goes on", secs(3), |world| world.cycles("a") > cycles + 10)
+        .until("it resumes", secs(3), |world| world.cycles("a") > cycles + 10)
         .await;
     world.check_store().await;
 }
 
 #[tokio::test]
-async fn work_that_never_asks_stands_still_in_doubt_and_is_dropped_when_told_to_stop() {
+async fn unchecked_work_is_suspended_in_doubt_and_dropped_on_stop() {
     let mut world = World::new(2);
     world.behaviour("t-00000", Behaviour::Heedless);
     world.behaviour("t-00001", Behaviour::Heedless);
     world.join("a").await;
     world.until_all_held(secs(2)).await;
-    // A pause of the process: it goes on where it stood.
+    // After a pause of the process the task resumes where it was.
     world.clock.advance(secs(5));
     world.pass(secs(2)).await;
     assert_eq!(world.starts("t-00000"), 1);
-    // A doubt into which a whole cycle would fit.
+    // The outage is longer than a whole cycle.
     world.cut("a", true);
     world
-        .until("the verdict is in doubt", TTL, |world| {
+        .until("the verdict is uncertain", TTL, |world| {
             world.verdict("a") != Verdict::Held
         })
         .await;
@@ -279,7 +279,7 @@ async fn work_that_never_asks_stands_still_in_doubt_and_is_dropped_when_told_to_
     assert_eq!(world.cycles("a"), cycles);
     world.cut("a", false);
     world
-        .until("it goes on", secs(5), |world| world.cycles("a") > cycles + 3)
+        .until("it resumes", secs(5), |world| world.cycles("a") > cycles + 3)
         .await;
     world.list.pause("t-00000", true);
     world
@@ -290,7 +290,7 @@ async fn work_that_never_asks_stands_still_in_doubt_and_is_dropped_when_told_to_
 }
 
 #[tokio::test]
-async fn a_lease_that_comes_when_its_target_is_paused_is_given_back() {
+async fn lease_granted_after_its_target_paused_is_released() {
     let mut world = World::new(1);
     world.list.pause("t-00000", true);
     world.join("a").await;
@@ -310,7 +310,7 @@ async fn a_lease_that_comes_when_its_target_is_paused_is_given_back() {
 }
 
 #[tokio::test]
-async fn losing_its_tenure_ends_the_tasks_and_the_node_competes_again() {
+async fn losing_the_tenure_ends_tasks_and_the_node_competes_again() {
     let mut world = World::new(10);
     for name in ["a", "b"] {
         world.join(name).await;
@@ -333,7 +333,7 @@ async fn losing_its_tenure_ends_the_tasks_and_the_node_competes_again() {
 }
 
 #[tokio::test]
-async fn work_that_does_not_stop_keeps_its_lease_until_it_does() {
+async fn stubborn_work_keeps_its_lease_until_it_ends() {
     let mut world = World::new(6);
     world.behaviour("t-00002", Behaviour::Stubborn);
     for name in ["a", "b"] {
@@ -358,15 +358,17 @@ async fn work_that_does_not_stop_keeps_its_lease_until_it_does() {
     assert_eq!(ended.await.unwrap().stubborn, [LeaseName::new("t-00002").unwrap()]);
     assert!(
         world.workers("t-00002") == [holder.clone()],
-        "still worked on, still held"
+        "the lease is held while the work runs"
     );
     assert_eq!(world.lease("t-00002").await.unwrap().holder.as_str(), holder);
     let status = || world.fleet(&holder).status();
     assert_eq!((status().held, status().stubborn.len()), (1, 1));
-    // Only when it has really ended does the other get it.
+    // The other node gets the lease only when the work has ended.
     world.release_stubborn();
     world
-        .until("the other has it", secs(20), |world| world.worked_on(other).len() == 6)
+        .until("the other node holds it", secs(20), |world| {
+            world.worked_on(other).len() == 6
+        })
         .await;
     let status = world.fleet(&holder).status();
     assert_eq!((status.held, status.stubborn.len()), (0, 0), "also after the end");
@@ -374,7 +376,7 @@ async fn work_that_does_not_stop_keeps_its_lease_until_it_does() {
 }
 
 #[tokio::test]
-async fn a_fleet_that_ends_while_the_store_is_away_holds_nothing_in_the_end() {
+async fn shutdown_during_store_outage_releases_everything() {
     let mut world = World::new(4);
     world.settings.shut_down_within = secs(3);
     world.join("a").await;
@@ -384,17 +386,17 @@ async fn a_fleet_that_ends_while_the_store_is_away_holds_nothing_in_the_end() {
     let ended = tokio::spawn(async move { fleet.shut_down().await });
     world.pass(world.settings.shut_down_within + secs(1)).await;
     assert_eq!(ended.await.unwrap(), ShutDown::default());
-    assert_eq!(world.fleet("a").status().held, 0, "no work goes on");
+    assert_eq!(world.fleet("a").status().held, 0, "no work is running");
 }
 
 #[tokio::test]
-async fn a_task_that_ends_or_panics_is_started_again_after_a_rest() {
+async fn ended_or_panicked_task_restarts_after_a_pause() {
     let mut world = World::new(3);
     world.behaviour("t-00000", Behaviour::Returns);
     world.behaviour("t-00001", Behaviour::Panics);
     world.join("a").await;
     world.pass(secs(130)).await;
-    // 1 s, 2 s, 4 s … a minute.
+    // 1 s, 2 s, 4 s … one minute.
     for target in ["t-00000", "t-00001"] {
         let starts = world.starts(target);
         assert!((6..=9).contains(&starts), "{target}: {starts}");
@@ -405,7 +407,7 @@ async fn a_task_that_ends_or_panics_is_started_again_after_a_rest() {
 }
 
 #[tokio::test]
-async fn a_member_that_does_not_run_the_fleet_gets_one_lease_and_then_none() {
+async fn member_outside_the_fleet_gets_only_one_handoff() {
     let mut world = World::new(60);
     world.join("a").await;
     world.join("b").await;
@@ -414,13 +416,13 @@ async fn a_member_that_does_not_run_the_fleet_gets_one_lease_and_then_none() {
     world.join_without_fleet("idle").await;
     let moves = world.moves();
     world.pass(secs(120)).await;
-    // One from each of the two, back after its reservation.
+    // One from each of the two nodes, which returns after its reservation.
     assert!(world.moves() - moves <= 4, "{}", world.moves() - moves);
     world.until_all_held(secs(6)).await;
 }
 
 #[tokio::test]
-async fn without_events_everything_is_found_by_looking() {
+async fn changes_are_found_by_polling_without_events() {
     let mut world = World::new(30);
     for name in ["a", "b"] {
         world.join(name).await;
@@ -441,7 +443,7 @@ async fn without_events_everything_is_found_by_looking() {
 }
 
 #[tokio::test]
-async fn a_panic_of_the_source_or_a_failing_one_leaves_the_work_as_it_is() {
+async fn failing_or_panicking_source_keeps_the_work_running() {
     let mut world = World::new(10);
     world.join("a").await;
     world.until_all_held(secs(2)).await;
@@ -460,14 +462,14 @@ async fn a_panic_of_the_source_or_a_failing_one_leaves_the_work_as_it_is() {
 }
 
 #[tokio::test]
-async fn after_a_pause_of_the_process_nothing_bursts_and_nothing_is_trusted() {
+async fn process_pause_neither_bursts_nor_trusts_leases() {
     let mut world = World::new(10);
     world.join("a").await;
     world.join("b").await;
     world.until_all_held(secs(2)).await;
     let looks = world.calls("a", Verb::Look);
     let cycles = world.cycles("a");
-    // One jump, as a suspended machine sees it: nobody ran in between.
+    // One jump, as after a suspend: no task ran in between.
     world.clock.advance(secs(3_600));
     world.settle().await;
     assert_eq!(world.cycles("a"), cycles, "no cycle before a confirmation");
@@ -482,7 +484,7 @@ async fn after_a_pause_of_the_process_nothing_bursts_and_nothing_is_trusted() {
 }
 
 #[tokio::test]
-async fn settings_that_cannot_work_are_refused() {
+async fn invalid_settings_are_rejected() {
     let mut world = World::new(1);
     let membership = world.join_without_fleet("a").await;
     for (settings, must_say) in [
@@ -517,7 +519,7 @@ async fn settings_that_cannot_work_are_refused() {
 }
 
 #[tokio::test]
-async fn nodes_that_come_and_go_are_seen_at_once() {
+async fn joining_and_leaving_nodes_are_seen_immediately() {
     let mut world = World::new(1);
     world.join("a").await;
     world.pass(secs(3)).await;
@@ -529,7 +531,7 @@ async fn nodes_that_come_and_go_are_seen_at_once() {
 }
 
 #[tokio::test]
-async fn weights_and_labels_of_members_are_heeded() {
+async fn member_weights_and_labels_apply() {
     let mut world = World::new(300);
     world.settings.nodes = Nodes::Labelled {
         name: "role".to_owned(),

@@ -1,4 +1,4 @@
-//! The user's task on one target, from its start until its guard has come back.
+//! The user task of one target, from its start until its guard has come back.
 
 use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
@@ -16,60 +16,60 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
-use super::assignment::{Assignment, Ended, Returned};
+use super::assignment::{Assignment, Ended, ReturnedLease};
 use crate::lease::LeaseGuard;
 
-/// The user's task, for any target.
+/// The user's task for any target.
 pub(super) type Task = Arc<dyn Fn(Assignment) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// What it takes to start tasks.
+/// Starts tasks.
 pub(super) struct Starter {
     pub(super) task: Task,
     pub(super) runtime: Handle,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) back: UnboundedSender<Returned>,
+    pub(super) back: UnboundedSender<ReturnedLease>,
 }
 
-/// One target of ours.
+/// A target of this node.
 pub(super) struct Work {
-    /// Since when we hold its lease.
+    /// Since when this node holds the lease.
     pub(super) since: Mono,
     pub(super) token: Token,
     /// Cancelled once the lease is lost.
     pub(super) lost: CancellationToken,
-    /// Tells the task to stop.
+    /// Asks the task to stop.
     stop: CancellationToken,
     /// Drops the task.
     cut: CancellationToken,
-    pub(super) state: State,
-    /// When its task was started last.
+    pub(super) state: WorkState,
+    /// When the task was last started.
     pub(super) started: Mono,
-    /// How often in a row the task ended without being told to.
+    /// How often in a row the task ended unexpectedly.
     pub(super) ended_in_a_row: u32,
 }
 
-pub(super) enum State {
-    /// The task has the guard.
+pub(super) enum WorkState {
+    /// The task owns the guard.
     Running,
-    /// The task ended by itself, and is started again then.
+    /// The task ended; it is restarted at `until`.
     Resting { guard: LeaseGuard, until: Mono },
-    /// The task was told to stop, and has not yet.
+    /// The task was told to stop and is still running.
     Stopping(Stopping),
 }
 
-/// What is to become of a lease once its task has ended.
+/// What to do with a lease when its task has ended.
 pub(super) struct Stopping {
-    /// Its successor; nobody when it is just released.
+    /// The successor; `None` to release.
     pub(super) to: Option<MemberId>,
-    /// The task is dropped then.
+    /// When the task is dropped.
     pub(super) cut_at: Mono,
-    /// After that it counts as stubborn.
+    /// From when the task counts as stubborn.
     pub(super) stubborn_at: Mono,
     pub(super) is_stubborn: bool,
 }
 
 impl Drop for Work {
-    /// Nobody is in charge of the task any more.
+    /// Stops the task: no loop manages it any longer.
     fn drop(&mut self) {
         self.stop.cancel();
         self.cut.cancel();
@@ -77,7 +77,7 @@ impl Drop for Work {
 }
 
 impl Work {
-    /// Starts the task for a lease that was granted just now.
+    /// Starts the task for a newly granted lease.
     pub(super) fn begin(guard: LeaseGuard, since: Mono, starter: &Starter) -> Self {
         let mut work = Self {
             since,
@@ -85,7 +85,7 @@ impl Work {
             lost: guard.lost(),
             stop: CancellationToken::new(),
             cut: CancellationToken::new(),
-            state: State::Running,
+            state: WorkState::Running,
             started: since,
             ended_in_a_row: 0,
         };
@@ -93,10 +93,10 @@ impl Work {
         work
     }
 
-    /// Starts the task, on the user's runtime.
+    /// Starts the task on the user's runtime.
     pub(super) fn start(&mut self, guard: LeaseGuard, starter: &Starter) {
         (self.stop, self.cut) = (CancellationToken::new(), CancellationToken::new());
-        self.state = State::Running;
+        self.state = WorkState::Running;
         self.started = starter.clock.mono();
         let (task, lost, stop, cut) = (
             Arc::clone(&starter.task),
@@ -109,30 +109,30 @@ impl Work {
             let mine = assignment.clone();
             let work = AssertUnwindSafe(async move { task(mine).await }).catch_unwind();
             let ended = while_held(work, assignment.guard(), &lost, &cut).await;
-            // Whatever the task has started elsewhere learns it too.
+            // Also stops work that the task has started elsewhere.
             stop.cancel();
             assignment.note(ended);
         });
     }
 
-    /// Tells the task to stop, within a while. Answers the guard when there is no task that could have it.
+    /// Tells the task to stop within `within`. Returns the guard if no task is running.
     pub(super) fn ask_to_stop(&mut self, to: Option<MemberId>, now: Mono, within: Duration) -> Option<LeaseGuard> {
         self.stop.cancel();
-        let stopping = State::Stopping(Stopping {
+        let stopping = WorkState::Stopping(Stopping {
             to,
             cut_at: now + within,
             stubborn_at: now + within * 2,
             is_stubborn: false,
         });
         match std::mem::replace(&mut self.state, stopping) {
-            State::Resting { guard, .. } => Some(guard),
-            State::Running | State::Stopping(_) => None,
+            WorkState::Resting { guard, .. } => Some(guard),
+            WorkState::Running | WorkState::Stopping(_) => None,
         }
     }
 
-    /// Starts the task again after a rest.
+    /// Restarts the task after its pause.
     pub(super) fn go_on(&mut self, starter: &Starter) {
-        if let State::Resting { guard, .. } = std::mem::replace(&mut self.state, State::Running) {
+        if let WorkState::Resting { guard, .. } = std::mem::replace(&mut self.state, WorkState::Running) {
             self.start(guard, starter);
         }
     }
@@ -143,14 +143,14 @@ impl Work {
     }
 
     pub(super) fn is_stubborn(&self) -> bool {
-        matches!(&self.state, State::Stopping(stopping) if stopping.is_stubborn)
+        matches!(&self.state, WorkState::Stopping(stopping) if stopping.is_stubborn)
     }
 }
 
-/// Lets work go on until it ends, or until it must not go on; the work is dropped before this answers.
+/// Polls `work` until it ends, its lease is lost, or it is cut; `work` is dropped before this returns.
 ///
-/// The work is polled only while the lease is held. In doubt it stands still where it is, so that not even a cycle that
-/// is under way does another step, and a process that was suspended does none before it was confirmed.
+/// The work is polled only while the lease is held. While the verdict is uncertain it stays suspended, so a cycle in
+/// progress makes no further step, and neither does a process resumed from suspend before a confirmation.
 async fn while_held<E>(
     work: impl Future<Output = Result<(), E>>,
     guard: &LeaseGuard,

@@ -1,28 +1,28 @@
-//! Where a daemon is, by its URL, and what a connection to it needs.
+//! The URL of a daemon and its TLS settings.
 
 use std::path::PathBuf;
 
 use reqwest::Url;
 use tenure_core::error::{Error, ErrorKind, Result};
-use tenure_tls::{ClientTls, Followed, believing_nobody};
+use tenure_tls::{ClientTls, ReloadingTls, without_roots};
 
 use super::HttpSettings;
 use super::connector::Connector;
 
-/// A daemon's URL, taken apart.
+/// A parsed daemon URL.
 #[derive(Debug)]
 pub(super) struct Base {
-    /// Always ends with a slash, so that a path prefix survives. Without a query.
+    /// Ends with a slash, so that a path prefix is kept. Without a query.
     pub(super) url: Url,
-    /// For `https`: whom to believe, and what to show.
+    /// For `https`: the trusted authorities and the client certificate.
     tls: Option<ClientTls>,
 }
 
 impl Base {
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// `Misconfigured`. The URL itself stays out of the messages: it may carry a password.
+    /// `Misconfigured`. The message does not contain the URL, which may carry a password.
     pub(super) fn read(url: &str) -> Result<Self> {
         let mut url = Url::parse(url).map_err(|error| bad("cannot be read").because(error))?;
         let mut tls = match url.scheme() {
@@ -31,9 +31,7 @@ impl Base {
             _ => return Err(bad("is neither http:// nor https://")),
         };
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(bad(
-                "has credentials, which a URL shows to everybody; show a token from a file instead",
-            ));
+            return Err(bad("has credentials, which logs may expose; use a token file instead"));
         }
         if url.fragment().is_some() {
             return Err(bad("has a fragment"));
@@ -52,14 +50,14 @@ impl Base {
         Ok(Self { url, tls })
     }
 
-    /// What connects there. Reads the files, or the machine's authorities.
+    /// Creates the connector. Reads the TLS files or the system's authorities.
     ///
     /// # Errors
-    /// `Misconfigured`, naming the file and what it lacks.
+    /// `Misconfigured`, naming the file and the problem.
     pub(super) fn connector(&self, settings: HttpSettings) -> Result<Connector> {
         let read = match &self.tls {
-            Some(tls) => Followed::new(tls.clone()).map(|(files, config)| (config, Some(files))),
-            None => believing_nobody().map(|config| (config, None)),
+            Some(tls) => ReloadingTls::new(tls.clone()).map(|(files, config)| (config, Some(files))),
+            None => without_roots().map(|config| (config, None)),
         };
         let (config, files) = read.map_err(|error| bad(&format!("cannot be used: {error}")))?;
         Connector::new(settings, config, files)
@@ -68,7 +66,9 @@ impl Base {
 
 fn take(tls: Option<&mut ClientTls>, name: &str, value: String) -> Result<()> {
     if !matches!(name, "tls_ca" | "tls_cert" | "tls_key") {
-        return Err(bad("has a query; it takes tls_ca, tls_cert and tls_key alone"));
+        return Err(bad(
+            "has an unknown query parameter; it takes tls_ca, tls_cert and tls_key",
+        ));
     }
     let Some(tls) = tls else {
         return Err(bad(&format!("has {name}, which is for https://")));
@@ -96,34 +96,37 @@ fn bad(why: &str) -> Error {
     )
 }
 
-/// What to do about a handshake that failed, from what the library says about it; `None` for any other trouble.
+/// Advice for a failed TLS handshake, from the text of the library's error; `None` for any other error.
 pub(super) fn advice(cause: &str) -> Option<&'static str> {
     let table = [
         (
             "UnknownIssuer",
-            "its certificate is by an authority that is not believed here; name the authority's file in the URL: ?tls_ca=FILE",
+            "its certificate is signed by an unknown authority; name the authority's file in the URL: ?tls_ca=FILE",
         ),
         (
             "NotValidForName",
-            "its certificate is for another host name; use a name that is in it",
+            "its certificate is for another host name; use a name listed in it",
         ),
         (
             "CaUsedAsEndEntity",
-            "its certificate is that of an authority itself; it needs one with basicConstraints=CA:FALSE",
+            "it presents the certificate of an authority; it needs one with basicConstraints=CA:FALSE",
         ),
         ("Expired", "its certificate has expired; it needs a new one"),
-        ("NotValidYet", "its certificate is not valid yet; look at both clocks"),
+        (
+            "NotValidYet",
+            "its certificate is not valid yet; check the clocks of both machines",
+        ),
         (
             "CertificateRequired",
-            "it asks for a client's certificate; name one in the URL: ?tls_cert=FILE&tls_key=FILE",
+            "it requires a client certificate; name one in the URL: ?tls_cert=FILE&tls_key=FILE",
         ),
         (
             "UnknownCA",
-            "it does not believe the certificate that this client shows; name another one in the URL: ?tls_cert=FILE&tls_key=FILE",
+            "it rejects the client certificate; name another one in the URL: ?tls_cert=FILE&tls_key=FILE",
         ),
         (
             "InvalidContentType",
-            "it does not speak TLS there; write http:// if it is meant to be in the clear",
+            "it does not use TLS on this port; write http:// if that is intended",
         ),
     ];
     let found = table.iter().find(|(word, _)| cause.contains(word));

@@ -1,7 +1,7 @@
-//! What connects to the daemon: one HTTP client for as long as the files of its TLS are what they were.
+//! The HTTP client of a daemon, rebuilt when its TLS files change.
 //!
-//! A member outlives its certificate. The files are looked at beside the requests, and again when a connection fails, so
-//! that the new certificate is used at the latest when the daemon does not believe the old one any more.
+//! A member may outlive its certificate. The files are checked periodically beside requests, and again when a
+//! connection fails, so that a new certificate is used at the latest when the daemon rejects the old one.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -9,53 +9,53 @@ use std::time::Duration;
 use reqwest::Client;
 use tenure_core::clock::Mono;
 use tenure_core::error::{Error, ErrorKind, Result};
-use tenure_tls::{ClientConfig, Followed, Look};
+use tenure_tls::{ClientConfig, Reload, ReloadingTls};
 
 use super::HttpSettings;
 
-/// The least time between two looks at the files beside the requests.
+/// Shortest time between two periodic checks of the files.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The HTTP client of the moment.
+/// Holds the current HTTP client.
 pub(super) struct Connector {
     settings: HttpSettings,
-    current: RwLock<Current>,
-    /// Where there are files to follow.
-    files: Option<Followed>,
+    current: RwLock<CurrentClient>,
+    /// The TLS files, if any.
+    files: Option<ReloadingTls>,
     looked_at: Mutex<Mono>,
-    /// Held while the files are read, which a disk may take long for.
+    /// Held while the files are read, which may be slow.
     looking: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// A client, and how many were before it.
+/// A client and its generation.
 #[derive(Clone)]
-pub(super) struct Current {
+pub(super) struct CurrentClient {
     pub(super) client: Client,
     pub(super) number: u64,
 }
 
 impl Connector {
-    /// A client with this TLS, and the files that it is from. Without files it speaks plain HTTP.
+    /// Creates a client with this TLS configuration, read from `files`. Without files it uses plain HTTP.
     ///
     /// # Errors
-    /// `Misconfigured`, when the client cannot be set up.
-    pub(super) fn new(settings: HttpSettings, tls: ClientConfig, files: Option<Followed>) -> Result<Self> {
+    /// `Misconfigured` when the client cannot be set up.
+    pub(super) fn new(settings: HttpSettings, tls: ClientConfig, files: Option<ReloadingTls>) -> Result<Self> {
         let client = client(&settings, tls, files.is_some())?;
         Ok(Self {
             settings,
-            current: RwLock::new(Current { client, number: 0 }),
+            current: RwLock::new(CurrentClient { client, number: 0 }),
             files,
             looked_at: Mutex::default(),
             looking: Arc::default(),
         })
     }
 
-    /// What a request is sent with.
-    pub(super) fn current(&self) -> Current {
+    /// The current client.
+    pub(super) fn current(&self) -> CurrentClient {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Looks at the files now and then. Nothing waits for it.
+    /// Checks the files periodically, in the background.
     pub(super) fn follow(self: &Arc<Self>, now: Mono) {
         if self.files.is_none() {
             return;
@@ -76,14 +76,14 @@ impl Connector {
         }
     }
 
-    /// Looks at the files, after a request with this client has failed. Whether there is another client by now.
+    /// Checks the files after a request with client `used` failed. Returns whether there is a newer client.
     pub(super) async fn is_renewed(self: &Arc<Self>, used: u64) -> bool {
         if self.files.is_none() {
             return false;
         }
         let turn = Arc::clone(&self.looking).lock_owned().await;
         let this = Arc::clone(self);
-        // The turn ends with the reading, also when the request is given up before.
+        // The lock is released when the read ends, even if the request is dropped earlier.
         let looked = tokio::task::spawn_blocking(move || {
             this.look();
             drop(turn);
@@ -91,19 +91,19 @@ impl Connector {
         looked.await.is_ok() && self.current().number != used
     }
 
-    /// Blocks.
+    /// Checks the files. Blocks.
     fn look(&self) {
         let Some(files) = &self.files else { return };
-        let made = match files.look() {
-            Look::Same => return,
-            Look::Changed(config) => client(&self.settings, *config, true),
-            Look::Unusable(error) => Err(Error::new(ErrorKind::Misconfigured, error.to_string())),
+        let made = match files.reload() {
+            Reload::Unchanged => return,
+            Reload::Changed(config) => client(&self.settings, *config, true),
+            Reload::Unusable(error) => Err(Error::new(ErrorKind::Misconfigured, error.to_string())),
         };
         match made {
             Ok(client) => {
                 let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
                 let number = current.number + 1;
-                *current = Current { client, number };
+                *current = CurrentClient { client, number };
                 tracing::info!("the TLS files have changed; new connections use them");
             }
             Err(error) => tracing::warn!(

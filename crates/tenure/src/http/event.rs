@@ -39,7 +39,7 @@ impl Serve<WaitForEvents> for HttpStore {
             .patience(patience + self.inner.settings.request_timeout);
         let begun = self.inner.clock.mono();
         match self.send(request).await {
-            // Patience is over; whether the daemon is away as well is for the next read to find out.
+            // The wait is over. The next read shows whether the daemon is down.
             Err(error) if error.is_unavailable() && self.inner.clock.mono().since(begun) >= patience => Ok(()),
             answer => answer.map(drop),
         }

@@ -5,7 +5,9 @@ use reqwest::Method;
 use tenure_core::call::Serve;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::Group;
-use tenure_core::lease::{Acquire, Acquired, GivenUp, HeldLeases, Lease, LeaseOf, Leases, LeasesOf, ReleaseLeases};
+use tenure_core::lease::{
+    Acquire, Acquired, HeldLeases, Lease, LeaseOf, Leases, LeasesOf, ReleaseLeases, ReleasedLeases,
+};
 use tenure_core::store::{Call, Page, PageRequest};
 
 use super::{HttpStore, check_page};
@@ -23,7 +25,7 @@ impl Serve<Acquire> for HttpStore {
 
 #[async_trait]
 impl Serve<ReleaseLeases> for HttpStore {
-    async fn serve(&self, group: &Group, ask: ReleaseLeases, call: Call) -> Result<GivenUp> {
+    async fn serve(&self, group: &Group, ask: ReleaseLeases, call: Call) -> Result<ReleasedLeases> {
         let path = ["v1", "groups", group.as_str(), "leases-release"];
         let request = self.mutate(Method::POST, &path, call).json(&ask);
         let answer: ReleaseLeasesAnswer = self.send(request).await?.json()?;
@@ -73,10 +75,10 @@ impl HttpStore {
     }
 }
 
-/// The request was answered, and may well have been done; what it came to has to be read back.
+/// The request was answered and may have been applied; its outcome must be read back.
 fn not_what_was_asked() -> Error {
     Error::new(
         ErrorKind::Internal,
-        "the daemon's answers to a batch of leases are not those that were asked for",
+        "the daemon's answers do not match the requested leases",
     )
 }

@@ -5,7 +5,7 @@ use reqwest::Method;
 use tenure_core::call::Serve;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::Group;
-use tenure_core::membership::{Beaten, Beats, End, EndBy, EndReason, Join, Joined, Member, MemberOf, Members};
+use tenure_core::membership::{BeatReplies, Beats, End, EndBy, EndReason, Join, Joined, Member, MemberOf, Members};
 use tenure_core::store::{Call, Page};
 
 use super::{HttpStore, check_page};
@@ -29,7 +29,7 @@ impl Serve<Join> for HttpStore {
 
 #[async_trait]
 impl Serve<Beats> for HttpStore {
-    async fn serve(&self, group: &Group, ask: Beats, _: Call) -> Result<Beaten> {
+    async fn serve(&self, group: &Group, ask: Beats, _: Call) -> Result<BeatReplies> {
         let request = self
             .harmless(Method::POST, &["v1", "groups", group.as_str(), "beats"])
             .json(&ask);
@@ -43,10 +43,10 @@ impl Serve<Beats> for HttpStore {
         if !in_order {
             return Err(Error::new(
                 ErrorKind::Internal,
-                "the daemon's answers to a batch are not in the order asked",
+                "the daemon's answers do not match the order of the batch",
             ));
         }
-        Ok(Beaten {
+        Ok(BeatReplies {
             replies: answer.results.iter().map(wire::BeatResult::reply).collect(),
             as_of: answer.as_of,
         })

@@ -1,11 +1,11 @@
-//! A daemon as one more store: every operation is a request of its HTTP surface.
+//! A daemon as a store: each operation is an HTTP request.
 //!
-//! Requests run on a runtime that is given at construction, so that a blocked user runtime cannot starve beats (the
-//! connections live there, too). Each has an outer deadline, and a mutating one tells the daemon until when it may take
-//! effect (`Tenure-Not-After`): what its caller has given up on does not happen later. A request whose connection broke
-//! is sent again, once and at once, only when that is harmless: reads and beats.
+//! Requests run on a runtime given at construction, so that a blocked user runtime cannot starve beats (connections
+//! live there, too). Each request has a deadline. A mutating one sends its not-after (`Tenure-Not-After`), so it cannot
+//! take effect after its caller has timed out. After a broken connection only harmless requests, reads and beats, are
+//! retried, once and immediately.
 //!
-//! It does not sweep (the daemon does), queues nothing, and replays nothing that could act twice.
+//! This store does not sweep (the daemon does), has no queue, and replays nothing that could act twice.
 
 mod base;
 mod connector;
@@ -40,18 +40,18 @@ pub use self::roster::{RemoteRoster, RemoteRosters};
 use crate::access::AccessToken;
 use crate::wire::ServerStatus;
 
-/// How a client talks to its daemon.
+/// Settings of the connection to a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpSettings {
-    /// After this long the outcome of a request counts as unknown. Must leave room for the daemon's own timeout towards
-    /// its store.
+    /// Request time-out, after which the outcome counts as unknown. It must exceed the daemon's own time-out for its
+    /// store.
     pub request_timeout: Duration,
-    /// How long setting up a connection may take; part of the above.
+    /// Time-out for connecting; part of the request time-out.
     pub connect_timeout: Duration,
-    /// How long a whole sweep may take.
+    /// Time-out of a full sweep.
     pub sweep_timeout: Duration,
-    /// How long an idle connection is kept; shorter than the daemon keeps it (30 s), so that a request rarely meets a
-    /// connection that is being closed.
+    /// How long an idle connection is kept; shorter than at the daemon (30 s), so that a request rarely meets a closing
+    /// connection.
     pub idle_timeout: Duration,
 }
 
@@ -71,16 +71,16 @@ pub struct HttpStore {
     inner: Arc<Inner>,
 }
 
-/// What requests in flight share with the store.
+/// State shared by the store and its requests.
 struct Inner {
     base: Url,
     connector: Arc<Connector>,
     runtime: Handle,
     clock: Arc<dyn Clock>,
     settings: HttpSettings,
-    /// What the daemon is shown, unless a request shows something of its own.
-    token: Option<Mutex<Shown>>,
-    /// The store's clock, as the daemon's answers show it.
+    /// The token of the client; a request may use its own.
+    token: Option<Mutex<TokenHeader>>,
+    /// Estimate of the store's clock, from the daemon's answers.
     store_clock: RemoteClock,
     down: Mutex<Option<String>>,
     timeouts_in_a_row: AtomicU32,
@@ -96,21 +96,21 @@ impl fmt::Debug for HttpStore {
 }
 
 impl HttpStore {
-    /// A client of the daemon at `url` (`http://host:port`, with a path when the daemon is served below one), which has to
-    /// show nothing. Connects with the first request; its requests run on `runtime`.
+    /// A client of the daemon at `url` (`http://host:port`, with an optional path prefix) without a token. Connects at
+    /// the first request; requests run on `runtime`.
     ///
-    /// `https://` checks the daemon's certificate by the authorities of the machine, or by those in the file that the query
-    /// parameter `tls_ca` names; `tls_cert` and `tls_key` name what is shown to a daemon that asks for a certificate. The
-    /// files are read here, and again when they have changed; what cannot be used then leaves what was read before in use.
+    /// `https://` verifies the daemon's certificate with the system's authorities, or with those in the file of the
+    /// query parameter `tls_ca`. `tls_cert` and `tls_key` name the client certificate. The files are read here and
+    /// re-read when they change; if a new file is invalid, the previous ones stay in use.
     ///
     /// # Errors
-    /// `Misconfigured` for a URL that is neither, has credentials, another query or a fragment, and for files that cannot
-    /// be used.
+    /// `Misconfigured` for another scheme, credentials, an unknown query parameter or a fragment, and for invalid
+    /// files.
     pub fn new(url: &str, clock: Arc<dyn Clock>, runtime: Handle, settings: HttpSettings) -> Result<Self> {
         Self::with_token(url, clock, runtime, settings, None)
     }
 
-    /// The same for a daemon that asks who is calling.
+    /// A client with a bearer token.
     ///
     /// # Errors
     /// Those of [`HttpStore::new`].
@@ -129,7 +129,7 @@ impl HttpStore {
             runtime,
             clock,
             settings,
-            token: token.map(Shown::new).transpose()?.map(Mutex::new),
+            token: token.map(TokenHeader::new).transpose()?.map(Mutex::new),
             store_clock: RemoteClock::default(),
             down: Mutex::new(None),
             timeouts_in_a_row: AtomicU32::new(0),
@@ -140,51 +140,51 @@ impl HttpStore {
 }
 
 impl HttpStore {
-    /// How the daemon is. It answers also while its store is away.
+    /// The status of the daemon, available even while its store is down.
     ///
     /// # Errors
-    /// `Unavailable`, and `Denied` for a token that may not read.
+    /// `Unavailable`, and `Denied` for a token without read access.
     pub async fn status(&self) -> Result<ServerStatus> {
         self.ask("/v1/status").await
     }
 
-    /// Reads something that no other method is for, by its path (`/v1/status`).
+    /// Reads a resource by path (`/v1/status`), for which there is no method here.
     ///
     /// # Errors
-    /// What the daemon answers, and `Unavailable`.
+    /// The daemon's error, and `Unavailable`.
     pub async fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         let path: Vec<_> = path.trim_start_matches('/').split('/').collect();
-        // The daemon waits for a store that is away, as for any other request.
+        // The daemon waits for an unavailable store first, as for any request.
         self.send(self.read(&path).patience(STATUS_PATIENCE)).await?.json()
     }
 }
 
-/// How long a daemon may take to say how it is.
+/// Time-out of a status request.
 const STATUS_PATIENCE: Duration = Duration::from_secs(3);
 
-/// A token, and the header that it makes.
-struct Shown {
+/// A token and its header value.
+struct TokenHeader {
     token: AccessToken,
     header: HeaderValue,
 }
 
-impl Shown {
+impl TokenHeader {
     fn new(token: AccessToken) -> Result<Self> {
         let header = bearer(token.text())?;
         Ok(Self { token, header })
     }
 }
 
-/// The header that shows a token, which no log prints.
+/// The header value of a token, marked as sensitive.
 fn bearer(token: &str) -> Result<HeaderValue> {
     let header = HeaderValue::from_str(&format!("Bearer {token}"));
     let mut header =
-        header.map_err(|_| Error::invalid("the token has characters that no token has; is it the right text?"))?;
+        header.map_err(|_| Error::invalid("not a valid token: it contains a character that a header cannot carry"))?;
     header.set_sensitive(true);
     Ok(header)
 }
 
-/// Refuses a cursor that a URL cannot carry as itself: an empty `after=` means the beginning. Answers the limit.
+/// Rejects a cursor that a URL cannot carry: an empty `after=` means the start. Returns the limit.
 fn check_page(page: &PageRequest) -> Result<u32> {
     match page.after.as_deref() {
         Some("") => Err(bad_cursor("")),
@@ -193,12 +193,12 @@ fn check_page(page: &PageRequest) -> Result<u32> {
 }
 
 impl Inner {
-    /// The daemon answered, with whatever.
-    fn heard(&self) {
+    /// Records that the daemon answered.
+    fn answered(&self) {
         self.timeouts_in_a_row.store(0, Ordering::Relaxed);
     }
 
-    /// A single timeout may be bad luck; two in a row are an outage.
+    /// Records a time-out. Two in a row count as an outage.
     fn timed_out(&self) {
         if self.timeouts_in_a_row.fetch_add(1, Ordering::Relaxed) >= 1 {
             self.set_down(Some(format!("no answer within {:?}", self.settings.request_timeout)));

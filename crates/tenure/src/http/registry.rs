@@ -45,7 +45,7 @@ impl Serve<ClaimKeys> for HttpStore {
         claimed.ok_or_else(|| {
             Error::new(
                 ErrorKind::Internal,
-                "the daemon's answers to a batch of claims are not those that were asked for",
+                "the daemon's answers do not match the requested claims",
             )
         })
     }

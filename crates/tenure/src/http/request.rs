@@ -1,4 +1,4 @@
-//! One request: its deadline, its not-after, its single retry, and what its answer means.
+//! A single request: its deadline, not-after and retry, and the meaning of its answer.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -14,12 +14,12 @@ use tenure_core::store::Call;
 use tenure_core::timeout::Timeout;
 
 use super::base::advice;
-use super::connector::Current;
-use super::{HttpStore, Inner, Shown};
-use crate::heart::run_on;
+use super::connector::CurrentClient;
+use super::{HttpStore, Inner, TokenHeader};
+use crate::heartbeat::run_on;
 use crate::wire::{Code, NOT_AFTER, Now, PROBLEM_JSON, Problem, STORE_TIME};
 
-/// A request that is being put together.
+/// A request being built.
 pub(super) struct Request {
     method: Method,
     url: Result<Url>,
@@ -30,37 +30,37 @@ pub(super) struct Request {
     token: Option<HeaderValue>,
 }
 
-/// What sending it twice, or too late, would do.
+/// The effect of a repeated or late request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
-    /// Nothing: it reads, or it is a beat.
+    /// None: a read or a beat.
     Harmless,
-    /// It changes something, within these limits.
+    /// A change, within these limits.
     Mutates(Call),
-    /// It changes what is durable, which must go on while the hot store, whose clock a not-after is on, is away: the
-    /// not-after is sent when that clock is known.
+    /// A durable change, which must work while the hot store is down. The not-after is on the hot store's clock, so it
+    /// is sent only if that clock is known.
     Commits,
 }
 
-/// An answer: its status, its headers and its body, which is already read.
-pub(super) struct Answer {
+/// A response: status, headers and the complete body.
+pub(super) struct DaemonResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     body: Vec<u8>,
-    /// Set when it is a problem that the request expected.
+    /// The problem, if the request expected one with this code.
     pub(super) problem: Option<(Code, Box<Problem>)>,
 }
 
-impl Answer {
-    /// Reads the body.
+impl DaemonResponse {
+    /// Parses the body.
     ///
     /// # Errors
-    /// `Internal` when it is not what this version understands.
+    /// `Internal` if this version does not understand it.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_slice(&self.body).map_err(|error| {
             Error::new(
                 ErrorKind::Internal,
-                "the daemon's answer is not what this version understands",
+                "this version does not understand the daemon's answer",
             )
             .because(error)
         })
@@ -73,7 +73,7 @@ impl HttpStore {
         self.request(Method::GET, path, Effect::Harmless)
     }
 
-    /// A beat: it extends only what is alive, so that sending it again is harmless.
+    /// A request that is safe to repeat, like a beat, which only extends a living tenure.
     pub(super) fn harmless(&self, method: Method, path: &[&str]) -> Request {
         self.request(method, path, Effect::Harmless)
     }
@@ -83,7 +83,7 @@ impl HttpStore {
         self.request(method, path, Effect::Mutates(call))
     }
 
-    /// A request that changes what is durable, whether or not the store's clock is known.
+    /// A request for a durable change, sent whether or not the store's clock is known.
     pub(super) fn commit(&self, method: Method, path: &[&str]) -> Request {
         self.request(method, path, Effect::Commits)
     }
@@ -100,11 +100,11 @@ impl HttpStore {
         }
     }
 
-    /// Sends a request on the client's runtime and reads its answer.
+    /// Sends a request on the client's runtime and reads the response.
     ///
     /// # Errors
-    /// What the daemon answered, or `Unavailable` with whether the request may have taken effect.
-    pub(super) async fn send(&self, request: Request) -> Result<Answer> {
+    /// The daemon's error, or `Unavailable` with whether the request may have taken effect.
+    pub(super) async fn send(&self, request: Request) -> Result<DaemonResponse> {
         let inner = Arc::clone(&self.inner);
         let sent = async move {
             inner.connector.follow(inner.clock.mono());
@@ -125,35 +125,35 @@ impl Request {
         self
     }
 
-    /// Adds a body.
+    /// Sets the body.
     pub(super) fn json(mut self, body: &impl Serialize) -> Self {
         let bytes = serde_json::to_vec(body)
-            .map_err(|error| Error::new(ErrorKind::Internal, "a request cannot be written as JSON").because(error));
+            .map_err(|error| Error::new(ErrorKind::Internal, "a request cannot be serialized as JSON").because(error));
         self.body = Some(bytes);
         self
     }
 
-    /// Shows a token, which is in no log and no error.
+    /// Sets a token. It appears in no log and no error.
     pub(super) fn token(mut self, token: Option<HeaderValue>) -> Self {
         self.token = token;
         self
     }
 
-    /// Waits longer (or shorter) than usual.
+    /// Sets the time-out.
     pub(super) fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Takes problems with these codes as answers, because they tell more than an error can carry.
+    /// Returns problems with these codes as responses, because they carry more than an error.
     pub(super) fn expects(mut self, codes: &'static [Code]) -> Self {
         self.expected = codes;
         self
     }
 }
 
-/// A request that is ready to go.
-struct Ready {
+/// A request that is ready to send.
+struct PreparedRequest {
     method: Method,
     url: Url,
     body: Option<Vec<u8>>,
@@ -165,7 +165,7 @@ impl Inner {
     fn url(&self, path: &[&str]) -> Result<Url> {
         let mut url = self.base.clone();
         for segment in path {
-            // A URL treats these as "here" and "up", however they are written.
+            // URLs interpret these segments as "current" and "parent", even if escaped.
             if matches!(*segment, "." | "..") {
                 return Err(Error::invalid(format!(
                     "the name {segment:?} cannot be part of a URL; use another one over HTTP"
@@ -178,13 +178,13 @@ impl Inner {
         Ok(url)
     }
 
-    async fn send(&self, request: Request) -> Result<Answer> {
+    async fn send(&self, request: Request) -> Result<DaemonResponse> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Error::unavailable("this client is closed", Outcome::Unchanged));
         }
         let give_up = self.clock.mono() + request.patience;
         let body = request.body.transpose()?;
-        let ready = Ready {
+        let ready = PreparedRequest {
             method: request.method,
             url: request.url?,
             body,
@@ -209,10 +209,10 @@ impl Inner {
         })
     }
 
-    /// Sends it, and once more when the connection broke under it.
-    async fn harmless(&self, ready: &Ready) -> Result<Answer> {
+    /// Sends it, and retries once if the connection broke.
+    async fn harmless(&self, ready: &PreparedRequest) -> Result<DaemonResponse> {
         match self.once(ready, Call::default()).await {
-            Err(Failed::Broken(_)) => self
+            Err(RequestFailure::Broken(_)) => self
                 .once(ready, Call::default())
                 .await
                 .map_err(|failed| failed.into_error(Outcome::Unchanged)),
@@ -220,14 +220,14 @@ impl Inner {
         }
     }
 
-    /// Sends it with a not-after. When that turns out to be too early although the caller is still there (the store's
-    /// clock was set forward), it certainly changed nothing, and is sent again with what was learnt.
-    async fn mutating(&self, ready: &Ready, call: Call, give_up: Mono) -> Result<Answer> {
+    /// Sends it with a not-after. If the daemon rejects it as late although the caller is still waiting (the store's
+    /// clock was set forward), nothing changed, and it is sent again with the corrected clock.
+    async fn mutating(&self, ready: &PreparedRequest, call: Call, give_up: Mono) -> Result<DaemonResponse> {
         if !self.store_clock.is_fresh(self.clock.mono()) {
             self.ask_now().await?;
         }
         let limits = self.store_clock.not_after(give_up, call);
-        let unknown = |failed: Failed| failed.into_error(Outcome::Unknown);
+        let unknown = |failed: RequestFailure| failed.into_error(Outcome::Unknown);
         match self.once(ready, limits).await.map_err(unknown) {
             Err(error) if error.kind() == ErrorKind::TooLate && limits != call => {
                 self.ask_now().await?;
@@ -238,13 +238,14 @@ impl Inner {
         }
     }
 
-    /// Sends it with a not-after if the store's clock is known, and without one if not, or when what was known is no more.
-    async fn committing(&self, ready: &Ready, give_up: Mono) -> Result<Answer> {
+    /// Sends it with a not-after if the store's clock is known. Without one otherwise, or if the estimate turned out
+    /// wrong.
+    async fn committing(&self, ready: &PreparedRequest, give_up: Mono) -> Result<DaemonResponse> {
         let limits = match self.store_clock.is_fresh(self.clock.mono()) {
             true => self.store_clock.not_after(give_up, Call::default()),
             false => Call::default(),
         };
-        let unknown = |failed: Failed| failed.into_error(Outcome::Unknown);
+        let unknown = |failed: RequestFailure| failed.into_error(Outcome::Unknown);
         match self.once(ready, limits).await.map_err(unknown) {
             Err(error) if error.kind() == ErrorKind::TooLate => {
                 self.once(ready, Call::default()).await.map_err(unknown)
@@ -253,9 +254,9 @@ impl Inner {
         }
     }
 
-    /// Asks for the store's time.
+    /// Reads the store's time.
     async fn ask_now(&self) -> Result<()> {
-        let ready = Ready {
+        let ready = PreparedRequest {
             method: Method::GET,
             url: self.url(&["v1", "now"])?,
             body: None,
@@ -268,20 +269,20 @@ impl Inner {
         Ok(())
     }
 
-    /// Sends it, and once more when nothing was done the first time and something is different by now: the token, which the
-    /// daemon does not know, or the files of TLS, with which there was no connection.
-    async fn once(&self, ready: &Ready, limits: Call) -> Result<Answer, Failed> {
-        let Current { client, number } = self.connector.current();
+    /// Sends it, and retries once if certainly nothing was done and a precondition has changed: a rejected token was
+    /// replaced in its file, or the TLS files changed after a failed connection.
+    async fn once(&self, ready: &PreparedRequest, limits: Call) -> Result<DaemonResponse, RequestFailure> {
+        let CurrentClient { client, number } = self.connector.current();
         match self.sent(&client, ready, limits).await {
-            Err(Failed::Unknown(error)) => match self.another_token().await {
+            Err(RequestFailure::Unknown(error)) => match self.another_token().await {
                 Ok(true) => self.sent(&client, ready, limits).await,
-                Ok(false) => Err(Failed::Unknown(error)),
-                Err(trouble) => Err(Failed::Answered(trouble.because(error))),
+                Ok(false) => Err(RequestFailure::Unknown(error)),
+                Err(trouble) => Err(RequestFailure::Answered(trouble.because(error))),
             },
-            // A certificate that is refused may break the connection only after the request was written.
-            Err(failed @ (Failed::NotSent(..) | Failed::Broken(_))) => {
+            // A rejected certificate may break the connection only after the request was written.
+            Err(failed @ (RequestFailure::NotSent(..) | RequestFailure::Broken(_))) => {
                 let is_renewed = self.connector.is_renewed(number).await;
-                if is_renewed && matches!(failed, Failed::NotSent(..)) {
+                if is_renewed && matches!(failed, RequestFailure::NotSent(..)) {
                     let client = self.connector.current().client;
                     return self.sent(&client, ready, limits).await;
                 }
@@ -291,19 +292,19 @@ impl Inner {
         }
     }
 
-    /// Reads the file of the token again; whether there is another one in it.
+    /// Re-reads the token file. Returns whether it has a new token.
     async fn another_token(&self) -> Result<bool> {
         let Some(shown) = &self.token else {
             return Ok(false);
         };
         let token = shown.lock().unwrap_or_else(PoisonError::into_inner).token.clone();
-        // A file may lie on a disk that is away.
+        // The file may be on a disk that hangs.
         let read = tokio::task::spawn_blocking(move || token.changed()).await;
         let read = read.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "reading the token panicked")));
         let Some(token) = read? else {
             return Ok(false);
         };
-        *shown.lock().unwrap_or_else(PoisonError::into_inner) = Shown::new(token)?;
+        *shown.lock().unwrap_or_else(PoisonError::into_inner) = TokenHeader::new(token)?;
         tracing::info!(daemon = %self.base, "the token has changed");
         Ok(true)
     }
@@ -313,7 +314,12 @@ impl Inner {
         Some(shown.header.clone())
     }
 
-    async fn sent(&self, client: &Client, ready: &Ready, limits: Call) -> Result<Answer, Failed> {
+    async fn sent(
+        &self,
+        client: &Client,
+        ready: &PreparedRequest,
+        limits: Call,
+    ) -> Result<DaemonResponse, RequestFailure> {
         let mut request = client.request(ready.method.clone(), ready.url.clone());
         if let Some(at) = limits.not_after {
             request = request.header(NOT_AFTER, at.to_string());
@@ -326,7 +332,7 @@ impl Inner {
         }
         let asked = self.clock.mono();
         let response = request.send().await.map_err(|error| self.failed(error))?;
-        self.heard();
+        self.answered();
         let told = response
             .headers()
             .get(STORE_TIME)
@@ -338,12 +344,12 @@ impl Inner {
         self.understand(response, ready.expected).await
     }
 
-    async fn understand(&self, response: Response, expected: &[Code]) -> Result<Answer, Failed> {
+    async fn understand(&self, response: Response, expected: &[Code]) -> Result<DaemonResponse, RequestFailure> {
         let (status, headers) = (response.status(), response.headers().clone());
         let body = response.bytes().await.map_err(|error| self.failed(error))?.to_vec();
         if status.is_success() {
             self.set_down(None);
-            return Ok(Answer {
+            return Ok(DaemonResponse {
                 status,
                 headers,
                 body,
@@ -362,26 +368,26 @@ impl Inner {
         let code = code.filter(|code| expected.contains(code));
         if let (Some(code), Some(problem)) = (code, problem.clone()) {
             self.set_down(None);
-            return Ok(Answer {
+            return Ok(DaemonResponse {
                 status,
                 headers,
                 body,
                 problem: Some((code, Box::new(problem))),
             });
         }
-        let error = problem.map_or_else(|| stranger(status, &headers), Problem::into_error);
+        let error = problem.map_or_else(|| foreign_response(status, &headers), Problem::into_error);
         match error.kind() {
             ErrorKind::Unavailable => self.set_down(Some(error.message().to_owned())),
             _ => self.set_down(None),
         }
         match status {
-            StatusCode::UNAUTHORIZED => Err(Failed::Unknown(error)),
-            _ => Err(Failed::Answered(error)),
+            StatusCode::UNAUTHORIZED => Err(RequestFailure::Unknown(error)),
+            _ => Err(RequestFailure::Answered(error)),
         }
     }
 
-    fn failed(&self, error: reqwest::Error) -> Failed {
-        // Without the URL, which is in our own message already.
+    fn failed(&self, error: reqwest::Error) -> RequestFailure {
+        // The URL is already in our message.
         let error = error.without_url();
         let cause = chain(&error);
         let advice = advice(&cause);
@@ -395,27 +401,27 @@ impl Inner {
             None => format!("{} cannot be reached", self.base),
         };
         if error.is_connect() {
-            Failed::NotSent(message, error)
+            RequestFailure::NotSent(message, error)
         } else {
-            Failed::Broken((message, error))
+            RequestFailure::Broken((message, error))
         }
     }
 }
 
-/// Why a request has no good answer.
-enum Failed {
-    /// The daemon (or something in between) said so.
+/// Why a request has no good response.
+enum RequestFailure {
+    /// The daemon (or a proxy) returned an error.
     Answered(Error),
-    /// The daemon does not know who is calling. Nothing was done.
+    /// The daemon rejected the token. Nothing was done.
     Unknown(Error),
-    /// There was no connection: nothing was sent.
+    /// Connecting failed: nothing was sent.
     NotSent(String, reqwest::Error),
-    /// The connection broke with the request under way.
+    /// The connection broke while the request was in flight.
     Broken((String, reqwest::Error)),
 }
 
-impl Failed {
-    /// `broken` is the outcome of a request that may have arrived.
+impl RequestFailure {
+    /// Converts to an error. `broken` is the outcome of a request that may have arrived.
     fn into_error(self, broken: Outcome) -> Error {
         match self {
             Self::Answered(error) | Self::Unknown(error) => error,
@@ -425,7 +431,7 @@ impl Failed {
     }
 }
 
-/// The causes of an error, `a: b: c`, without its own sentence, which says nothing.
+/// The causes of an error, `a: b: c`, without its own uninformative message.
 fn chain(error: &reqwest::Error) -> String {
     let mut causes = Vec::new();
     let mut next = std::error::Error::source(error);
@@ -440,13 +446,10 @@ fn chain(error: &reqwest::Error) -> String {
     }
 }
 
-/// An error that no Tenure daemon wrote: a proxy in between, or another server altogether.
-fn stranger(status: StatusCode, headers: &HeaderMap) -> Error {
+/// The error for a response that does not come from a Tenure daemon: a proxy, or another server.
+fn foreign_response(status: StatusCode, headers: &HeaderMap) -> Error {
     if status.is_server_error() {
-        let error = Error::unavailable(
-            format!("something between here and the daemon answered {status}"),
-            Outcome::Unknown,
-        );
+        let error = Error::unavailable(format!("a proxy before the daemon answered {status}"), Outcome::Unknown);
         let after = headers
             .get(RETRY_AFTER)
             .and_then(|value| value.to_str().ok())

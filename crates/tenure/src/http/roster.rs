@@ -1,7 +1,7 @@
-//! Rosters over HTTP: those of a daemon, which has the ledger.
+//! Rosters over HTTP, served by a daemon with a ledger.
 //!
-//! [`RemoteRoster`] has the methods of [`Roster`](crate::roster::Roster), and answers in its words. Who acts is told by the
-//! token, if the daemon asks for one ([`RemoteRoster::with_token`]), so nothing here says when one was issued.
+//! [`RemoteRoster`] has the methods and results of [`Roster`](crate::roster::Roster). A daemon that requires a token
+//! identifies the caller by it ([`RemoteRoster::with_token`]), so these methods take no issue time.
 
 mod engagement;
 mod provider;
@@ -20,16 +20,15 @@ use tenure_core::id::{EngagementId, RosterName};
 use tenure_core::ledger::{RosterSettings, SettingsPatch};
 use tokio::runtime::Handle;
 
-use super::request::{Answer, Request};
+use super::request::{DaemonResponse, Request};
 use super::{HttpSettings, HttpStore, bearer};
 use crate::roster::{Sourced, Written};
 use crate::wire::roster as wire;
 
-/// How long an answer about a roster may take: a daemon whose hot store hangs turns to its ledger, and answers within two
-/// seconds in any case.
+/// Time-out of a roster request. A daemon whose hot store hangs reads from its ledger and answers within two seconds.
 const PATIENCE: Duration = Duration::from_millis(2_500);
 
-/// The rosters of a daemon. Cheap to clone.
+/// The rosters of a daemon. Clones share state.
 #[derive(Clone)]
 pub struct RemoteRosters {
     store: Arc<HttpStore>,
@@ -42,8 +41,8 @@ impl fmt::Debug for RemoteRosters {
 }
 
 impl RemoteRosters {
-    /// Those of the daemon at `url`. Does no I/O. Requests run on `runtime`; of the settings, the request timeout does not
-    /// count here, because an answer may need two stores in turn.
+    /// The rosters of the daemon at `url`. Does no I/O. Requests run on `runtime`. The request time-out of the settings
+    /// does not apply, because an answer may need two stores in turn.
     ///
     /// # Errors
     /// Those of [`HttpStore::new`].
@@ -51,14 +50,14 @@ impl RemoteRosters {
         Ok(Self::of(HttpStore::new(url, clock, runtime, settings)?))
     }
 
-    /// Those of a daemon that is connected to already, with what it is shown.
+    /// The rosters of a daemon that is already connected, with its token.
     #[must_use]
     pub fn of(store: HttpStore) -> Self {
         let store = Arc::new(store);
         Self { store }
     }
 
-    /// One of them, whether or not anybody ever used it. No I/O.
+    /// A roster, whether or not it exists. No I/O.
     #[must_use]
     pub fn roster(&self, name: &RosterName) -> RemoteRoster {
         RemoteRoster {
@@ -68,7 +67,7 @@ impl RemoteRosters {
         }
     }
 
-    /// The rosters that the daemon's ledger knows, by name.
+    /// The names of the rosters in the daemon's ledger.
     ///
     /// # Errors
     /// `Unavailable`; `Unsupported` for a daemon without a ledger.
@@ -88,11 +87,12 @@ impl RemoteRosters {
     }
 }
 
-/// One roster of a daemon. Cheap to clone.
+/// A roster of a daemon. Clones share state.
 ///
-/// Every method fails with `Unavailable` when the daemon, or what it needs, is out of reach (after a write the outcome tells
-/// whether something may have changed; asking again is safe), with `Unsupported` for a daemon without a ledger, and those of
-/// providers and operators with `Denied` for a token that does not do. These are not said again below.
+/// Every method may fail with `Unavailable` when the daemon or one of its stores is unreachable (after a write, the
+/// outcome tells whether something may have changed; a retry is safe), with `Unsupported` for a daemon without a
+/// ledger, and methods of providers and operators with `Denied` for an insufficient token. These errors are not
+/// repeated below.
 #[derive(Clone)]
 pub struct RemoteRoster {
     store: Arc<HttpStore>,
@@ -107,31 +107,31 @@ impl fmt::Debug for RemoteRoster {
 }
 
 impl RemoteRoster {
-    /// Which.
+    /// The name of the roster.
     #[must_use]
     pub fn name(&self) -> &RosterName {
         &self.name
     }
 
-    /// The same roster for a provider who shows this token.
+    /// The same roster with the token of a provider.
     ///
     /// # Errors
-    /// `Invalid` for what is no text of a header. It is not repeated.
+    /// `Invalid` for a text that a header cannot carry. The error does not contain it.
     pub fn with_token(&self, token: &str) -> Result<Self> {
         let token = Some(bearer(token)?);
         Ok(Self { token, ..self.clone() })
     }
 
-    /// A name for an engagement that has none, unlike any other.
+    /// A new unique engagement id.
     ///
     /// # Errors
-    /// `Internal`, never seen.
+    /// None in practice.
     pub fn name_engagement(&self) -> Result<EngagementId> {
         let chance = || self.store.inner.clock.entropy();
         EngagementId::new(format!("e-{:016x}{:016x}", chance(), chance()))
     }
 
-    /// The settings that the daemon obeys; at most a second old.
+    /// The settings in force at the daemon, at most a second old.
     ///
     /// # Errors
     /// None of its own.
@@ -140,37 +140,37 @@ impl RemoteRoster {
         Ok(Sourced::ledger(settings))
     }
 
-    /// Changes the settings, for every instance within a second.
+    /// Changes the settings. All daemons apply them within a second.
     ///
     /// # Errors
-    /// `Invalid` for what breaks a limit: nothing changed.
+    /// `Invalid` for a value outside its limits, with nothing changed.
     pub async fn set_settings(&self, patch: &SettingsPatch) -> Result<Written<RosterSettings>> {
         let request = self.store.commit(Method::PATCH, &self.path(&[])).json(patch);
         self.ask(request).await?.json()
     }
 
-    /// The path of something in the roster.
+    /// The path of a resource in the roster.
     fn path<'a>(&'a self, rest: &[&'a str]) -> Vec<&'a str> {
         let mut path = vec!["v1", "rosters", self.name.as_str()];
         path.extend(rest);
         path
     }
 
-    async fn ask(&self, request: Request) -> Result<Answer> {
+    async fn ask(&self, request: Request) -> Result<DaemonResponse> {
         let request = request.patience(PATIENCE).token(self.token.clone());
         self.store.send(request).await
     }
 }
 
-/// A body of a problem that has to be there.
-fn told<T: Clone>(shown: Option<&T>) -> Result<T> {
+/// A required part of a problem body.
+fn required<T: Clone>(shown: Option<&T>) -> Result<T> {
     shown
         .cloned()
-        .ok_or_else(|| Error::new(ErrorKind::Internal, "the daemon refused without saying what is there"))
+        .ok_or_else(|| Error::new(ErrorKind::Internal, "the daemon's problem lacks the current value"))
 }
 
-/// Reads an answer, or `None` when there is no such thing.
-fn if_found<T: DeserializeOwned>(answer: Result<Answer>) -> Result<Option<T>> {
+/// Parses a response; `None` for "not found".
+fn if_found<T: DeserializeOwned>(answer: Result<DaemonResponse>) -> Result<Option<T>> {
     match answer {
         Ok(answer) => answer.json().map(Some),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

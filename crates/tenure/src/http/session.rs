@@ -16,7 +16,7 @@ use crate::wire::{
     AttachSessionsAnswer, Code, DetachSessionsAnswer, PatchSessionRequest, SESSION_EPOCH, SessionsPage, ms_up,
 };
 
-/// About how many bytes of names and data go into one request: well below what a daemon reads.
+/// Approximate bytes of names and data per request, well below the daemon's body limit.
 const PART: usize = 2 << 20;
 
 #[async_trait]
@@ -120,7 +120,7 @@ impl Serve<Sessions> for HttpStore {
     }
 }
 
-/// An `overdue` that is no whole number of milliseconds counts as the next longer one that is.
+/// A fractional `overdue` is rounded up to milliseconds.
 #[async_trait]
 impl Serve<ListOrphans> for HttpStore {
     async fn serve(&self, group: &Group, ask: ListOrphans, _: Call) -> Result<Orphans> {
@@ -150,7 +150,7 @@ impl HttpStore {
     }
 }
 
-/// How many of these one request may carry: at least one. Each request may be applied alone.
+/// How many of these fit into one request, at least one. Each request may be applied on its own.
 pub(super) fn part_of(attaches: &[Attach]) -> usize {
     let mut size = 0;
     let fits = attaches.iter().take_while(|attach| {
@@ -160,7 +160,7 @@ pub(super) fn part_of(attaches: &[Attach]) -> usize {
     fits.count().max(1)
 }
 
-/// About how much room it takes as JSON, seldom less than it does.
+/// An estimate of its size as JSON, rarely too low.
 fn size_of(attach: &Attach) -> usize {
     const FIELDS: usize = 120;
     let alias = attach.alias.as_ref().map_or(0, |alias| alias.as_str().len());
@@ -171,11 +171,11 @@ fn size_of(attach: &Attach) -> usize {
     FIELDS + attach.session.as_str().len() + attach.connection.as_str().len() + alias + data
 }
 
-/// The request was answered, and may well have been done; what it came to has to be read back.
+/// The request was answered and may have been applied; its outcome must be read back.
 fn not_what_was_asked() -> Error {
     Error::new(
         ErrorKind::Internal,
-        "the daemon's answers about sessions are not those that were asked for",
+        "the daemon's answers do not match the requested sessions",
     )
 }
 
@@ -194,8 +194,8 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_cut_into_what_a_daemon_reads() {
-        assert_eq!(part_of(&[]), 1, "the tenure alone is checked as well");
+    fn batch_is_split_to_fit_the_daemons_body_limit() {
+        assert_eq!(part_of(&[]), 1, "an empty batch still checks the tenure");
         let small: Vec<_> = (0..10_000).map(|n| attach(n, 10)).collect();
         assert_eq!(part_of(&small), small.len());
         let large: Vec<_> = (0..2_000).map(|n| attach(n, 4_000)).collect();
@@ -206,6 +206,6 @@ mod tests {
             attaches: large[..part].to_vec(),
         };
         assert!(serde_json::to_vec(&body).unwrap().len() <= PART + 100);
-        assert_eq!(part_of(&[attach(0, 2 * PART)]), 1, "one alone is never cut");
+        assert_eq!(part_of(&[attach(0, 2 * PART)]), 1, "a single item is never split");
     }
 }

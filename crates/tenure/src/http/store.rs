@@ -1,10 +1,10 @@
-//! The daemon as a whole.
+//! The daemon as a store.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure_core::call::{Ask, Op, Reply, Serve, serve_elsewhere};
+use tenure_core::call::{Op, Reply, Serve, StoreRequest, serve_remote};
 use tenure_core::error::Result;
 use tenure_core::event::EventId;
 use tenure_core::id::Group;
@@ -19,16 +19,16 @@ use crate::wire::{self, Findings, GroupsPage};
 
 #[async_trait]
 impl Backend for HttpStore {
-    async fn call(&self, ask: Ask) -> Result<Reply> {
-        serve_elsewhere(self, ask).await
+    async fn call(&self, ask: StoreRequest) -> Result<Reply> {
+        serve_remote(self, ask).await
     }
 
-    /// The daemon knows the limit.
+    /// The daemon enforces its limit.
     fn max_ttl(&self) -> Duration {
         Duration::MAX
     }
 
-    /// The daemon cuts; only what would be too much to send is cut here.
+    /// The daemon splits calls; only what exceeds its body limit is split here.
     fn part(&self, op: &Op) -> usize {
         match op {
             Op::Attach(ask) => part_of(&ask.attaches),
@@ -36,7 +36,7 @@ impl Backend for HttpStore {
         }
     }
 
-    fn is_elsewhere(&self) -> bool {
+    fn is_remote(&self) -> bool {
         true
     }
 
@@ -78,7 +78,7 @@ impl Serve<Now> for HttpStore {
     }
 }
 
-/// The daemon looks after its store itself; that it answers is what is to be known here.
+/// The daemon monitors its store; here an answer is sufficient.
 #[async_trait]
 impl Serve<Probe> for HttpStore {
     async fn serve(&self, about: &Option<Group>, _: Probe, call: Call) -> Result<Probed> {

@@ -1,4 +1,4 @@
-//! Sweeping over HTTP: the daemon does it.
+//! Sweeping over HTTP, done by the daemon.
 
 use async_trait::async_trait;
 use reqwest::Method;
@@ -23,7 +23,7 @@ impl Serve<Status> for HttpStore {
 impl Serve<Pass> for HttpStore {
     async fn serve(&self, group: &Group, ask: Pass, call: Call) -> Result<SweepReport> {
         let Pass { request, pass } = ask;
-        // One pass means one pass, as in every store; whoever wants to wait for more asks again.
+        // A single pass, as in every store; callers that want more repeat it.
         let body = wire::SweepRequest {
             dry_run: request.dry_run,
             force: request.force,

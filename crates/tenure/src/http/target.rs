@@ -11,7 +11,7 @@ use tenure_core::target::{PutTarget, RemoveTarget, Target, TargetOf, Targets};
 use super::{HttpStore, check_page};
 use crate::wire::{self, REMOVED, TargetRequest, TargetsPage};
 
-/// Where a node would rather have a target, and who holds it, a store is not asked for.
+/// A store call needs neither the preferred node nor the lease of a target.
 const PLAIN: (&str, &str) = ("plain", "true");
 
 #[async_trait]

@@ -1,9 +1,9 @@
-//! The client without a daemon: what it makes of URLs.
+//! URLs of the client, without a daemon.
 
 use super::*;
 
 #[test]
-fn a_base_url_keeps_its_path_and_shows_no_secrets() {
+fn base_url_keeps_its_path_and_hides_secrets() {
     for (url, base) in [
         ("http://127.0.0.1:7717", "http://127.0.0.1:7717/"),
         ("http://host/tenure", "http://host/tenure/"),
@@ -30,7 +30,7 @@ fn a_base_url_keeps_its_path_and_shows_no_secrets() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named() {
+fn unusable_files_are_named() {
     let base = Base::read("https://host?tls_ca=/nowhere/ca.pem").unwrap();
     let error = base.connector(HttpSettings::default()).err().unwrap().chain();
     assert!(

@@ -1,4 +1,4 @@
-//! Asking for leases.
+//! Acquiring leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use tenure_core::membership::{EndReason, Revision};
 use tenure_core::timeout::Timeout;
 use tenure_core::verdict::Verdict;
 
-use super::book::{Book, Entry, GivingUp, Grant};
 use super::guard::LeaseGuard;
+use super::table::{Grant, LeaseEntry, LeaseTable, PendingRelease};
 use super::{Acquire, PART, journal, short_answer};
 use crate::loops::FLOOR;
 use crate::membership::Shared;
 use crate::registry::PATIENCE;
 
-/// Asks for leases, each answered by itself.
+/// Tries to acquire leases, each independently.
 pub(super) async fn acquire(shared: &Arc<Shared>, leases: &[LeaseName]) -> Result<Vec<Acquire>> {
     let (mut answers, mut done) = (Vec::with_capacity(leases.len()), Parts::default());
     for part in leases.chunks(PART) {
@@ -33,7 +33,7 @@ async fn acquire_part(shared: &Arc<Shared>, leases: &[LeaseName]) -> Result<Vec<
     let tenure = shared.acting_tenure()?;
     if shared.verdict_of(&tenure) == Verdict::Lost {
         return Err(Error::unavailable(
-            "the tenure was not confirmed for a whole ttl; no lease is asked for before it is",
+            "the tenure was not confirmed for a whole ttl; acquire again after the next confirmed beat",
             Outcome::Unchanged,
         ));
     }
@@ -41,7 +41,7 @@ async fn acquire_part(shared: &Arc<Shared>, leases: &[LeaseName]) -> Result<Vec<
     if older.is_empty() {
         return Ok(answers);
     }
-    // Whatever comes of this, the others are granted.
+    // An error here does not affect the other leases, which are granted.
     let names: Vec<LeaseName> = older.iter().map(|place| leases[*place].clone()).collect();
     match attempt(shared, &tenure, &names, deadline).await {
         Ok((anew, _)) => older
@@ -50,26 +50,26 @@ async fn acquire_part(shared: &Arc<Shared>, leases: &[LeaseName]) -> Result<Vec<
             .for_each(|(place, answer)| answers[place] = answer),
         Err(error) => {
             let (group, error) = (&shared.group, error.chain());
-            tracing::warn!(%group, %tenure, error, "what was given back could not be asked for anew");
+            tracing::warn!(%group, %tenure, error, "leases of an older grant were released but not acquired again");
         }
     }
     Ok(answers)
 }
 
-/// Asks once for each that is to be had, and tells which of them are ours by an older grant. Those are being given back.
+/// One acquire. Also returns the indices of leases that we hold by an older, unknown grant. Those are being released.
 async fn attempt(
     shared: &Arc<Shared>,
     tenure: &TenureId,
     leases: &[LeaseName],
     deadline: Mono,
 ) -> Result<(Vec<Acquire>, Vec<usize>)> {
-    let asking = Asking::begin(shared, leases, deadline).await;
+    let asking = PendingAcquire::begin(shared, leases, deadline).await;
     let mut granted = if asking.wanted.is_empty() {
         Vec::new()
     } else {
-        let told = shared.leases.sent().told;
+        let known = shared.leases.sent().known;
         let acquired = ask(shared, tenure, &asking.wanted, deadline).await?;
-        take(shared, tenure, &asking, told, acquired)?
+        take(shared, tenure, &asking, known, acquired)?
     }
     .into_iter();
     let busy = || Acquire::Held {
@@ -80,12 +80,12 @@ async fn attempt(
     let mut older = Vec::new();
     let answers = leases.iter().enumerate().map(|(place, lease)| {
         let answer = match wanted.next_if(|next| *next == lease) {
-            Some(_) => granted.next().unwrap_or(Taken::Answer(busy())),
-            None => Taken::Answer(busy()),
+            Some(_) => granted.next().unwrap_or(Recorded::Answer(busy())),
+            None => Recorded::Answer(busy()),
         };
         match answer {
-            Taken::Answer(answer) => answer,
-            Taken::Older => {
+            Recorded::Answer(answer) => answer,
+            Recorded::Older => {
                 older.push(place);
                 busy()
             }
@@ -95,24 +95,24 @@ async fn attempt(
     Ok((answers, older))
 }
 
-/// The leases that are being asked for, so that nobody else here asks for them or takes them for forgotten.
-struct Asking<'a> {
-    book: &'a Book,
-    /// In the order given, without those that this process has or is asking for already.
+/// Marks leases as being acquired, so that no other task acquires them or treats their grants as unknown.
+struct PendingAcquire<'a> {
+    table: &'a LeaseTable,
+    /// In the order given, without those that this process holds or is acquiring already.
     wanted: Vec<LeaseName>,
 }
 
-impl<'a> Asking<'a> {
-    /// Waits a while for those that are being given up just now.
+impl<'a> PendingAcquire<'a> {
+    /// First waits a while for pending releases of these leases.
     async fn begin(shared: &'a Shared, leases: &[LeaseName], deadline: Mono) -> Self {
-        let (book, clock) = (&shared.leases, &*shared.context.clock);
-        let mut changes = book.changes();
-        let settled = async { while book.is_giving_up(leases) && changes.changed().await.is_ok() {} };
+        let (table, clock) = (&shared.leases, &*shared.context.clock);
+        let mut changes = table.changes();
+        let settled = async { while table.is_giving_up(leases) && changes.changed().await.is_ok() {} };
         let patience = deadline.since(shared.now()) / 2;
-        if book.is_giving_up(leases) {
+        if table.is_giving_up(leases) {
             within(clock, patience, settled).await;
         }
-        let mut state = book.state();
+        let mut state = table.state();
         let wanted: Vec<LeaseName> = leases
             .iter()
             .filter(|lease| !state.entries.contains_key(*lease) && state.asking.insert((*lease).clone()))
@@ -120,20 +120,20 @@ impl<'a> Asking<'a> {
             .collect();
         state.asked = true;
         drop(state);
-        Self { book, wanted }
+        Self { table, wanted }
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for PendingAcquire<'_> {
     fn drop(&mut self) {
-        let mut state = self.book.state();
+        let mut state = self.table.state();
         for lease in &self.wanted {
             state.asking.remove(lease);
         }
     }
 }
 
-/// Asks the store until it answers or the time is over: asking again for what was granted unheard tells its token.
+/// Calls the store until it answers or the time is over. A retry returns the token of a grant whose reply was lost.
 async fn ask(shared: &Shared, tenure: &TenureId, wanted: &[LeaseName], deadline: Mono) -> Result<Acquired> {
     let clock = &*shared.context.clock;
     let attempt = (shared.timing().request_timeout * 2).min(PATIENCE);
@@ -165,35 +165,35 @@ async fn ask(shared: &Shared, tenure: &TenureId, wanted: &[LeaseName], deadline:
     }
 }
 
-/// What became of the answer for one lease.
-enum Taken {
-    /// This is what it came to.
+/// The processed result for one lease.
+enum Recorded {
+    /// Final.
     Answer(Acquire),
-    /// It is ours by a grant that is older than this call, of which nobody here knows.
+    /// We hold it by a grant older than this call that has no guard here.
     Older,
 }
 
-/// Enters what was granted into the book. `told` is the number that was known before it was asked for.
+/// Records the grants in the table. `known` is the revision known before the call.
 fn take(
     shared: &Arc<Shared>,
     tenure: &TenureId,
-    asking: &Asking<'_>,
-    told: Revision,
+    asking: &PendingAcquire<'_>,
+    known: Revision,
     acquired: Acquired,
-) -> Result<Vec<Taken>> {
+) -> Result<Vec<Recorded>> {
     let outcomes = asking.wanted.iter().zip(acquired.outcomes);
     outcomes
         .map(|(lease, outcome)| {
-            Ok(Taken::Answer(match outcome {
+            Ok(Recorded::Answer(match outcome {
                 AcquireOutcome::Granted { token, from } => {
                     let grant = Grant::new(lease.clone(), token, tenure.clone());
                     Acquire::Granted(enter(shared, grant, from.as_ref())?)
                 }
                 AcquireOutcome::Kept { token } => {
                     let grant = Grant::new(lease.clone(), token, tenure.clone());
-                    if token.get() <= told.0 && !shared.leases.others_act {
-                        shared.leases.give_back_older(shared, grant);
-                        return Ok(Taken::Older);
+                    if token.get() <= known.0 && !shared.leases.others_act {
+                        shared.leases.release_older(shared, grant);
+                        return Ok(Recorded::Older);
                     }
                     Acquire::Granted(enter(shared, grant, None)?)
                 }
@@ -206,15 +206,15 @@ fn take(
 }
 
 fn enter(shared: &Arc<Shared>, grant: Arc<Grant>, from: Option<&TenureId>) -> Result<LeaseGuard> {
-    let entered = shared.enter(&grant.tenure, |book| {
-        let entry = Entry {
+    let entered = shared.enter(&grant.tenure, |table| {
+        let entry = LeaseEntry {
             grant: Arc::clone(&grant),
             giving_up: None,
         };
-        book.state().entries.insert(grant.lease.clone(), entry);
+        table.state().entries.insert(grant.lease.clone(), entry);
     });
     if !entered {
-        // It goes to the janitor with everything else of that tenure.
+        // The janitor releases it with the rest of that tenure.
         return Err(Error::ended(&grant.tenure, EndReason::Unknown));
     }
     journal::acquired(&shared.group, &grant, from, shared.timing().ttl);
@@ -225,20 +225,20 @@ fn enter(shared: &Arc<Shared>, grant: Arc<Grant>, from: Option<&TenureId>) -> Re
     Ok(guard)
 }
 
-impl Book {
-    /// The store says that a lease is ours, by a grant from before a number that it told us since, and nobody here has
-    /// it: we gave it up, and the store lost the end of its data with that. Somebody else may have worked under a higher
-    /// token meanwhile, so it goes back, to be granted under a new one.
-    fn give_back_older(&self, shared: &Shared, grant: Arc<Grant>) {
+impl LeaseTable {
+    /// Releases a grant that the store has for us although it is older than a revision we have seen and has no guard
+    /// here. We released it, and the store lost that write. Another member may have held a higher token since, so the
+    /// lease must be granted again under a new token.
+    fn release_older(&self, shared: &Shared, grant: Arc<Grant>) {
         let (group, lease, token) = (self.group(), &grant.lease, grant.token.get());
-        tracing::warn!(%group, tenure = %grant.tenure, %lease, token, "an older grant is alive again; giving it back");
+        tracing::warn!(%group, tenure = %grant.tenure, %lease, token, "the store restored an older grant; releasing it");
         grant.lost.cancel();
-        shared.enter(&grant.tenure, |book| {
-            let entry = Entry {
+        shared.enter(&grant.tenure, |table| {
+            let entry = LeaseEntry {
                 grant: Arc::clone(&grant),
-                giving_up: Some(GivingUp::default()),
+                giving_up: Some(PendingRelease::default()),
             };
-            book.state().entries.insert(grant.lease.clone(), entry);
+            table.state().entries.insert(grant.lease.clone(), entry);
         });
         self.changed();
         self.work.notify_one();

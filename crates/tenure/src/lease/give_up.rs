@@ -1,4 +1,4 @@
-//! Giving leases up: here first, then at the store.
+//! Releasing leases: locally first, then at the store.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use tenure_core::membership::EndReason;
 use tenure_core::timeout::Timeout;
 use tokio::sync::oneshot;
 
-use super::book::{Book, GivingUp, Grant};
 use super::guard::LeaseGuard;
+use super::table::{Grant, LeaseTable, PendingRelease};
 use super::{PART, journal, short_answer};
 use crate::membership::Shared;
 use crate::registry::PATIENCE;
 
-/// Gives leases up, and waits for what it came to.
+/// Releases leases and waits for the outcome.
 pub(super) async fn give_up(
     shared: &Arc<Shared>,
     guards: Vec<LeaseGuard>,
@@ -24,7 +24,7 @@ pub(super) async fn give_up(
     let mut answers = Vec::with_capacity(guards.len());
     for guard in &guards {
         let (answer, answered) = oneshot::channel();
-        let giving_up = GivingUp {
+        let giving_up = PendingRelease {
             to: to.cloned(),
             answer: Some(answer),
             tried: false,
@@ -41,7 +41,7 @@ pub(super) async fn give_up(
     let waiting = async {
         let mut outcomes = Vec::with_capacity(answers.len());
         for (answered, guard) in answers.into_iter().zip(&guards) {
-            // Its sender is only dropped when the tenure is no longer the present one.
+            // The sender is dropped only when the tenure is no longer current.
             let ended = || Err(Error::ended(guard.tenure(), EndReason::Unknown));
             outcomes.push(answered.await.unwrap_or_else(|_| ended())?);
         }
@@ -55,11 +55,11 @@ pub(super) async fn give_up(
     }
 }
 
-/// Sends one round of what is to be given up. Answers whether there is more.
+/// Sends one batch of pending releases. Returns whether more are pending.
 pub(super) async fn round(shared: &Shared) -> Result<bool> {
-    let book = &shared.leases;
+    let table = &shared.leases;
     let tenure = shared.acting_tenure()?;
-    let Some((to, grants)) = book.to_give_up(PART) else {
+    let Some((to, grants)) = table.to_give_up(PART) else {
         return Ok(false);
     };
     let leases: Vec<(LeaseName, Token)> = grants.iter().map(|grant| (grant.lease.clone(), grant.token)).collect();
@@ -71,24 +71,24 @@ pub(super) async fn round(shared: &Shared) -> Result<bool> {
     match given {
         Ok(given) if given.outcomes.len() == grants.len() => {
             for (grant, outcome) in grants.iter().zip(given.outcomes) {
-                book.given_up(grant, &tenure, outcome);
+                table.given_up(grant, &tenure, outcome);
             }
             shared.heed_answer(act.answered(given.before, given.revision));
-            book.changed();
+            table.changed();
             Ok(true)
         }
         Ok(_) => Err(short_answer()),
         Err(error) => {
             shared.heed(&error);
             if error.outcome() == Outcome::Unknown || leases.len() > 1 {
-                book.tried(&grants);
+                table.tried(&grants);
             }
             if matches!(
                 error.kind(),
                 ErrorKind::Unsupported | ErrorKind::Invalid | ErrorKind::Denied
             ) {
-                // Trying again is useless; the tenure's end will free them.
-                book.cannot_give_up(&grants, &error);
+                // A retry is useless; the end of the tenure frees them.
+                table.cannot_give_up(&grants, &error);
             }
             act.failed(&error, false);
             Err(error)
@@ -96,8 +96,8 @@ pub(super) async fn round(shared: &Shared) -> Result<bool> {
     }
 }
 
-impl Book {
-    /// The next grants to give up, for one and the same successor.
+impl LeaseTable {
+    /// The next grants to release, all for the same successor.
     fn to_give_up(&self, most: usize) -> Option<(Option<MemberId>, Vec<Arc<Grant>>)> {
         let state = self.state();
         let mut all = state
@@ -112,7 +112,7 @@ impl Book {
         Some((to, grants))
     }
 
-    /// An attempt at these may have taken effect.
+    /// Marks these as attempted: a call with an unknown outcome may have released them.
     fn tried(&self, grants: &[Arc<Grant>]) {
         let mut state = self.state();
         for grant in grants {
@@ -126,11 +126,11 @@ impl Book {
         }
     }
 
-    /// The store has answered for this one.
+    /// Handles the answer of the store for one grant.
     fn given_up(&self, grant: &Arc<Grant>, tenure: &TenureId, outcome: ReleaseOutcome) {
         let Some(giving_up) = self.take(grant) else { return };
         let outcome = match outcome {
-            // An attempt before this one did it: nobody else can have it under our living tenure otherwise.
+            // An earlier attempt released it: while our tenure lives, no other member could hold it otherwise.
             ReleaseOutcome::NotHolder { by } if giving_up.tried && by != *tenure => gone(&giving_up),
             ReleaseOutcome::Released if giving_up.tried => gone(&giving_up),
             outcome => outcome,
@@ -141,7 +141,7 @@ impl Book {
             ReleaseOutcome::NotHolder { .. } => {}
         }
         if let Some(answer) = giving_up.answer {
-            // It only fails when nobody waits any more.
+            // This fails only when the receiver is gone.
             drop(answer.send(Ok(outcome)));
         }
     }
@@ -154,8 +154,8 @@ impl Book {
         }
     }
 
-    /// Takes a grant that was to be given up out of the book.
-    pub(super) fn take(&self, grant: &Arc<Grant>) -> Option<GivingUp> {
+    /// Removes a pending release from the table.
+    pub(super) fn take(&self, grant: &Arc<Grant>) -> Option<PendingRelease> {
         let mut state = self.state();
         let entry = state.entries.get(&grant.lease)?;
         if !Arc::ptr_eq(&entry.grant, grant) {
@@ -165,8 +165,8 @@ impl Book {
     }
 }
 
-/// What an attempt that took effect unheard came to.
-pub(super) fn gone(giving_up: &GivingUp) -> ReleaseOutcome {
+/// The outcome of an attempt whose reply was lost.
+pub(super) fn gone(giving_up: &PendingRelease) -> ReleaseOutcome {
     match giving_up.to {
         Some(_) => ReleaseOutcome::Reserved,
         None => ReleaseOutcome::Released,

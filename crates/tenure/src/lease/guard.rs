@@ -1,4 +1,4 @@
-//! A lease that this process holds.
+//! The guard of a held lease.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use tenure_core::lease::{ReleaseOutcome, Token};
 use tenure_core::verdict::Verdict;
 use tokio_util::sync::CancellationToken;
 
-use super::book::{GivingUp, Grant};
 use super::give_up;
+use super::table::{Grant, PendingRelease};
 use crate::membership::Shared;
 
-/// A lease that this process holds, for as long as it can prove it. Work under it only while [`LeaseGuard::verdict`] is
-/// `Held`, and pass [`LeaseGuard::token`] to whatever can refuse an older one.
+/// A held lease. Work under it only while [`LeaseGuard::verdict`] is `Held`, and pass [`LeaseGuard::token`] to storage
+/// that can reject an older one.
 ///
-/// Once lost, a guard is lost for ever, whatever becomes of the membership; acquire again. Giving it up
-/// ([`LeaseGuard::release`], [`LeaseGuard::hand_off`]) is the contract; dropping it releases in the background, best
-/// effort. Either way stop the work first: the lease may be another's at once.
+/// A lost guard stays lost, even if the membership recovers; acquire again. End it with [`LeaseGuard::release`] or
+/// [`LeaseGuard::hand_off`]; dropping it releases in the background, best effort. Stop the work first: another member
+/// may acquire the lease immediately.
 pub struct LeaseGuard {
     shared: Arc<Shared>,
     grant: Arc<Grant>,
@@ -38,7 +38,9 @@ impl fmt::Debug for LeaseGuard {
 
 impl Drop for LeaseGuard {
     fn drop(&mut self) {
-        self.shared.leases.give_up(&self.grant, GivingUp::default(), false);
+        self.shared
+            .leases
+            .give_up(&self.grant, PendingRelease::default(), false);
     }
 }
 
@@ -50,26 +52,26 @@ impl LeaseGuard {
         }
     }
 
-    /// The lease.
+    /// The name of the lease.
     #[must_use]
     pub fn lease(&self) -> &LeaseName {
         &self.grant.lease
     }
 
-    /// The fencing token of this grant: higher than that of every holder before, lower than that of every one after.
+    /// The fencing token of this grant: higher than that of every earlier grant.
     #[must_use]
     pub fn token(&self) -> Token {
         self.grant.token
     }
 
-    /// The tenure that it is held under.
+    /// The tenure that holds it.
     #[must_use]
     pub fn tenure(&self) -> &TenureId {
         &self.grant.tenure
     }
 
-    /// What this process may believe about its lease now. No I/O. `Held`: nobody else can have it. `Uncertain`: pause; it
-    /// may come back. `Lost`: over, for ever.
+    /// What this process may assume about its lease now. No I/O. `Held`: no other member can have it. `Uncertain`:
+    /// pause; it may become `Held` again. `Lost`: final.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         if self.grant.lost.is_cancelled() {
@@ -78,7 +80,7 @@ impl LeaseGuard {
         let verdict = self.shared.verdict_of(&self.grant.tenure);
         match verdict {
             Verdict::Lost => {
-                // Whoever has seen it lost must not see it held again.
+                // A caller that saw `Lost` must not see `Held` later.
                 self.shared.leases.lose(&self.grant, "unconfirmed");
                 Verdict::Lost
             }
@@ -87,8 +89,8 @@ impl LeaseGuard {
         }
     }
 
-    /// Until when the verdict stays `Held` if nothing more is heard, on the clock of the client; its origin when the
-    /// verdict is not `Held` now.
+    /// Until when the verdict stays `Held` without a further confirmation, on the client's clock. The clock's origin if
+    /// the verdict is not `Held` now.
     #[must_use]
     pub fn valid_until(&self) -> Mono {
         match self.verdict() {
@@ -97,14 +99,14 @@ impl LeaseGuard {
         }
     }
 
-    /// Cancelled once the lease is lost: by an answer of the store, by the end of the tenure, by a whole ttl without a
-    /// confirmation, or by being given up.
+    /// Cancelled once the lease is lost: by an answer of the store, the end of the tenure, a whole ttl without a
+    /// confirmation, or a release.
     #[must_use]
     pub fn lost(&self) -> CancellationToken {
         self.grant.lost.clone()
     }
 
-    /// Waits until the verdict is `Held` or `Lost`, and answers which.
+    /// Waits until the verdict is `Held` or `Lost` and returns it.
     pub async fn decided(&self) -> Verdict {
         let (mut status, mut changes) = (self.shared.watch(), self.shared.leases.changes());
         loop {
@@ -115,24 +117,24 @@ impl LeaseGuard {
             tokio::select! {
                 biased;
                 () = self.grant.lost.cancelled() => {}
-                // Either sender lives as long as `shared`.
+                // Both senders live as long as `shared`.
                 _ = status.changed() => {}
                 _ = changes.changed() => {}
             }
         }
     }
 
-    /// Gives the lease up: from this call on it is lost here, then the store is told.
+    /// Releases the lease: it is lost locally first, then released at the store.
     ///
     /// # Errors
-    /// `Ended` when the tenure is over (its leases then become free with it). `Unavailable` when the store does not
-    /// answer: it is tried again in the background for as long as the tenure lasts.
+    /// `Ended` when the tenure is over; its leases become free with it. `Unavailable` when the store does not answer:
+    /// the release is retried in the background while the tenure lasts.
     pub async fn release(self) -> Result<ReleaseOutcome> {
         self.give_up(None).await
     }
 
-    /// Gives the lease up as [`LeaseGuard::release`] does, and keeps it for a member for a few seconds
-    /// ([`RESERVATION`](tenure_core::lease::RESERVATION)), when that is another that is alive.
+    /// Releases the lease like [`LeaseGuard::release`] and reserves it for another living member for a few seconds
+    /// ([`RESERVATION`](tenure_core::lease::RESERVATION)).
     ///
     /// # Errors
     /// As [`LeaseGuard::release`].

@@ -1,13 +1,13 @@
-//! What happens to leases, told: one structured line each, and the metrics.
+//! Log lines and metrics of leases: one structured line per event.
 
 use std::time::Duration;
 
 use tenure_core::id::{Group, MemberId, TenureId};
 
-use super::book::Grant;
+use super::table::Grant;
 use crate::meters;
 
-/// It is ours from now on.
+/// A lease was granted.
 pub(super) fn acquired(group: &Group, grant: &Grant, from: Option<&TenureId>, ttl: Duration) {
     let (instance, target, token) = (grant.tenure.member(), &grant.lease, grant.token.get());
     let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
@@ -24,7 +24,7 @@ pub(super) fn acquired(group: &Group, grant: &Grant, from: Option<&TenureId>, tt
     meters::leases_held(group, 1.0);
 }
 
-/// It is no longer ours, and we did not give it up.
+/// A lease was lost without being released.
 pub(super) fn lost(group: &Group, grant: &Grant, reason: &str) {
     let (instance, target, token) = (grant.tenure.member(), &grant.lease, grant.token.get());
     tracing::warn!(%group, %instance, %target, token, reason, "lease lost");
@@ -32,12 +32,12 @@ pub(super) fn lost(group: &Group, grant: &Grant, reason: &str) {
     meters::leases_held(group, -1.0);
 }
 
-/// We stopped working under it, to give it up.
+/// A held lease is being released.
 pub(super) fn no_longer_held(group: &Group) {
     meters::leases_held(group, -1.0);
 }
 
-/// The store has it back.
+/// The store confirmed the release.
 pub(super) fn given_up(group: &Group, grant: &Grant, to: Option<&MemberId>) {
     let (instance, target, token) = (grant.tenure.member(), &grant.lease, grant.token.get());
     match to {

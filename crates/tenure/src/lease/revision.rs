@@ -1,113 +1,112 @@
-//! The number of what we hold: what we were told, compared with what the store says at every beat.
+//! The revision of our holdings: the locally known one, compared with the store's at every beat.
 //!
-//! Every act under a tenure that can change what it holds is an [`Act`] from before it is sent until its answer was
-//! taken. One whose answer is missing may have taken effect, so what the store has for us is read back once it no longer
-//! can.
+//! Every call that can change the holdings of a tenure is an [`Act`] from before it is sent until its answer is
+//! processed. An act without an answer may have taken effect, so the leases are re-read once it no longer can.
 
 use tenure_core::clock::Mono;
 use tenure_core::error::{Error, Outcome};
 use tenure_core::membership::Revision;
 use tenure_core::sweep::BATCH;
 
-use super::book::{Book, State};
+use super::table::{LeaseTable, TableState};
 
-/// An act under way. Dropping it without an answer means that its outcome is unknown.
+/// A call in flight. Dropping it without an answer means that its outcome is unknown.
 #[derive(Debug)]
 pub(crate) struct Act<'a> {
-    book: &'a Book,
+    table: &'a LeaseTable,
     epoch: u64,
     doubts: u64,
-    /// The number that was known when it began.
-    told: Revision,
-    /// Whether it is applied in more than one part, of which some may be applied when it fails.
+    /// The revision known when it started.
+    known: Revision,
+    /// Whether it runs in several parts, some of which may be applied when it fails.
     in_parts: bool,
-    /// Set while it may have, or may yet, take effect unheard: until then.
+    /// Until when the call may still take effect without an answer, if it can.
     unheard: Option<Mono>,
 }
 
-/// What was known when a beat was sent.
+/// The state when a beat was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub(crate) struct BeatSnapshot {
     epoch: u64,
-    /// What the beat carries.
-    pub(crate) told: Revision,
+    /// The revision sent with the beat.
+    pub(crate) known: Revision,
 }
 
-/// What a beat's answer says about what we hold.
+/// The result of comparing the revision in a beat's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Compared {
-    /// What we know.
+pub(crate) enum RevisionCheck {
+    /// As expected.
     Same,
-    /// The store has forgotten what it told us: it lost the end of its data.
+    /// The store's revision is lower than ours: it lost its latest writes.
     TailLost,
-    /// The store knows of something that we were never told.
+    /// The store's revision is higher than any we received.
     ReplyLost,
-    /// The same, and it concerns no lease: an act of ours was not heard.
+    /// As `ReplyLost`, but it concerns no lease: the reply to one of our calls was lost.
     Unheard,
 }
 
-/// What the answer to an act says beside what was asked.
+/// What the answer to an act shows besides its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answered {
-    /// Nothing.
+pub(crate) enum ActResult {
+    /// No problem.
     Fine,
-    /// A doubt arose while it was under way.
+    /// Our holdings became doubtful while it was in flight.
     Doubted,
-    /// The store has forgotten what it told us before.
+    /// The store's revision fell: it lost its latest writes.
     TailLost,
 }
 
-impl Book {
-    /// An act on this many holdings begins, which is given up at `until`.
+impl LeaseTable {
+    /// Starts an act on this many holdings, which times out at `until`.
     pub(crate) fn act(&self, holdings: usize, until: Mono) -> Act<'_> {
         let mut state = self.state();
-        state.flying += 1;
+        state.in_flight += 1;
         Act {
-            book: self,
+            table: self,
             epoch: state.epoch,
             doubts: state.doubts,
-            told: state.told,
+            known: state.known,
             in_parts: holdings > BATCH as usize,
             unheard: Some(until),
         }
     }
 
-    /// A beat is about to be sent.
-    pub(crate) fn sent(&self) -> Sent {
+    /// The snapshot for a beat that is about to be sent.
+    pub(crate) fn sent(&self) -> BeatSnapshot {
         let state = self.state();
-        Sent {
+        BeatSnapshot {
             epoch: state.epoch,
-            told: state.told,
+            known: state.known,
         }
     }
 
-    /// Compares the answer to a beat with what we know. What does not fit is a doubt from now on.
-    pub(crate) fn compare(&self, sent: Sent, seen: Revision) -> Compared {
+    /// Compares the answer to a beat with the known revision. A mismatch puts the leases in doubt.
+    pub(crate) fn compare(&self, sent: BeatSnapshot, seen: Revision) -> RevisionCheck {
         let mut state = self.state();
         if sent.epoch != state.epoch {
-            return Compared::Same;
+            return RevisionCheck::Same;
         }
         if self.others_act {
-            // What others did under our tenure is heard of here for the first time; a reply of our own that is missing is
-            // an act that was not heard, and is read back for that.
-            state.told = state.told.max(seen);
+            // Acts of other processes under our tenure first show here. A lost reply of our own is an act without an
+            // answer, and is re-read for that reason.
+            state.known = state.known.max(seen);
         }
-        let compared = if seen < sent.told {
-            Compared::TailLost
-        } else if seen > state.told {
+        let compared = if seen < sent.known {
+            RevisionCheck::TailLost
+        } else if seen > state.known {
             match state.explain(seen) {
-                Compared::ReplyLost => Compared::ReplyLost,
+                RevisionCheck::ReplyLost => RevisionCheck::ReplyLost,
                 explained => return explained,
             }
         } else {
             state.unexplained = None;
-            if seen == state.told && seen != state.verified {
+            if seen == state.known && seen != state.verified {
                 self.verify(&mut state);
             }
-            return Compared::Same;
+            return RevisionCheck::Same;
         };
-        // From here on the store's word counts; the next beat compares with it.
-        state.told = seen;
+        // Continue from the store's revision; the next beat is compared with it.
+        state.known = seen;
         state.unexplained = None;
         state.doubt();
         drop(state);
@@ -117,12 +116,12 @@ impl Book {
     }
 }
 
-impl Book {
-    /// The numbers agree, but an act since the last beat may have hidden a loss before it: the number is that of the last
-    /// act. So after every change the leases are looked at once, without doubting them.
-    fn verify(&self, state: &mut State) {
+impl LeaseTable {
+    /// The revisions agree, but an act since the last beat may hide an earlier loss, because it set a new revision. So
+    /// after every change the leases are re-read once, without putting them in doubt.
+    fn verify(&self, state: &mut TableState) {
         if state.entries.is_empty() {
-            state.verified = state.told;
+            state.verified = state.known;
         } else if state.read_at.is_none() && !state.reading {
             state.look = true;
             self.work.notify_one();
@@ -130,74 +129,73 @@ impl Book {
     }
 }
 
-impl State {
-    /// Where a number may come from that nobody told us yet.
+impl TableState {
+    /// Explains a revision that no reply has told us.
     ///
-    /// An act under way is waited for, until the next beat; longer not, since the number may hide that the store lost
-    /// the end of its data before that act. One that was not heard explains nothing to whoever has leases.
-    fn explain(&mut self, seen: Revision) -> Compared {
-        let is_late = self.unexplained.is_some_and(|before| before > self.told);
-        if self.flying > 0 && !is_late {
+    /// An act in flight may explain it, so it is waited for until the next beat. No longer, because the revision may
+    /// hide that the store lost writes before that act. An act without an answer does not explain it if we hold leases.
+    fn explain(&mut self, seen: Revision) -> RevisionCheck {
+        let is_late = self.unexplained.is_some_and(|before| before > self.known);
+        if self.in_flight > 0 && !is_late {
             self.unexplained = Some(seen);
-            return Compared::Same;
+            return RevisionCheck::Same;
         }
-        if !self.asked && (self.flying > 0 || self.read_at.is_some() || self.reading) {
-            return Compared::Same;
+        if !self.asked && (self.in_flight > 0 || self.read_at.is_some() || self.reading) {
+            return RevisionCheck::Same;
         }
         if std::mem::take(&mut self.accept_next) {
-            self.told = seen;
-            return Compared::Unheard;
+            self.known = seen;
+            return RevisionCheck::Unheard;
         }
-        Compared::ReplyLost
+        RevisionCheck::ReplyLost
     }
 
-    /// From now on nothing counts before it was read back.
+    /// Puts all leases in doubt until they are re-read.
     pub(super) fn doubt(&mut self) {
         self.doubted = true;
         self.doubts += 1;
         self.look = true;
     }
 
-    /// What the store has for us is to be read, from then on.
+    /// Schedules a re-read, not before `at`.
     pub(super) fn read_from(&mut self, at: Mono) {
         self.read_at = Some(self.read_at.map_or(at, |before| before.max(at)));
     }
 }
 
 impl Act<'_> {
-    /// It was answered, and these are the numbers of our holdings before and after it. What earlier attempts of it did is
-    /// in there. A number before it that is lower than what we were told when it began shows that the store lost the end
-    /// of its data, which no beat would show any more. Answers whether a doubt arose, now or meanwhile: then it may have
-    /// happened in what was lost since.
-    pub(crate) fn answered(mut self, before: Revision, revision: Revision) -> Answered {
+    /// Completes the act with the revisions before and after it; effects of its earlier attempts are included. If the
+    /// revision before is lower than the known one was at the start, the store lost its latest writes, which no later
+    /// beat would show. Returns `Doubted` if a doubt arose meanwhile: the act may be among the writes lost since.
+    pub(crate) fn answered(mut self, before: Revision, revision: Revision) -> ActResult {
         self.unheard = None;
-        let mut state = self.book.state();
+        let mut state = self.table.state();
         if state.epoch != self.epoch {
-            return Answered::Fine;
+            return ActResult::Fine;
         }
-        let tail_lost = before < self.told;
-        // After a loss the store's word counts, from here on.
-        state.told = if tail_lost { revision } else { state.told.max(revision) };
+        let tail_lost = before < self.known;
+        // After a loss, continue from the store's revision.
+        state.known = if tail_lost { revision } else { state.known.max(revision) };
         let doubted = state.doubts != self.doubts;
         if doubted || tail_lost {
-            // Read it back, and once more if that was done already.
+            // Re-read, and repeat a re-read that was done in between.
             state.doubt();
         }
         match (tail_lost, doubted) {
-            (true, _) => Answered::TailLost,
-            (false, true) => Answered::Doubted,
-            (false, false) => Answered::Fine,
+            (true, _) => ActResult::TailLost,
+            (false, true) => ActResult::Doubted,
+            (false, false) => ActResult::Fine,
         }
     }
 
-    /// An attempt of it failed for good. What certainly changed nothing needs no reading back.
+    /// Ends the act with an error. If certainly nothing changed, no re-read is needed.
     pub(crate) fn failed(mut self, error: &Error, tried_before: bool) {
         if error.outcome() == Outcome::Unchanged && !self.in_parts && !tried_before {
             self.unheard = None;
         }
     }
 
-    /// It is attempted once more, and given up at `until`.
+    /// Prepares another attempt, which times out at `until`.
     pub(crate) fn again(&mut self, until: Mono) {
         self.unheard = self.unheard.max(Some(until));
     }
@@ -205,18 +203,18 @@ impl Act<'_> {
 
 impl Drop for Act<'_> {
     fn drop(&mut self) {
-        let mut state = self.book.state();
+        let mut state = self.table.state();
         if state.epoch != self.epoch {
             return;
         }
-        state.flying = state.flying.saturating_sub(1);
+        state.in_flight = state.in_flight.saturating_sub(1);
         if let Some(until) = self.unheard {
             state.read_from(until);
             drop(state);
-            self.book.work.notify_one();
+            self.table.work.notify_one();
         } else if state.read_at.is_some() || state.look {
             drop(state);
-            self.book.work.notify_one();
+            self.table.work.notify_one();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Leases of a membership over a store that misbehaves on request.
+//! Leases of a membership over a store with injected faults.
 
 mod doubts;
 mod losing;
@@ -25,7 +25,7 @@ use crate::testing::{Faulty, START, pass, pass_until, secs, settle};
 
 const TTL: Duration = secs(12);
 
-/// One client over a store that misbehaves on request, beside another whose janitor keeps the store going.
+/// One client over a store with injected faults, and another whose janitor keeps the store ticking.
 struct World {
     clock: Arc<ManualClock>,
     memory: Arc<dyn Store>,
@@ -81,7 +81,7 @@ impl World {
         self.other.join(named("b")).await.unwrap()
     }
 
-    /// What the store has, whatever anybody believes.
+    /// The lease at the store.
     async fn seen(&self, name: &str) -> Option<Lease> {
         self.memory.lease_of(self.group.name(), &lease(name)).await.unwrap()
     }
@@ -94,7 +94,7 @@ impl World {
         pass_until(&self.clock, what, secs(300), condition).await;
     }
 
-    /// Lets virtual time pass until some work is done.
+    /// Runs a future while virtual time passes.
     async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let (mut work, end) = (pin!(work), self.clock.mono() + secs(300));
         loop {
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// Asks until it is granted.
+    /// Retries until the lease is granted.
     async fn win(&self, membership: &Membership, name: &str) -> LeaseGuard {
         let end = self.clock.mono() + secs(300);
         loop {

@@ -1,4 +1,4 @@
-//! URLs of ledgers, good and bad.
+//! Opening ledgers by URL.
 
 use tenure_core::clock::SystemClock;
 use tenure_core::ledger::ProviderSpec;
@@ -18,7 +18,7 @@ async fn refused(url: &str) -> Error {
     }
 }
 
-/// Writes and reads.
+/// Writes a row and reads it back.
 async fn works(ledger: &dyn Ledger) {
     let (roster, ann) = (RosterName::new("care").unwrap(), ProviderId::new("ann").unwrap());
     let spec = ProviderSpec {
@@ -31,7 +31,7 @@ async fn works(ledger: &dyn Ledger) {
 }
 
 #[tokio::test]
-async fn what_names_no_ledger_is_refused_with_what_there_is() {
+async fn invalid_ledger_url_lists_the_valid_forms() {
     for url in [
         "",
         "ledger.db",
@@ -67,7 +67,7 @@ async fn what_names_no_ledger_is_refused_with_what_there_is() {
 }
 
 #[tokio::test]
-async fn memory_is_there_at_once() {
+async fn memory_ledger_opens_immediately() {
     let ledger = opened("memory:").await;
     works(&*ledger).await;
     assert_eq!(ledger.place(), "memory:");
@@ -75,7 +75,7 @@ async fn memory_is_there_at_once() {
 
 #[cfg(feature = "sqlite")]
 #[tokio::test]
-async fn a_file_is_opened_by_either_way_of_writing_it_and_has_one_owner() {
+async fn sqlite_file_opens_by_both_url_forms_and_has_one_owner() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ledger.db").display().to_string();
     let ledger = opened(&format!("sqlite:{path}")).await;
@@ -94,7 +94,7 @@ async fn a_file_is_opened_by_either_way_of_writing_it_and_has_one_owner() {
 
 #[cfg(feature = "postgres")]
 #[tokio::test]
-async fn a_database_that_is_away_is_no_reason_not_to_start() {
+async fn unreachable_database_does_not_prevent_start() {
     let port = tenure_testkit::port::Port::reserve();
     let free = port.addr();
     for scheme in ["postgres", "postgresql"] {
@@ -111,7 +111,7 @@ async fn a_database_that_is_away_is_no_reason_not_to_start() {
 
 #[cfg(feature = "postgres")]
 #[tokio::test]
-async fn a_database_is_opened_by_either_scheme() {
+async fn database_opens_by_both_schemes() {
     let Some(server) = tenure_testkit::postgres::shared() else {
         return;
     };
@@ -122,7 +122,7 @@ async fn a_database_is_opened_by_either_scheme() {
     };
     for url in [url, other] {
         let ledger = opened(&url).await;
-        // The first call makes the schema, for which half a second is little on a machine that does other things as well.
+        // The first call creates the schema, which can take longer than the default half second on a busy machine.
         let patience = std::time::Duration::from_secs(60);
         tenure_testkit::wait::until_async("it answers", patience, async || ledger.now().await.is_ok()).await;
         works(&*ledger).await;

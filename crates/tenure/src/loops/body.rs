@@ -1,30 +1,30 @@
-//! What a loop does, one turn at a time.
+//! The body of a loop.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure_core::error::Result;
 
-/// How a turn went and when the next one is wanted.
+/// The result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Turn {
-    /// When to turn again at the latest; the maximal interval when `None`.
+    /// Latest time of the next turn; the maximal interval when `None`.
     pub next: Option<Duration>,
-    /// Items that could not be handled and were left for a later turn. Any makes the outcome `partial`.
+    /// Items left for a later turn because they failed. If there are any, the outcome is `partial`.
     pub skipped: u64,
-    /// Nothing could be done, because what the loop works on is away. Such a turn is neither a success nor a failure: a
-    /// loop that was failing still fails, and the time of the last success stays.
+    /// The dependency of the loop was unavailable, so nothing could be done. Such a turn counts neither as success nor
+    /// as failure: a failing loop stays failing, and the time of the last success stays.
     pub stalled: bool,
 }
 
 impl Turn {
-    /// All done, nothing due.
+    /// Everything is done; nothing is due.
     #[must_use]
     pub fn idle() -> Self {
         Self::default()
     }
 
-    /// All done, and something is due in a while.
+    /// Everything is done; the next work is due after `wait`.
     #[must_use]
     pub fn again_in(wait: Duration) -> Self {
         Self {
@@ -37,9 +37,9 @@ impl Turn {
 /// The body of a loop.
 #[async_trait]
 pub trait LoopBody: Send + 'static {
-    /// Does what is due. It should take a bounded time: a shutdown waits for it.
+    /// Does the due work. Keep it bounded: a shutdown waits for it.
     ///
     /// # Errors
-    /// Whatever failed; the turn is tried again with backoff. One bad item is not a failed turn but a skipped item.
+    /// Any error; the turn is retried with backoff. A single bad item is a skipped item, not a failed turn.
     async fn turn(&mut self) -> Result<Turn>;
 }

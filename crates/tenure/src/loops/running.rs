@@ -1,4 +1,4 @@
-//! One loop, running.
+//! A running loop.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -11,23 +11,23 @@ use tenure_core::error::Result;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Entry, FIRST_BACKOFF, FLOOR, Inner, LoopBody, LoopStatus, Outcome, Probe, Turn};
+use super::{FIRST_BACKOFF, FLOOR, Inner, LoopBody, LoopEntry, LoopStatus, Outcome, Probe, Turn};
 use crate::meters;
 
-/// Waking this much later than wanted means that the process or the machine was paused.
+/// A wake-up this much later than scheduled means that the process or the machine was paused.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// All that a loop needs, without a hold on its supervisor (which ends when nobody else holds it).
+/// The parts of a loop. They do not keep the supervisor alive.
 pub(super) struct Running {
     clock: Arc<dyn Clock>,
     probe: Option<Probe>,
     stop: CancellationToken,
     escalated: watch::Sender<Option<String>>,
-    entry: Arc<Entry>,
+    entry: Arc<LoopEntry>,
 }
 
 impl Running {
-    pub(super) fn new(inner: &Inner, entry: Arc<Entry>) -> Self {
+    pub(super) fn new(inner: &Inner, entry: Arc<LoopEntry>) -> Self {
         Self {
             clock: Arc::clone(&inner.clock),
             probe: inner.probe.clone(),
@@ -37,15 +37,15 @@ impl Running {
         }
     }
 
-    /// One type of body and of maker: each of its own would be a copy of this and of the runtime's code.
+    /// Boxed, because each instantiation would compile a copy of this and of the runtime's code.
     pub(super) async fn run(self, mut make: Box<dyn FnMut() -> Box<dyn LoopBody> + Send>) {
         let settings = &self.entry.settings;
-        // Soon, but not in the same instant as every other process that was started with this one.
+        // Soon, but not in step with other processes that started at the same time.
         let mut wait = jitter(&*self.clock, settings.max_interval.min(FIRST_BACKOFF * 5) / 2, 100);
         let mut body: Option<Box<dyn LoopBody>> = None;
         self.export();
         while self.rest(wait).await {
-            // Again: the recorder may have been installed since.
+            // Repeated, because the recorder may be installed later.
             self.export();
             self.entry.status().turning = true;
             let turned = AssertUnwindSafe(async {
@@ -66,7 +66,8 @@ impl Running {
         }
     }
 
-    /// Exports when it last ended well, or when it was started: an alert on its age has to see a loop that never did.
+    /// Exports the time of the last success, or of the start: an alert on its age must also see a loop that never
+    /// succeeded.
     fn export(&self) {
         let status = self.entry.status();
         let wall = status.last_success_wall_micros.unwrap_or(status.born_wall_micros);
@@ -74,7 +75,7 @@ impl Running {
         meters::sweep_succeeded(&status.name, wall);
     }
 
-    /// Sleeps until the next turn, a wake-up, or the end. `false` at the end.
+    /// Sleeps until the next turn or a wake-up. Returns `false` on shutdown.
     async fn rest(&self, wait: Duration) -> bool {
         let asleep_at = self.clock.mono();
         self.entry.status().next_at = Some(asleep_at + wait);
@@ -87,7 +88,7 @@ impl Running {
         !self.stop.is_cancelled()
     }
 
-    /// A wake-up counts only once the floor has passed, so that a storm of them cannot burn a core.
+    /// A wake-up counts only after the floor has passed, so that frequent wake-ups cannot occupy a core.
     async fn woken(&self) {
         self.clock.sleep(FLOOR).await;
         self.entry.wake.notified().await;
@@ -115,7 +116,7 @@ impl Running {
         let (outcome, wait) = match done {
             Ok(turn) => {
                 if status.bad_in_a_row > 0 {
-                    tracing::info!(sweep = %name, bad_turns = status.bad_in_a_row, "the loop is well again");
+                    tracing::info!(sweep = %name, bad_turns = status.bad_in_a_row, "the loop has recovered");
                 }
                 let wall = self.clock.wall_micros();
                 status.bad_in_a_row = 0;
@@ -134,9 +135,9 @@ impl Running {
                 status.failures += 1;
                 status.bad_in_a_row = status.bad_in_a_row.saturating_add(1);
                 status.last_error = Some(error.chain());
-                // One line when it starts; the rest of an outage is counted, not written.
+                // Log the first failure; the rest of an outage is only counted.
                 if status.bad_in_a_row == 1 {
-                    tracing::warn!(sweep = %name, error = %error.chain(), "a turn failed; it is tried again");
+                    tracing::warn!(sweep = %name, error = %error.chain(), "a turn failed; retrying");
                 }
                 (Outcome::Failed, self.backoff(status.bad_in_a_row))
             }
@@ -148,7 +149,7 @@ impl Running {
 
     fn wait_after(&self, status: &LoopStatus, turn: Turn) -> Duration {
         let max = self.entry.settings.max_interval;
-        // The first whole wait is anywhere in the interval: that is the phase of this process.
+        // The first full wait is a random part of the interval, the phase of this process.
         let longest = if status.runs == 1 {
             jitter(&*self.clock, max / 2, 100)
         } else {
@@ -177,7 +178,7 @@ impl Running {
         self.backoff(status.bad_in_a_row)
     }
 
-    /// Doubles from [`FIRST_BACKOFF`] to the maximal interval, of which a random half is waited at least.
+    /// The backoff doubles from [`FIRST_BACKOFF`] to the maximal interval; at least half of it is waited.
     fn backoff(&self, bad_in_a_row: u32) -> Duration {
         let doubled = FIRST_BACKOFF.saturating_mul(1 << bad_in_a_row.saturating_sub(1).min(16));
         let longest = doubled.min(self.entry.settings.max_interval);

@@ -1,4 +1,4 @@
-//! What a loop did so far.
+//! The status of a loop.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use tenure_core::clock::{Clock, Mono};
 
 use super::LoopSettings;
 
-/// How a turn ended.
+/// The outcome of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// All done.
+    /// All work done.
     Ok,
-    /// Done, but for items that were skipped.
+    /// Done, except for skipped items.
     Partial,
-    /// Failed; it is tried again with backoff.
+    /// Failed; retried with backoff.
     Failed,
-    /// Panicked; the loop goes on with a fresh body.
+    /// Panicked; the loop continues with a new body.
     Panicked,
 }
 
 impl Outcome {
-    /// The value of the label `outcome`.
+    /// The value of the metric label `outcome`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -34,50 +34,50 @@ impl Outcome {
     }
 }
 
-/// A loop as its supervisor sees it.
+/// The status of a loop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LoopStatus {
     /// Its name.
     pub name: String,
     /// The longest time between two turns.
     pub max_interval: Duration,
-    /// Turns that ended, in whatever way.
+    /// Completed turns, of any outcome.
     pub runs: u64,
     /// Turns that failed.
     pub failures: u64,
     /// Turns that panicked.
     pub panics: u64,
-    /// Panics since the last turn that did not panic.
+    /// Panics since the last turn without one.
     pub panics_in_a_row: u32,
-    /// Failed or panicked turns since the last good one.
+    /// Failed or panicked turns since the last successful one.
     pub bad_in_a_row: u32,
-    /// Items skipped in all.
+    /// Skipped items in total.
     pub skipped: u64,
-    /// How often it woke much later than it wanted: the process or the machine was paused.
+    /// Wake-ups much later than scheduled: the process or the machine was paused.
     pub pauses: u64,
-    /// How the last turn ended.
+    /// The outcome of the last turn.
     pub outcome: Option<Outcome>,
-    /// What went wrong last. Kept after a success, for whoever comes to look later.
+    /// The last error. It is kept after a success, for later inspection.
     pub last_error: Option<String>,
-    /// When a turn last ended well, in microseconds of the wall clock.
+    /// Time of the last successful turn, in microseconds of the wall clock.
     pub last_success_wall_micros: Option<u64>,
-    /// How long ago that was. The number to alert on.
+    /// Time since the last successful turn. Alert on this.
     pub last_success_age: Option<Duration>,
-    /// Whether it is in a turn now.
+    /// Whether a turn is in progress.
     pub turning: bool,
-    /// How long until its next turn, unless it is in one.
+    /// Time until the next turn; `None` during a turn.
     pub next_in: Option<Duration>,
-    /// For how long it has finished nothing: since its last turn ended, or, while work that outlasts its turns is under
-    /// way, since the last piece of that work did.
+    /// How long the loop has completed nothing: since its last turn ended or, while work outlasts its turns, since a
+    /// part of that work ended.
     pub stuck_for: Duration,
     #[serde(skip)]
     pub(super) last_success: Option<Mono>,
     #[serde(skip)]
     pub(super) finished_at: Mono,
-    /// Whether work that outlasts its turns is under way.
+    /// Whether work outlasting the turns is in progress.
     #[serde(skip)]
     pub(super) under_way: bool,
-    /// When it was started, in microseconds of the wall clock.
+    /// Start time, in microseconds of the wall clock.
     #[serde(skip)]
     pub(super) born_wall_micros: u64,
     #[serde(skip)]
@@ -111,7 +111,7 @@ impl LoopStatus {
         }
     }
 
-    /// A turn ended. While work that outlasts it is under way, only that counts as progress.
+    /// Records the end of a turn. While work outlasts the turns, only that counts as progress.
     pub(super) fn turned(&mut self, now: Mono) {
         self.turning = false;
         self.runs += 1;
@@ -120,7 +120,7 @@ impl LoopStatus {
         }
     }
 
-    /// Fills in what depends on when one looks.
+    /// Fills in the fields that are relative to now.
     pub(super) fn seen_at(mut self, now: Mono) -> Self {
         self.stuck_for = now.since(self.finished_at);
         self.last_success_age = self.last_success.map(|at| now.since(at));

@@ -1,6 +1,6 @@
-//! Loops that fail, panic, pause and end.
+//! Failures, panics, pauses and shutdown of loops.
 
-mod keeper;
+mod owned;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use tenure_core::error::ErrorKind;
 use super::*;
 use crate::testing::{START, ms, pass, pass_until, secs, settle};
 
-/// A body that counts its turns (also over restarts) and does what it is told.
+/// A body that counts its turns over restarts and fails on request.
 struct Body {
     turns: Arc<AtomicU64>,
     failing: Arc<AtomicBool>,
@@ -82,7 +82,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn it_turns_at_its_interval_and_earlier_when_it_asks_for_it() {
+async fn loop_turns_at_its_interval_or_earlier_on_request() {
     let slow = world(1);
     slow.start("slow", secs(10), None);
     pass(&slow.clock, secs(111)).await;
@@ -95,7 +95,7 @@ async fn it_turns_at_its_interval_and_earlier_when_it_asks_for_it() {
 }
 
 #[tokio::test]
-async fn nothing_makes_it_turn_faster_than_the_floor() {
+async fn no_loop_turns_faster_than_the_floor() {
     let world = world(1);
     world.start("eager", secs(10), Some(Duration::ZERO));
     pass_until(&world.clock, "the first turn", secs(1), || world.turns() == 1).await;
@@ -107,7 +107,7 @@ async fn nothing_makes_it_turn_faster_than_the_floor() {
 }
 
 #[tokio::test]
-async fn a_wake_up_lets_it_turn_at_once() {
+async fn wakeup_makes_the_loop_turn_now() {
     let world = world(3);
     world.start("woken", secs(60), None);
     pass_until(&world.clock, "the first turn", secs(1), || world.turns() == 1).await;
@@ -117,13 +117,13 @@ async fn a_wake_up_lets_it_turn_at_once() {
 }
 
 #[tokio::test]
-async fn a_failed_turn_changes_its_pace_and_never_its_existence() {
+async fn failed_turns_back_off_and_never_end_the_loop() {
     let world = world(4);
     world.start("shaky", secs(5), None);
     world.failing.store(true, Ordering::Relaxed);
     pass(&world.clock, secs(300)).await;
     let status = world.status();
-    // Backoff ends at the interval: about 300/5 tries, and never a pause longer than that.
+    // The backoff ends at the interval: about 300/5 turns, and no longer pause.
     assert!((60..=130).contains(&status.failures), "{status:?}");
     assert_eq!(status.runs, status.failures);
     assert_eq!(status.last_success_age, None);
@@ -135,7 +135,7 @@ async fn a_failed_turn_changes_its_pace_and_never_its_existence() {
 }
 
 #[tokio::test]
-async fn a_panic_restarts_the_loop_and_is_counted_and_the_others_go_on() {
+async fn panic_restarts_one_loop_and_is_counted() {
     let world = world(5);
     world.start("victim", ms(500), None);
     world.start("bystander", ms(500), None);
@@ -155,7 +155,7 @@ async fn a_panic_restarts_the_loop_and_is_counted_and_the_others_go_on() {
 }
 
 #[tokio::test]
-async fn a_stalled_turn_is_neither_a_success_nor_a_failure() {
+async fn stalled_turn_is_neither_success_nor_failure() {
     let world = world(10);
     let (fails, stalls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let given = (Arc::clone(&fails), Arc::clone(&stalls));
@@ -180,7 +180,7 @@ async fn a_stalled_turn_is_neither_a_success_nor_a_failure() {
     assert!(failing.runs > failing.failures + 5 && failing.stuck_for < secs(2));
 }
 
-/// Fails, or has nothing that it could do.
+/// Fails or stalls on request.
 struct Stalling(Arc<AtomicBool>, Arc<AtomicBool>);
 
 #[async_trait::async_trait]
@@ -196,7 +196,7 @@ impl LoopBody for Stalling {
     }
 }
 
-/// A body whose own state is broken for good once it has panicked.
+/// A body whose state stays broken after a panic.
 struct Fragile {
     turns: u64,
 }
@@ -211,7 +211,7 @@ impl LoopBody for Fragile {
 }
 
 #[tokio::test]
-async fn after_a_panic_the_body_is_made_anew() {
+async fn panic_replaces_the_body() {
     let world = world(9);
     world
         .loops
@@ -226,7 +226,7 @@ async fn after_a_panic_the_body_is_made_anew() {
 }
 
 #[tokio::test]
-async fn after_a_pause_it_turns_once_and_tells() {
+async fn after_a_pause_the_loop_turns_once_and_counts_it() {
     let world = world(6);
     world.start("paused", secs(1), None);
     pass_until(&world.clock, "the third turn", secs(10), || world.turns() == 3).await;
@@ -237,7 +237,7 @@ async fn after_a_pause_it_turns_once_and_tells() {
 }
 
 #[tokio::test]
-async fn processes_that_start_together_do_not_tick_together() {
+async fn processes_started_together_tick_at_different_phases() {
     let mut hits = [0u32; 10];
     for seed in 0..200 {
         let world = world(seed);
@@ -251,7 +251,7 @@ async fn processes_that_start_together_do_not_tick_together() {
 }
 
 #[tokio::test]
-async fn a_name_is_taken_once_and_an_interval_below_the_floor_refused() {
+async fn duplicate_name_or_too_short_interval_is_rejected() {
     let world = world(7);
     world.start("one", secs(1), None);
     let make = || Body {
@@ -260,7 +260,7 @@ async fn a_name_is_taken_once_and_an_interval_below_the_floor_refused() {
         next: None,
     };
     let refused = |settings| world.loops.start(settings, make).unwrap_err().to_string();
-    assert!(refused(LoopSettings::new("one", secs(1))).contains("named one already"));
+    assert!(refused(LoopSettings::new("one", secs(1))).contains("named one already exists"));
     assert!(refused(LoopSettings::new("two", ms(1))).contains("below"));
 }
 

@@ -1,7 +1,7 @@
-//! The loop that keeps a tenure alive: beat, notice its end, join again.
+//! The beat loop: renews the tenure, notices its end, and joins again.
 //!
-//! It is one state machine with at most one call under way, and it never waits for that call alone: the local deadline
-//! passes whether or not the store answers. Errors change its pace, never its existence.
+//! It is a state machine with at most one call in flight. It never waits for that call alone: the local deadline passes
+//! whether or not the store answers. Errors change its pace and never end it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,56 +15,56 @@ use tenure_core::verdict::Verdict;
 
 use super::Phase;
 use super::shared::Shared;
-use crate::batch::Beated;
-use crate::lease::{Compared, Sent};
+use crate::batch::BeatOutcome;
+use crate::lease::{BeatSnapshot, RevisionCheck};
 use crate::loops::FLOOR;
 
-/// What the loop is about to do, or is doing.
+/// The next or current call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Extend the tenure.
+    /// Renew the tenure.
     Beat,
-    /// The tenure ended: see whether another process of the same name has taken over.
+    /// The tenure ended: check whether another process of the same name has taken over.
     Look(EndReason),
-    /// It has not: begin a new tenure.
+    /// No process has taken over: start a new tenure.
     Join(EndReason),
 }
 
-enum Answer {
-    /// With what was known of our holdings when it was sent.
-    Beat(Sent, Result<Beated>),
+enum CallReply {
+    /// With the revision known when it was sent.
+    Beat(BeatSnapshot, Result<BeatOutcome>),
     Look(Result<Option<Member>>),
     Join(Result<Joined>),
 }
 
-struct Flight {
+struct InFlightCall {
     sent_at: Mono,
-    answer: BoxFuture<'static, Answer>,
+    answer: BoxFuture<'static, CallReply>,
 }
 
 pub(super) struct Beating {
     shared: Arc<Shared>,
     step: Step,
-    flight: Option<Flight>,
+    in_flight: Option<InFlightCall>,
     next_at: Mono,
     sent_at: Mono,
     failed: u32,
     failing_since: Option<Mono>,
     doubted_at: Option<Mono>,
     paused: bool,
-    /// A join whose outcome is unknown may have made the tenure that a look would find.
+    /// A join with an unknown outcome may have created the tenure that the check finds.
     may_have_joined: bool,
 }
 
 impl Beating {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let now = shared.now();
-        // Processes that were started together must not beat together for ever.
+        // Spreads the beats of processes that started at the same time.
         let first = jitter(&*shared.context.clock, shared.timing.interval * 3 / 4, 33);
         Self {
             shared,
             step: Step::Beat,
-            flight: None,
+            in_flight: None,
             next_at: now + first,
             sent_at: now,
             failed: 0,
@@ -75,11 +75,11 @@ impl Beating {
         }
     }
 
-    /// Beats until the membership is to leave (`None`) or must not go on (`Some` reason).
+    /// Beats until the membership should leave (`None`) or must stop (`Some` reason).
     pub(super) async fn run(&mut self) -> Option<EndReason> {
         loop {
             let now = self.shared.now();
-            if self.flight.is_none() && now >= self.next_at {
+            if self.in_flight.is_none() && now >= self.next_at {
                 self.depart(now);
             }
             self.publish();
@@ -89,7 +89,7 @@ impl Beating {
             let answer = tokio::select! {
                 biased;
                 () = shared.stop.cancelled() => break,
-                answer = arrival(&mut self.flight) => Some(answer),
+                answer = arrival(&mut self.in_flight) => Some(answer),
                 () = shared.poke.notified() => {
                     self.next_at = self.next_at.min(self.sent_at + FLOOR);
                     None
@@ -107,25 +107,25 @@ impl Beating {
         None
     }
 
-    /// After a panic: what was under way is gone, everything else is still true.
+    /// After a panic: drops the call in flight. All other state stays valid.
     pub(super) fn recover(&mut self) {
-        self.flight = None;
+        self.in_flight = None;
         self.next_at = self.shared.now() + self.pause();
     }
 
-    /// A join that is under way when we are to leave may succeed: then its tenure is the one to end.
+    /// Waits for a join in flight before leaving: if it succeeds, its tenure is the one to end.
     async fn finish_join(&mut self) {
-        if !matches!(self.step, Step::Join(_)) || self.flight.is_none() {
+        if !matches!(self.step, Step::Join(_)) || self.in_flight.is_none() {
             return;
         }
-        if let (sent_at, Answer::Join(Ok(joined))) = arrival(&mut self.flight).await {
+        if let (sent_at, CallReply::Join(Ok(joined))) = arrival(&mut self.in_flight).await {
             self.shared.begin(&joined, sent_at);
         }
     }
 
     fn wait(&self, now: Mono) -> Duration {
         let interval = self.shared.timing.interval;
-        let next = if self.flight.is_some() {
+        let next = if self.in_flight.is_some() {
             interval
         } else {
             self.next_at.since(now).min(interval)
@@ -135,7 +135,7 @@ impl Beating {
     }
 
     fn depart(&mut self, now: Mono) {
-        if self.shared.stands_still(now) {
+        if self.shared.makes_no_progress(now) {
             if !self.paused {
                 let (group, tenure) = (&self.shared.group, self.shared.tenure());
                 tracing::warn!(%group, %tenure, within = ?self.shared.progress_within, "paused: no progress, no beats");
@@ -145,24 +145,24 @@ impl Beating {
             return;
         }
         if std::mem::take(&mut self.paused) {
-            tracing::warn!(group = %self.shared.group, tenure = %self.shared.tenure(), "resumed: progress was made");
+            tracing::warn!(group = %self.shared.group, tenure = %self.shared.tenure(), "resumed after progress");
         }
         self.sent_at = now;
-        self.flight = Some(Flight {
+        self.in_flight = Some(InFlightCall {
             sent_at: now,
             answer: send(Arc::clone(&self.shared), self.step),
         });
     }
 
-    /// Takes an answer. `Some` reason when the membership must not go on.
-    fn arrived(&mut self, sent_at: Mono, answer: Answer) -> Option<EndReason> {
+    /// Handles an answer. Returns a reason when the membership must stop.
+    fn arrived(&mut self, sent_at: Mono, answer: CallReply) -> Option<EndReason> {
         match answer {
-            Answer::Beat(sent, Ok(Beated { reply, as_of, .. })) => {
+            CallReply::Beat(sent, Ok(BeatOutcome { reply, as_of, .. })) => {
                 self.shared.learn_store_time(as_of, sent_at);
-                self.well_again();
+                self.recovered();
                 match reply {
                     BeatReply::Renewed { revision, .. } => {
-                        // Before it confirms anything: what does not fit is in doubt from this answer on.
+                        // Compare before confirming, so that a mismatch is a doubt from this answer on.
                         self.compare(sent, revision);
                         self.renewed(sent_at);
                     }
@@ -170,7 +170,7 @@ impl Beating {
                     BeatReply::Unknown => return self.ended(EndReason::Unknown),
                 }
             }
-            Answer::Look(Ok(found)) => {
+            CallReply::Look(Ok(found)) => {
                 let ours = self.shared.tenure();
                 if found.is_some_and(|member| member.alive && member.tenure.term() > ours.term()) {
                     return self.ended(EndReason::Superseded);
@@ -180,11 +180,11 @@ impl Beating {
                 }
                 self.next_at = self.shared.now();
             }
-            Answer::Join(Ok(joined)) => self.joined(sent_at, &joined),
-            Answer::Join(Err(error)) => {
+            CallReply::Join(Ok(joined)) => self.joined(sent_at, &joined),
+            CallReply::Join(Err(error)) => {
                 self.may_have_joined |= error.outcome() == Outcome::Unknown;
                 if let (Step::Join(reason), false) = (self.step, self.may_have_joined) {
-                    // Somebody may take over before the next try.
+                    // Another process may take over before the next attempt.
                     self.step = Step::Look(reason);
                 }
                 if error.kind() == ErrorKind::TooLate {
@@ -192,25 +192,25 @@ impl Beating {
                 }
                 self.failed(&error);
             }
-            Answer::Beat(_, Err(error)) | Answer::Look(Err(error)) => self.failed(&error),
+            CallReply::Beat(_, Err(error)) | CallReply::Look(Err(error)) => self.failed(&error),
         }
         None
     }
 
-    /// Compares what the store says that we hold with what we know.
-    fn compare(&self, sent: Sent, seen: Revision) {
+    /// Compares the store's revision of our holdings with ours.
+    fn compare(&self, sent: BeatSnapshot, seen: Revision) {
         let shared = &self.shared;
-        let (group, tenure, told) = (&shared.group, shared.tenure(), sent.told);
+        let (group, tenure, known) = (&shared.group, shared.tenure(), sent.known);
         match shared.leases.compare(sent, seen) {
-            Compared::Same => {}
-            Compared::TailLost => shared.heed_lost_tail(),
-            // What is behind that number may be a claim that nobody heard of, after a loss that nobody will hear of.
-            // Claiming again what is owned changes nothing.
-            Compared::Unheard => shared.doubt_claims(),
-            Compared::ReplyLost => {
+            RevisionCheck::Same => {}
+            RevisionCheck::TailLost => shared.heed_lost_tail(),
+            // The revision may stem from a claim whose reply was lost, after a loss that will not show. Repeating a
+            // claim that exists changes nothing.
+            RevisionCheck::Unheard => shared.doubt_claims(),
+            RevisionCheck::ReplyLost => {
                 shared.doubt_claims();
-                let (told, seen) = (told.0, seen.0);
-                tracing::warn!(%group, %tenure, told, seen, "the store knows more of our holdings than we were told; reading leases back");
+                let (known, seen) = (known.0, seen.0);
+                tracing::warn!(%group, %tenure, known, seen, "the store's revision is newer than any reply; re-reading leases");
             }
         }
     }
@@ -218,11 +218,11 @@ impl Beating {
     fn renewed(&mut self, sent_at: Mono) {
         self.shared.confirm(sent_at, self.doubted_at);
         if self.doubted_at.is_some_and(|at| sent_at < at) {
-            // The pause was noticed after this beat was sent: the next one is what counts.
+            // The pause was noticed after this beat was sent; only the next beat confirms.
             self.next_at = self.shared.now();
         } else {
             self.doubted_at = None;
-            // Never later than the interval: the check that two beats may be missed counts on it.
+            // Never later than the interval: the check for two missed beats relies on it.
             let interval = self.shared.timing.interval.mul_f64(0.95);
             self.next_at = sent_at + jitter(&*self.shared.context.clock, interval, 5);
         }
@@ -232,12 +232,12 @@ impl Beating {
         let (group, tenure) = (&self.shared.group, self.shared.tenure());
         self.shared.end(reason);
         if reason.may_rejoin() {
-            tracing::warn!(%group, %tenure, reason = reason.as_str(), "the tenure has ended; joining again");
+            tracing::warn!(%group, %tenure, reason = reason.as_str(), "the tenure has ended; rejoining");
             self.step = Step::Look(reason);
             self.next_at = self.shared.now();
             return None;
         }
-        tracing::warn!(%group, %tenure, reason = reason.as_str(), "the tenure has ended; not joining again");
+        tracing::warn!(%group, %tenure, reason = reason.as_str(), "the tenure has ended; not rejoining");
         Some(reason)
     }
 
@@ -245,7 +245,7 @@ impl Beating {
         let shared = Arc::clone(&self.shared);
         shared.learn_store_time(joined.as_of, sent_at);
         shared.begin(joined, sent_at);
-        self.well_again();
+        self.recovered();
         self.step = Step::Beat;
         self.may_have_joined = false;
         self.doubted_at = None;
@@ -261,9 +261,9 @@ impl Beating {
         self.failed = self.failed.saturating_add(1);
         self.failing_since.get_or_insert(now);
         let (group, tenure, chain) = (&self.shared.group, self.shared.tenure(), error.chain());
-        // One line when it starts; the rest of an outage is counted, and told when it is over.
+        // Log the first failure. The rest of an outage is counted and logged at its end.
         if self.failed == 1 {
-            tracing::warn!(%group, %tenure, error = %chain, "a beat failed; trying again");
+            tracing::warn!(%group, %tenure, error = %chain, "a beat failed; retrying");
         } else {
             tracing::debug!(%group, %tenure, error = %chain, failed = self.failed, "a beat failed again");
         }
@@ -272,7 +272,7 @@ impl Beating {
         self.shared.publish(|status| status.last_error = Some(chain));
     }
 
-    fn well_again(&mut self) {
+    fn recovered(&mut self) {
         if let Some(since) = self.failing_since.take() {
             let out_for = self.shared.now().since(since);
             tracing::warn!(group = %self.shared.group, failed = self.failed, ?out_for, "the store answers again");
@@ -280,15 +280,15 @@ impl Beating {
         self.failed = 0;
     }
 
-    /// How long to wait after a failed call: a few quick tries within the ttl, then half the pace of beats.
+    /// The pause after a failed call: a few quick retries within the ttl, then half the beat rate.
     fn pause(&self) -> Duration {
         let interval = self.shared.timing.interval;
         let base = if self.failed <= 4 { interval / 4 } else { interval / 2 };
         jitter(&*self.shared.context.clock, base, 25).max(FLOOR)
     }
 
-    /// Waking much later than wanted means that the process or the machine was paused, and that nothing that was true
-    /// before can be relied on before the store has confirmed it.
+    /// A wake-up much later than scheduled means that the process or the machine was paused. Earlier confirmations are
+    /// then in doubt until the store confirms again.
     fn note_pause(&mut self, wanted: Mono) {
         let now = self.shared.now();
         let late = now.since(wanted);
@@ -296,7 +296,7 @@ impl Beating {
             return;
         }
         let (group, tenure) = (&self.shared.group, self.shared.tenure());
-        tracing::warn!(%group, %tenure, ?late, "paused: woke late; doubting until confirmed");
+        tracing::warn!(%group, %tenure, ?late, "the process was paused; uncertain until confirmed");
         self.doubted_at = Some(now);
         self.shared.doubt();
         self.next_at = now;
@@ -319,17 +319,17 @@ impl Beating {
     }
 }
 
-/// The answer of the call under way; never, when there is none.
-async fn arrival(flight: &mut Option<Flight>) -> (Mono, Answer) {
-    let Some(Flight { sent_at, answer }) = flight else {
+/// The answer to the call in flight; pending forever if there is none.
+async fn arrival(in_flight: &mut Option<InFlightCall>) -> (Mono, CallReply) {
+    let Some(InFlightCall { sent_at, answer }) = in_flight else {
         return std::future::pending().await;
     };
     let (sent_at, answer) = (*sent_at, answer.await);
-    *flight = None;
+    *in_flight = None;
     (sent_at, answer)
 }
 
-fn send(shared: Arc<Shared>, step: Step) -> BoxFuture<'static, Answer> {
+fn send(shared: Arc<Shared>, step: Step) -> BoxFuture<'static, CallReply> {
     let sent = shared.leases.sent();
     Box::pin(async move {
         let patience = shared.timing.request_timeout;
@@ -340,18 +340,18 @@ fn send(shared: Arc<Shared>, step: Step) -> BoxFuture<'static, Answer> {
                 let beat = Beat {
                     tenure: shared.tenure(),
                     ttl: None,
-                    revision: sent.told,
+                    revision: sent.known,
                 };
                 let beated = shared.context.batcher.beat(group, beat);
-                Answer::Beat(sent, bound.step(clock, &**store, beated).await)
+                CallReply::Beat(sent, bound.step(clock, &**store, beated).await)
             }
             Step::Look(_) => {
                 let look = store.member(group, shared.member());
-                Answer::Look(Timeout::read(patience).step(clock, &**store, look).await)
+                CallReply::Look(Timeout::read(patience).step(clock, &**store, look).await)
             }
             Step::Join(_) => {
                 let join = store.join(group, &shared.join, shared.call(patience));
-                Answer::Join(bound.call(clock, "the store", join).await)
+                CallReply::Join(bound.call(clock, "the store", join).await)
             }
         }
     })

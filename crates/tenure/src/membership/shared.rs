@@ -1,4 +1,4 @@
-//! What the handle of a membership, its beats and its registries share.
+//! State shared by a membership's handle, beats, registries, leases and sessions.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,42 +19,42 @@ use tokio_util::sync::CancellationToken;
 
 use super::{MembershipStatus, Phase};
 use crate::client::Context;
-use crate::lease::{Act, Book};
+use crate::lease::{Act, LeaseTable};
 use crate::loops::Owner;
 use crate::registry::Remembered;
 use crate::session;
 
-/// See the module.
+/// The shared state; see the module.
 pub(crate) struct Shared {
     pub(crate) context: Context,
     pub(crate) group: Group,
     pub(super) join: Join,
     pub(super) timing: Timing,
     pub(super) progress_within: Option<Duration>,
-    /// When the user last told of progress, in nanoseconds of trust time.
+    /// Time of the last reported progress, in nanoseconds of the trust clock.
     progress_at: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<TenureState>,
     pub(super) status: watch::Sender<MembershipStatus>,
-    /// Beat now: a failed act hinted that the tenure is over, or progress was made while paused.
+    /// Wakes the beat loop: a failed act indicated the end of the tenure, or progress was made while paused.
     pub(crate) poke: Notify,
-    /// How often it was found that claims may not be held under the present tenure.
+    /// How often claims were found to be possibly missing under the current tenure.
     pub(crate) behind: AtomicU64,
     pub(crate) reassert: Notify,
     /// Cancelled to leave.
     pub(super) stop: CancellationToken,
-    /// The clock of the group's store, for the limits of our calls: a store in this process puts none on them by itself.
+    /// Estimate of the store's clock for the not-after of our calls; a store in this process does not add one.
     pub(super) store_clock: RemoteClock,
     pub(crate) registries: Mutex<BTreeMap<RegistryName, Arc<Remembered>>>,
-    /// What we believe to hold. Its lock is only ever taken after that of `state`.
-    pub(crate) leases: Book,
-    /// The connections of sessions that we have. Its lock is never held together with another.
-    pub(crate) connections: session::Book,
+    /// The leases held locally. Its lock is only taken after that of `state`.
+    pub(crate) leases: LeaseTable,
+    /// The attached connections. Its lock is never held together with another.
+    pub(crate) connections: session::LiveHandles,
 }
 
-struct State {
+struct TenureState {
     tenure: TenureId,
     trust: Trust,
-    /// Why the store said that this tenure is over, if it did.
+    /// Why the store ended this tenure, if it did.
     ended: Option<EndReason>,
     lost: CancellationToken,
 }
@@ -81,14 +81,14 @@ impl Shared {
         };
         let shared = Self {
             progress_at: AtomicU64::new(nanos(context.clock.mono())),
-            leases: Book::new(group.clone()),
-            connections: session::Book::default(),
+            leases: LeaseTable::new(group.clone()),
+            connections: session::LiveHandles::default(),
             context,
             group,
             join,
             timing,
             progress_within,
-            state: Mutex::new(State {
+            state: Mutex::new(TenureState {
                 tenure: joined.tenure.clone(),
                 trust: Trust::begin(sent_at, timing),
                 ended: None,
@@ -118,7 +118,7 @@ impl Shared {
         self.state().trust.verdict(self.now())
     }
 
-    /// The verdict about one tenure of ours: any but the present one is lost.
+    /// The verdict for one of our tenures; every tenure but the current one is lost.
     pub(crate) fn verdict_of(&self, tenure: &TenureId) -> Verdict {
         let state = self.state();
         if state.tenure == *tenure {
@@ -143,7 +143,7 @@ impl Shared {
     /// The tenure to act under.
     ///
     /// # Errors
-    /// `Ended` when the store has said that it is over. An uncertain one may act: the store checks it in the same step.
+    /// `Ended` when the store has ended it. An uncertain tenure may act: the store checks it in the same step.
     pub(crate) fn acting_tenure(&self) -> Result<TenureId> {
         let state = self.state();
         match state.ended {
@@ -152,8 +152,8 @@ impl Shared {
         }
     }
 
-    /// Does something while this is certain to be the present tenure. Answers whether it is.
-    pub(crate) fn enter(&self, tenure: &TenureId, entry: impl FnOnce(&Book)) -> bool {
+    /// Runs `entry` if `tenure` is still current. Returns whether it is.
+    pub(crate) fn enter(&self, tenure: &TenureId, entry: impl FnOnce(&LeaseTable)) -> bool {
         let state = self.state();
         let present = state.tenure == *tenure && state.ended.is_none();
         if present {
@@ -162,7 +162,7 @@ impl Shared {
         present
     }
 
-    /// An act on holdings under the present tenure begins, which is given up after `patience`.
+    /// Starts an act on holdings under the current tenure, which times out after `patience`.
     pub(crate) fn act(&self, holdings: usize, patience: Duration) -> Act<'_> {
         self.leases.act(holdings, self.now() + patience)
     }
@@ -175,17 +175,17 @@ impl Shared {
         self.status.subscribe()
     }
 
-    /// The limits of a call that is given up after `patience`.
+    /// The limits of a call that times out after `patience`.
     pub(crate) fn call(&self, patience: Duration) -> Call {
         self.store_clock.not_after(self.now() + patience, Call::default())
     }
 
-    /// The reply to a request that was sent at `sent_at` showed the store's time.
+    /// Records the store's time from a reply to a request sent at `sent_at`.
     pub(super) fn learn_store_time(&self, as_of: StoreTime, sent_at: Mono) {
         self.store_clock.learn(as_of, sent_at, self.now());
     }
 
-    /// A beat or join that was sent at `sent_at` was confirmed. What happened after it was sent is not covered by it.
+    /// Confirms the tenure by a beat or join sent at `sent_at`. Doubts that arose later remain.
     pub(super) fn confirm(&self, sent_at: Mono, doubted_at: Option<Mono>) {
         let mut state = self.state();
         state.trust.confirm(sent_at);
@@ -198,7 +198,7 @@ impl Shared {
         self.state().trust.doubt();
     }
 
-    /// The store said that the tenure is over, or we are about to say so.
+    /// Ends the tenure: the store has ended it, or we are about to.
     pub(super) fn end(&self, reason: EndReason) {
         let mut state = self.state();
         state.trust.end();
@@ -206,26 +206,25 @@ impl Shared {
         state.lost.cancel();
         let lost = self.leases.lose_all();
         drop(state);
-        self.leases.tell(&lost, reason.as_str());
+        self.leases.log_lost(&lost, reason.as_str());
     }
 
-    /// A new tenure begins.
+    /// Starts a new tenure.
     pub(super) fn begin(&self, joined: &Joined, sent_at: Mono) {
         let mut state = self.state();
         state.lost.cancel();
         let lost = self.leases.begin();
-        *state = State {
+        *state = TenureState {
             tenure: joined.tenure.clone(),
             trust: Trust::begin(sent_at, self.timing),
             ended: None,
             lost: CancellationToken::new(),
         };
         drop(state);
-        self.leases.tell(&lost, "joined_again");
+        self.leases.log_lost(&lost, "joined_again");
     }
 
-    /// Publishes what changed since the last time, writes transitions to the log, and cancels the token of a tenure
-    /// that is lost.
+    /// Publishes a changed status, logs transitions, and cancels the token of a lost tenure.
     pub(super) fn publish(&self, change: impl FnOnce(&mut MembershipStatus)) {
         let (tenure, verdict, lost) = {
             let mut state = self.state();
@@ -235,13 +234,13 @@ impl Shared {
                 state.lost.cancel();
                 lost = Some(self.leases.lose_all());
             } else if state.lost.is_cancelled() {
-                // Confirmed after all, before anyone could take over: whoever asks from now on gets a fresh token.
+                // Confirmed before another member could take over: later callers get a new token.
                 state.lost = CancellationToken::new();
             }
             (state.tenure.clone(), verdict, lost)
         };
         if let Some(lost) = lost {
-            self.leases.tell(&lost, "unconfirmed");
+            self.leases.log_lost(&lost, "unconfirmed");
         }
         self.status.send_if_modified(|status| {
             let before = status.clone();
@@ -261,7 +260,7 @@ impl Shared {
         match after.verdict {
             Verdict::Held => tracing::info!(%group, %tenure, was = ?before.verdict, "held: confirmed again"),
             Verdict::Uncertain => tracing::warn!(%group, %tenure, error, "uncertain: not confirmed in time"),
-            // Leaving on purpose is no loss.
+            // Leaving on purpose is not a loss.
             Verdict::Lost if self.stop.is_cancelled() => {}
             Verdict::Lost => tracing::warn!(%group, %tenure, error, "lost"),
         }
@@ -274,18 +273,18 @@ impl Shared {
         }
     }
 
-    /// Whether the user's work has stood still for too long to go on beating.
-    pub(super) fn stands_still(&self, now: Mono) -> bool {
+    /// Whether the user's work has made no progress for too long to keep beating.
+    pub(super) fn makes_no_progress(&self, now: Mono) -> bool {
         let at = Mono::from_origin(Duration::from_nanos(self.progress_at.load(Ordering::Relaxed)));
         self.progress_within.is_some_and(|within| now.since(at) > within)
     }
 
-    /// Completes once the membership is over.
+    /// Completes once the membership has ended.
     pub(crate) async fn stopped(&self) {
         self.stop.cancelled().await;
     }
 
-    /// For the loops that end with the membership.
+    /// The owner of the loops that end with the membership.
     pub(crate) fn owner(&self) -> Owner<'_> {
         Owner {
             clock: &*self.context.clock,
@@ -298,7 +297,7 @@ impl Shared {
         self.store_clock.forget();
     }
 
-    /// How long to wait after something failed that is not urgent.
+    /// The pause after a failure that is not urgent.
     pub(crate) fn pace(&self) -> Duration {
         self.timing.interval / 4
     }
@@ -307,7 +306,7 @@ impl Shared {
         self.context.clock.mono()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TenureState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! A membership over a store that misbehaves on request.
+//! A membership over a store with injected faults.
 
 mod timeouts;
 
@@ -18,7 +18,7 @@ use crate::testing::{Fault, Faulty, START, Verb, ms, pass, pass_until, secs, set
 
 const TTL: Duration = secs(12);
 
-/// One client over a store that misbehaves on request, beside another whose janitor keeps the store going.
+/// One client over a store with injected faults, and another whose janitor keeps the store ticking.
 struct World {
     clock: Arc<ManualClock>,
     memory: Arc<dyn Store>,
@@ -80,7 +80,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn join_within_waits_for_a_store_that_is_away() {
+async fn join_within_waits_for_an_unavailable_store() {
     let world = world().await;
     let away = Fault::Fail(ErrorKind::Unavailable);
     world.store.always(Verb::Join, Some(away.clone()));
@@ -104,7 +104,7 @@ async fn join_within_waits_for_a_store_that_is_away() {
     });
     world.pass(secs(62)).await;
     assert_eq!(joining.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
-    // Waiting makes this no better.
+    // A retry does not help here.
     world.store.always(Verb::Join, Some(Fault::Fail(ErrorKind::Denied)));
     let error = world.group.join_within(named("b"), secs(60)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
@@ -118,7 +118,7 @@ fn stopped(membership: &Membership) -> Option<EndReason> {
 }
 
 #[tokio::test]
-async fn it_stays_alive_for_as_long_as_it_is_held() {
+async fn membership_stays_alive_while_it_exists() {
     let world = world().await;
     let membership = world.join().await;
     let tenure = membership.tenure();
@@ -142,7 +142,7 @@ async fn it_stays_alive_for_as_long_as_it_is_held() {
 }
 
 #[tokio::test]
-async fn it_fails_closed_when_the_store_is_silent_and_goes_on_when_it_is_confirmed_again() {
+async fn fails_closed_while_silent_and_rejoins_when_confirmed() {
     let world = world().await;
     let membership = world.join().await;
     world
@@ -153,7 +153,7 @@ async fn it_fails_closed_when_the_store_is_silent_and_goes_on_when_it_is_confirm
     assert_eq!(
         valid,
         sent_at + (TTL - membership.timing().margin),
-        "trust runs from the sending"
+        "trust starts when the beat is sent"
     );
     world.store.cut(true);
     world.pass(valid.since(world.clock.mono()) - ms(1)).await;
@@ -167,7 +167,7 @@ async fn it_fails_closed_when_the_store_is_silent_and_goes_on_when_it_is_confirm
     assert_eq!((status.verdict, status.phase), (Verdict::Lost, Phase::Beating));
     assert!(status.last_error.unwrap().contains("did not answer"));
 
-    // The other client kept the store going, so the tenure did lapse; ours learns it from the store.
+    // The other client kept the store ticking, so the tenure lapsed; this client learns it from the store.
     world.store.cut(false);
     world
         .until("held again", || membership.verdict() == Verdict::Held)
@@ -181,7 +181,7 @@ async fn it_fails_closed_when_the_store_is_silent_and_goes_on_when_it_is_confirm
 }
 
 #[tokio::test]
-async fn a_slow_answer_does_not_stretch_the_trust() {
+async fn slow_answer_does_not_extend_trust() {
     let world = world().await;
     let membership = world.join().await;
     world.store.next(Verb::Beat, Fault::Delay(ms(400)));
@@ -196,14 +196,14 @@ async fn a_slow_answer_does_not_stretch_the_trust() {
 }
 
 #[tokio::test]
-async fn an_outage_of_the_store_itself_costs_nobody_their_tenure() {
+async fn store_outage_ends_no_tenure() {
     let world = world().await;
     let membership = world.join().await;
     world
         .until("the first beat", || world.store.calls(Verb::Beat) == 1)
         .await;
     let (tenure, lost) = (membership.tenure(), membership.lost());
-    // Nobody reaches the store: not even the other client, whose janitor is gone.
+    // No client reaches the store, because the other client and its janitor are gone.
     let World {
         clock,
         store,
@@ -218,14 +218,14 @@ async fn an_outage_of_the_store_itself_costs_nobody_their_tenure() {
     assert_eq!(membership.verdict(), Verdict::Lost);
     store.cut(false);
     pass_until(&clock, "held again", TTL, || membership.verdict() == Verdict::Held).await;
-    assert_eq!(membership.tenure(), tenure, "the same tenure: it never ended");
+    assert_eq!(membership.tenure(), tenure, "the tenure is the same");
     assert!(lost.is_cancelled() && !membership.lost().is_cancelled());
     assert_eq!(membership.status().rejoins, 0);
     drop((memory, group));
 }
 
 #[tokio::test]
-async fn after_an_error_of_any_kind_the_next_beat_happens() {
+async fn beats_continue_after_any_error() {
     use tenure_core::error::ErrorKind as Kind;
     let kinds = [
         Kind::Invalid,
@@ -271,7 +271,7 @@ async fn after_an_error_of_any_kind_the_next_beat_happens() {
 }
 
 #[tokio::test]
-async fn failed_beats_are_retried_sooner_and_never_in_a_storm() {
+async fn failed_beats_are_retried_sooner_at_a_bounded_rate() {
     let world = world().await;
     let membership = world.join().await;
     world
@@ -295,7 +295,7 @@ async fn failed_beats_are_retried_sooner_and_never_in_a_storm() {
 }
 
 #[tokio::test]
-async fn after_superseded_or_expelled_it_stops_and_says_so() {
+async fn superseded_or_expelled_member_stops_and_reports_it() {
     for expel in [false, true] {
         let world = world().await;
         let membership = world.join().await;
@@ -315,7 +315,7 @@ async fn after_superseded_or_expelled_it_stops_and_says_so() {
         assert_eq!(
             membership.leave().await.unwrap(),
             reason,
-            "leaving afterwards touches nobody"
+            "leaving afterwards ends no other tenure"
         );
         let joins = world.store.calls(Verb::Join);
         world.pass(secs(120)).await;
@@ -327,7 +327,7 @@ async fn after_superseded_or_expelled_it_stops_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_process_that_wakes_late_does_not_fight_its_successor() {
+async fn late_wakeup_does_not_compete_with_the_successor() {
     let world = world().await;
     let membership = world.join().await;
     world.store.cut(true);
@@ -344,7 +344,7 @@ async fn a_process_that_wakes_late_does_not_fight_its_successor() {
 }
 
 #[tokio::test]
-async fn a_successor_that_comes_while_joining_fails_is_not_fought_either() {
+async fn failed_rejoin_does_not_compete_with_a_successor() {
     let world = world().await;
     let membership = world.join().await;
     world.store.cut(true);
@@ -367,7 +367,7 @@ async fn a_successor_that_comes_while_joining_fails_is_not_fought_either() {
 }
 
 #[tokio::test]
-async fn when_the_data_is_gone_it_joins_again_and_claims_again() {
+async fn data_loss_leads_to_rejoin_and_reclaim() {
     let world = world().await;
     let membership = world.join().await;
     let registry = membership.registry("devices").unwrap();
@@ -385,7 +385,7 @@ async fn when_the_data_is_gone_it_joins_again_and_claims_again() {
 }
 
 #[tokio::test]
-async fn a_key_that_others_took_is_not_claimed_again_after_data_loss() {
+async fn data_loss_does_not_reclaim_keys_of_others() {
     let world = world().await;
     let membership = world.join().await;
     let registry = membership.registry("devices").unwrap();
@@ -393,7 +393,7 @@ async fn a_key_that_others_took_is_not_claimed_again_after_data_loss() {
     registry.claim_many(&keys, ClaimMode::Take).await.unwrap();
     let rival = world.other.join(named("b")).await.unwrap();
     rival.registry("devices").unwrap().claim("d7").await.unwrap();
-    // It looks once a minute.
+    // The review runs once a minute.
     world.pass(secs(80)).await;
     assert_eq!(registry.remembered(), 1_499);
     let lost = registry.lost_claims().await;
@@ -414,7 +414,7 @@ async fn a_key_that_others_took_is_not_claimed_again_after_data_loss() {
 }
 
 #[tokio::test]
-async fn a_look_at_the_claims_that_panics_is_made_again() {
+async fn panicking_claim_review_is_retried() {
     let world = world().await;
     let membership = world.join().await;
     let registry = membership.registry("devices").unwrap();
@@ -427,7 +427,7 @@ async fn a_look_at_the_claims_that_panics_is_made_again() {
 }
 
 #[tokio::test]
-async fn after_a_lapse_it_claims_again_what_is_free_and_reports_what_is_lost() {
+async fn lapse_reclaims_free_keys_and_reports_lost_ones() {
     let world = world().await;
     let membership = world.join().await;
     let registry = membership.registry("devices").unwrap();
@@ -445,7 +445,7 @@ async fn after_a_lapse_it_claims_again_what_is_free_and_reports_what_is_lost() {
     let (told, watched) = (Arc::clone(&lost), registry.clone());
     tokio::spawn(async move { *told.lock().unwrap() = watched.lost_claims().await });
     world
-        .until("the loss is told", || !lost.lock().unwrap().is_empty())
+        .until("the loss is reported", || !lost.lock().unwrap().is_empty())
         .await;
     let lost = lost.lock().unwrap().clone();
     assert_eq!(lost.len(), 1);
@@ -460,7 +460,7 @@ async fn after_a_lapse_it_claims_again_what_is_free_and_reports_what_is_lost() {
 }
 
 #[tokio::test]
-async fn claiming_again_survives_a_store_that_fails_meanwhile() {
+async fn reclaim_survives_store_failures() {
     let world = world().await;
     let membership = world.join().await;
     let registry = membership.registry("devices").unwrap();
@@ -494,7 +494,7 @@ async fn claiming_again_survives_a_store_that_fails_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_join_whose_reply_is_lost_leaves_no_ghost() {
+async fn join_with_lost_reply_leaves_no_ghost() {
     let world = world().await;
     world.store.next(Verb::Join, Fault::LoseReply);
     world.store.next(Verb::Join, Fault::Hang { applied: true });
@@ -505,7 +505,7 @@ async fn a_join_whose_reply_is_lost_leaves_no_ghost() {
     let membership = done.lock().unwrap().take().unwrap().unwrap();
     assert_eq!(world.store.calls(Verb::Join), 3);
     assert_eq!(world.seen("a").await.unwrap().tenure, membership.tenure());
-    // What certainly did not happen is told at once.
+    // An error that certainly changed nothing is returned immediately.
     world.store.next(Verb::Join, Fault::Fail(ErrorKind::Unavailable));
     assert_eq!(
         world.group.join(named("b")).await.unwrap_err().kind(),
@@ -514,7 +514,7 @@ async fn a_join_whose_reply_is_lost_leaves_no_ghost() {
 }
 
 #[tokio::test]
-async fn joining_again_goes_on_through_errors_and_lost_replies() {
+async fn rejoin_continues_through_errors_and_lost_replies() {
     for seed in 0..10 {
         let world = world_with_seed(seed).await;
         let membership = world.join().await;
@@ -542,7 +542,7 @@ async fn joining_again_goes_on_through_errors_and_lost_replies() {
 }
 
 #[tokio::test]
-async fn leaving_ends_it_here_first_and_survives_lost_replies() {
+async fn leave_ends_locally_first_and_survives_lost_replies() {
     let world = world().await;
     let membership = Arc::new(world.join().await);
     let lost = membership.lost();
@@ -557,14 +557,14 @@ async fn leaving_ends_it_here_first_and_survives_lost_replies() {
         .await;
     assert_eq!((membership.verdict(), lost.is_cancelled()), (Verdict::Lost, true));
     world.store.open();
-    // The first try was applied: the reason on record is the first one.
+    // The first attempt was applied: its reason is recorded.
     assert_eq!(leaving.await.unwrap().unwrap(), EndReason::Left);
     assert_eq!(stopped(&membership), Some(EndReason::Left));
     assert!(world.seen("a").await.is_none());
 }
 
 #[tokio::test]
-async fn leaving_an_unreachable_store_is_an_error_within_a_bounded_time() {
+async fn leave_fails_in_bounded_time_when_unreachable() {
     let world = world().await;
     let membership = Arc::new(world.join().await);
     world.store.cut(true);
@@ -579,7 +579,7 @@ async fn leaving_an_unreachable_store_is_an_error_within_a_bounded_time() {
 }
 
 #[tokio::test]
-async fn dropping_it_leaves_without_waiting() {
+async fn drop_leaves_without_waiting() {
     let world = world().await;
     drop(world.join().await);
     settle().await;
@@ -587,7 +587,7 @@ async fn dropping_it_leaves_without_waiting() {
 }
 
 #[tokio::test]
-async fn without_progress_there_are_no_beats() {
+async fn beats_stop_without_progress() {
     let world = world().await;
     let options = JoinOptions {
         progress_within: Some(secs(5)),
@@ -610,7 +610,7 @@ async fn without_progress_there_are_no_beats() {
     assert_eq!(membership.verdict(), Verdict::Lost);
     assert!(
         world.seen("a").await.is_none(),
-        "others see what is true: it does not work"
+        "other clients see that it does not work"
     );
     membership.progress();
     world
@@ -620,14 +620,14 @@ async fn without_progress_there_are_no_beats() {
 }
 
 #[tokio::test]
-async fn after_a_pause_of_the_process_it_doubts_until_it_is_confirmed() {
+async fn process_pause_is_uncertain_until_confirmed() {
     let world = world().await;
     let membership = world.join().await;
     world
         .until("the first beat", || world.store.calls(Verb::Beat) == 1)
         .await;
     world.store.always(Verb::Beat, Some(Fault::Gate));
-    // Everything stood still: less than would end the trust by itself, and more than the margin.
+    // The process was paused for longer than the margin, and shorter than the ttl.
     world
         .clock
         .advance(membership.timing().interval + membership.timing().margin + ms(10));
@@ -640,14 +640,14 @@ async fn after_a_pause_of_the_process_it_doubts_until_it_is_confirmed() {
 }
 
 #[tokio::test]
-async fn an_answer_from_before_a_pause_does_not_end_the_doubt() {
+async fn answer_from_before_a_pause_does_not_confirm() {
     let world = world().await;
     let membership = world.join().await;
     world.store.always(Verb::Beat, Some(Fault::Gate));
     world
         .until("the first beat", || world.store.calls(Verb::Beat) == 1)
         .await;
-    // The answer to the first beat arrives together with the waking.
+    // The answer to the first beat arrives at the moment of waking.
     world.store.open();
     world
         .clock
@@ -660,7 +660,7 @@ async fn an_answer_from_before_a_pause_does_not_end_the_doubt() {
 }
 
 #[tokio::test]
-async fn a_timing_that_cannot_work_is_refused() {
+async fn invalid_timing_is_rejected() {
     let world = world().await;
     for (options, must_say) in [
         (
@@ -706,7 +706,7 @@ async fn a_timing_that_cannot_work_is_refused() {
 }
 
 #[tokio::test]
-async fn a_claim_whose_reply_is_lost_is_read_back() {
+async fn claim_with_lost_reply_is_read_back() {
     let world = world().await;
     let membership = world.join().await;
     let registry = membership.registry("r").unwrap();
@@ -723,11 +723,11 @@ async fn a_claim_whose_reply_is_lost_is_read_back() {
     ));
     assert!(matches!(rival.claim("k").await.unwrap(), ClaimOutcome::Moved { .. }));
     assert_eq!(registry.release("k").await.unwrap_err().kind(), ErrorKind::NotOwner);
-    assert_eq!(registry.remembered(), 0, "what somebody else owns is not claimed again");
+    assert_eq!(registry.remembered(), 0, "a key of another owner is not reclaimed");
 }
 
 #[tokio::test]
-async fn an_act_that_finds_the_tenure_ended_makes_the_loop_look_at_once() {
+async fn act_on_an_ended_tenure_wakes_the_beat_loop() {
     let world = world().await;
     let membership = world.join().await;
     world.pass(ms(100)).await;

@@ -1,4 +1,4 @@
-//! What a member has claimed, and how it is claimed again after a new join.
+//! The claims of a member, and their renewal after a rejoin.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -13,14 +13,14 @@ use tenure_core::registry::{ClaimMode, ClaimOutcome};
 use tokio::sync::{Notify, RwLock};
 
 use super::{PATIENCE, review};
-use crate::lease::Answered;
-use crate::loops::{Keeper, keep};
+use crate::lease::ActResult;
+use crate::loops::{OwnedLoop, run_owned};
 use crate::membership::Shared;
 
-/// How many keys are claimed again in one call: enough to be quick, few enough to let others in between.
+/// Keys per call when claiming again: large enough for throughput, small enough not to block other calls.
 const PART: usize = 1_000;
 
-/// A key that turned out to belong to another member.
+/// A key that another member owns now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostClaim {
     /// The key.
@@ -29,15 +29,15 @@ pub struct LostClaim {
     pub to: TenureId,
 }
 
-/// How a key was last claimed.
+/// The last claim of a key.
 #[derive(Debug, Clone)]
-struct Kept {
+struct RememberedClaim {
     under: TenureId,
-    /// Whether the store may have forgotten it since.
+    /// Whether the store may have lost it since.
     doubted: bool,
 }
 
-impl Kept {
+impl RememberedClaim {
     fn is_held_under(&self, tenure: &TenureId) -> bool {
         !self.doubted && self.under == *tenure
     }
@@ -46,10 +46,10 @@ impl Kept {
 /// The claims of one registry.
 #[derive(Default)]
 pub(crate) struct Remembered {
-    keys: Mutex<BTreeMap<Key, Kept>>,
+    keys: Mutex<BTreeMap<Key, RememberedClaim>>,
     lost: Mutex<BTreeMap<Key, TenureId>>,
-    news: Notify,
-    /// Acts of the user share it; claiming again takes it alone, so that it cannot bring a key back that was just
+    wakeup: Notify,
+    /// User calls share it; claiming again takes it exclusively, so that it cannot reclaim a key that was just
     /// released.
     turn: RwLock<()>,
 }
@@ -59,23 +59,23 @@ impl Remembered {
         &self.turn
     }
 
-    /// Remembers what was claimed. It is `doubted` when the store lost the end of its data meanwhile.
+    /// Remembers claims. They are `doubted` if the store lost its latest writes meanwhile.
     pub(super) fn keep(&self, claimed: impl IntoIterator<Item = Key>, tenure: &TenureId, doubted: bool) {
         let mut keys = self.keys();
         for key in claimed {
-            let now = Kept {
+            let now = RememberedClaim {
                 under: tenure.clone(),
                 doubted,
             };
             let kept = keys.entry(key).or_insert_with(|| now.clone());
-            // Two claims may answer out of order; the later tenure is the true one.
+            // Two claims may be answered out of order; the later tenure counts.
             if kept.under.term() <= tenure.term() {
                 *kept = now;
             }
         }
     }
 
-    /// The store may have forgotten any of them.
+    /// Marks all as doubted: the store may have lost them.
     fn doubt(&self) {
         self.keys().values_mut().for_each(|kept| kept.doubted = true);
     }
@@ -90,7 +90,7 @@ impl Remembered {
 
     pub(super) async fn take_lost(&self) -> Vec<LostClaim> {
         loop {
-            let news = self.news.notified();
+            let news = self.wakeup.notified();
             let lost = std::mem::take(&mut *self.lost());
             if !lost.is_empty() {
                 return lost.into_iter().map(|(key, to)| LostClaim { key, to }).collect();
@@ -99,14 +99,14 @@ impl Remembered {
         }
     }
 
-    /// The keys that are taken to be held under `tenure`.
+    /// The keys assumed to be held under `tenure`.
     pub(super) fn held_under(&self, tenure: &TenureId) -> BTreeSet<Key> {
         let keys = self.keys();
         let held = keys.iter().filter(|(_, kept)| kept.is_held_under(tenure));
         held.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Another member has a key that counted as held under `tenure`. Answers whether it did.
+    /// Records that another member owns a key. Returns whether it counted as held under `tenure`.
     pub(super) fn lose(&self, tenure: &TenureId, key: &Key, to: TenureId) -> bool {
         let (mut keys, mut lost) = (self.keys(), self.lost());
         if !keys.get(key).is_some_and(|kept| kept.is_held_under(tenure)) {
@@ -114,11 +114,11 @@ impl Remembered {
         }
         keys.remove(key);
         lost.insert(key.clone(), to);
-        self.news.notify_waiters();
+        self.wakeup.notify_waiters();
         true
     }
 
-    /// The next keys after one that are not known to be held under `tenure`.
+    /// The next keys after `after` that are not known to be held under `tenure`.
     fn behind(&self, tenure: &TenureId, after: Option<&Key>) -> Vec<Key> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let keys = self.keys();
@@ -138,7 +138,7 @@ impl Remembered {
                 lost_now += 1;
             } else {
                 lost.remove(&key);
-                let kept = Kept {
+                let kept = RememberedClaim {
                     under: tenure.clone(),
                     doubted,
                 };
@@ -146,12 +146,12 @@ impl Remembered {
             }
         }
         if lost_now > 0 {
-            self.news.notify_waiters();
+            self.wakeup.notify_waiters();
         }
         lost_now
     }
 
-    fn keys(&self) -> MutexGuard<'_, BTreeMap<Key, Kept>> {
+    fn keys(&self) -> MutexGuard<'_, BTreeMap<Key, RememberedClaim>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -174,7 +174,7 @@ impl Shared {
             .collect()
     }
 
-    /// The store lost the end of its data: everything that was claimed or attached is to be asked for again, under the same
+    /// Puts all claims and connections in doubt after lost writes: they are claimed and attached again under the same
     /// tenure.
     pub(crate) fn doubt_claims(&self) {
         for (_, remembered) in self.all_remembered() {
@@ -184,29 +184,28 @@ impl Shared {
         self.reassert();
     }
 
-    /// Claims may not be held under the present tenure: they are claimed again.
+    /// Claims again: claims may be missing under the current tenure.
     pub(crate) fn reassert(&self) {
         self.behind.fetch_add(1, Ordering::AcqRel);
         self.reassert.notify_one();
     }
 
-    /// The answer to an act may tell that the store lost the end of its data. Answers whether there is a doubt about what
-    /// the act did.
-    pub(crate) fn heed_answer(&self, answered: Answered) -> bool {
-        if answered == Answered::TailLost {
+    /// Checks the answer to an act for lost writes. Returns whether the result of the act is in doubt.
+    pub(crate) fn heed_answer(&self, answered: ActResult) -> bool {
+        if answered == ActResult::TailLost {
             self.heed_lost_tail();
         }
-        answered != Answered::Fine
+        answered != ActResult::Fine
     }
 
-    /// A beat or an act has shown that the store lost the end of its data.
+    /// Handles writes lost by the store, as shown by a beat or an act.
     pub(crate) fn heed_lost_tail(&self) {
         let (group, tenure) = (&self.group, self.tenure());
-        tracing::warn!(%group, %tenure, "the store lost the end of its data; claiming and attaching again, reading leases back");
+        tracing::warn!(%group, %tenure, "the store lost its latest writes; reclaiming keys, attaching again, re-reading leases");
         self.doubt_claims();
     }
 
-    /// An act that failed may tell more than itself: that the tenure is over, or that the store's clock stepped.
+    /// Uses what an error shows beside its own call: the end of the tenure, or a step of the store's clock.
     pub(crate) fn heed(&self, error: &Error) {
         match error.kind() {
             ErrorKind::Ended(_) => self.poke.notify_one(),
@@ -216,31 +215,31 @@ impl Shared {
     }
 }
 
-/// Claims again what is remembered, after every new join and whenever the store lost the end of its data, and now and then
-/// looks whether it is still ours. Ends with the membership.
-pub(crate) async fn keep_asserted(shared: Arc<Shared>) {
-    let mut asserting = Asserting {
+/// Claims remembered keys again after every rejoin and after lost writes, and periodically checks their owners. Ends
+/// with the membership.
+pub(crate) async fn reassert_claims(shared: Arc<Shared>) {
+    let mut reconciler = ClaimReconciler {
         shared: &shared,
         done: 0,
         review_at: review::next(&shared),
     };
-    keep(shared.owner(), &mut asserting).await;
+    run_owned(shared.owner(), &mut reconciler).await;
 }
 
-struct Asserting<'a> {
+struct ClaimReconciler<'a> {
     shared: &'a Shared,
     /// Up to which count of [`Shared::behind`] everything was claimed again.
     done: u64,
     review_at: Mono,
 }
 
-impl Keeper for Asserting<'_> {
-    fn news(&self) -> &Notify {
+impl OwnedLoop for ClaimReconciler<'_> {
+    fn wakeup(&self) -> &Notify {
         &self.shared.reassert
     }
 
     fn due_in(&self) -> Option<Duration> {
-        // Between an end and the next join there is no tenure to act under.
+        // Between the end of a tenure and the next join there is no tenure to act under.
         let is_behind = self.shared.behind.load(Ordering::Acquire) != self.done;
         match is_behind && self.shared.acting_tenure().is_ok() {
             true => Some(Duration::ZERO),
@@ -263,7 +262,7 @@ impl Keeper for Asserting<'_> {
 
     fn failed(&self, error: &str) {
         let (group, tenure) = (&self.shared.group, self.shared.tenure());
-        tracing::warn!(%group, %tenure, error, "claiming again failed; trying again");
+        tracing::warn!(%group, %tenure, error, "claiming again failed; retrying");
     }
 }
 
@@ -291,7 +290,7 @@ async fn assert_all(shared: &Shared) -> Result<()> {
             };
             let doubted = shared.heed_answer(act.answered(claimed.before, claimed.revision));
             if doubted {
-                // What was lost since may be this.
+                // The loss may include this key.
                 shared.reassert();
             }
             again += keys.len() as u64;
@@ -306,5 +305,8 @@ async fn assert_all(shared: &Shared) -> Result<()> {
 }
 
 pub(super) fn short_answer() -> Error {
-    Error::new(ErrorKind::Internal, "the store answered fewer keys than it was asked")
+    Error::new(
+        ErrorKind::Internal,
+        "the store returned fewer results than keys in the request",
+    )
 }

@@ -1,7 +1,7 @@
-//! Whether what a member remembers to own is still its own.
+//! Periodic check of remembered claims for new owners.
 //!
-//! A claim takes a key without notice to its former owner. After a loss of data that member must not claim the key again: the
-//! device has left it. So a member looks now and then, and forgets the keys of others.
+//! A claim takes a key without notice to its former owner. After a data loss, the former owner must not claim the key
+//! again, because the device has moved. So a member checks its keys periodically and forgets those of other owners.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use tenure_core::store::{MAX_PAGE, PageRequest};
 use super::Remembered;
 use crate::membership::Shared;
 
-/// How often it looks. A key that is taken less than this before a loss of data may return to its owner of before.
+/// The check interval. A key taken shorter than this before a data loss may return to its previous owner.
 const EVERY: Duration = Duration::from_secs(60);
-/// The most keys that one look asks for one by one.
+/// The most keys that are looked up one by one per check.
 const MOST: usize = 1_000;
 
-/// When to look next.
+/// The time of the next check.
 pub(super) fn next(shared: &Shared) -> Mono {
     shared.now() + jitter(&*shared.context.clock, EVERY, 25)
 }
 
-/// Looks at all registries. What cannot be read is looked at the next time.
+/// Checks all registries. A registry that cannot be read is checked the next time.
 pub(super) async fn review_all(shared: &Shared) {
     let Ok(tenure) = shared.acting_tenure() else { return };
     for (name, remembered) in shared.all_remembered() {
         if let Err(error) = review(shared, &name, &remembered, &tenure).await {
             let error = error.chain();
-            tracing::debug!(group = %shared.group, registry = %name, error, "the claims of this member cannot be looked at");
+            tracing::debug!(group = %shared.group, registry = %name, error, "the claims of this member could not be checked");
         }
     }
 }
@@ -40,14 +40,14 @@ async fn review(shared: &Shared, name: &RegistryName, remembered: &Remembered, t
     if missing.is_empty() {
         return Ok(());
     }
-    take_out_owned(shared, name, tenure, &mut missing).await?;
+    remove_owned(shared, name, tenure, &mut missing).await?;
     let mut taken = 0u64;
     for key in missing.into_iter().take(MOST) {
-        // Claims and releases of the user wait until then, so that the answer is about what is remembered.
+        // The user's claims and releases wait meanwhile, so that the answer matches the remembered keys.
         let _turn = remembered.turn().write().await;
         let claim = shared.context.store.claim_of(&shared.group, name, &key);
         let claim = shared.context.read(claim).await?;
-        // A key without an owner may have been lost with the end of the store's data: a beat shows that.
+        // A key without an owner may be among lost writes; a beat shows that.
         let other = claim.map(|claim| claim.tenure).filter(|owner| owner != tenure);
         if let Some(other) = other {
             taken += u64::from(remembered.lose(tenure, &key, other));
@@ -59,13 +59,8 @@ async fn review(shared: &Shared, name: &RegistryName, remembered: &Remembered, t
     Ok(())
 }
 
-/// Takes the keys out that the store lists as owned under the tenure.
-async fn take_out_owned(
-    shared: &Shared,
-    name: &RegistryName,
-    tenure: &TenureId,
-    keys: &mut BTreeSet<Key>,
-) -> Result<()> {
+/// Removes the keys that the store lists under the tenure.
+async fn remove_owned(shared: &Shared, name: &RegistryName, tenure: &TenureId, keys: &mut BTreeSet<Key>) -> Result<()> {
     let mut page = PageRequest {
         after: None,
         limit: MAX_PAGE,

@@ -1,17 +1,17 @@
-//! What a roster answers.
+//! The results of a roster's methods.
 
 use serde::{Deserialize, Serialize};
 use tenure_core::ledger::{Engagement, EngagementChange, Provider};
 use tenure_core::time::StoreTime;
 
-/// Where an answer came from.
+/// Where the data of an answer came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The hot copy: who is alive counts to the moment.
+    /// The hot copy: liveness is exact.
     Mirror,
-    /// The durable truth, while the mirror is away or not to be believed: slower, and fresh as far as heartbeats were
-    /// written down.
+    /// The durable truth, while the mirror is unreachable or not trusted: slower, and liveness is as old as the
+    /// recorded heartbeats.
     Ledger,
 }
 
@@ -26,11 +26,11 @@ impl Source {
     }
 }
 
-/// An answer that can come from two places.
+/// A value and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Sourced<T> {
-    /// The answer.
+    /// The value.
     #[serde(flatten)]
     pub value: T,
     /// `mirror`, or `ledger` while there is no mirror.
@@ -39,7 +39,7 @@ pub struct Sourced<T> {
 }
 
 impl<T> Sourced<T> {
-    /// The same about another value.
+    /// The same source with another value.
     #[must_use]
     pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Sourced<U> {
         Sourced {
@@ -59,22 +59,22 @@ impl<T> Sourced<T> {
     }
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Written<T> {
-    /// What is there now.
+    /// The value after the write.
     #[serde(flatten)]
     pub value: T,
     /// Whether this call changed it.
     pub changed: bool,
-    // The mirror gets it from the outbox, within about a second of its being back.
-    /// Whether the hot store has it already. If not, it follows; the ledger has it in any case.
+    // The outbox delivers it within about a second after the mirror is reachable again.
+    /// Whether the hot store has it already. Otherwise it follows; the ledger has it in any case.
     pub mirrored: bool,
 }
 
 impl<T> Written<T> {
-    /// The same about another value.
+    /// The same with another value.
     #[must_use]
     pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Written<U> {
         Written {
@@ -85,13 +85,13 @@ impl<T> Written<T> {
     }
 }
 
-/// A provider, as it is now.
+/// A provider at the time of the read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderView {
-    /// Its row. The time of the last heartbeat is the hot store's if the answer came from there and it is online, and else
-    /// the ledger's.
+    /// Its row. The last heartbeat is the hot store's if the answer came from there and the provider is online,
+    /// otherwise the ledger's.
     pub row: Provider,
-    /// Whether it is online, active, and heard of lately. Its room does not matter.
+    /// Whether it is online, active, and has sent a recent heartbeat. Its room does not count.
     pub reachable: bool,
 }
 
@@ -103,7 +103,7 @@ impl ProviderView {
     }
 }
 
-/// What going online came to. That there is no such provider is an error, `NotFound`.
+/// The result of going online. An unknown provider is an error, `NotFound`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Online {
     /// It is online.
@@ -112,36 +112,36 @@ pub enum Online {
     Deactivated(Provider),
 }
 
-/// What removing a provider came to.
+/// The result of removing a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removal {
-    /// It is gone.
+    /// It is removed.
     Removed {
         /// As in [`Written`].
         mirrored: bool,
     },
-    /// There was none. 404.
+    /// No such provider. 404.
     Absent,
     /// It is online or engaged; nothing changed. 409.
     Busy(Provider),
 }
 
-/// What a heartbeat came to.
+/// The result of a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Heard {
-    /// It counts, and this is where it was written down.
+pub enum HeartbeatOutcome {
+    /// The heartbeat is recorded in this source.
     Recorded(Source),
-    /// The provider is not online; it has to go online first. 409 `provider_offline`.
+    /// The provider is not online and must go online first. 409 `provider_offline`.
     Offline,
     /// An operator has deactivated it. 403.
     Deactivated,
-    /// It was deactivated after what it showed was issued. 401.
+    /// It was deactivated after its credential was issued. 401.
     Revoked,
-    /// There is no such provider. 404.
+    /// No such provider. 404.
     Unknown,
 }
 
-impl Heard {
+impl HeartbeatOutcome {
     /// The value of the label `result`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -155,20 +155,20 @@ impl Heard {
     }
 }
 
-/// Whether a provider may act on what it showed.
+/// Whether a provider may act with its credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Admission {
     /// It may.
-    Welcome,
+    Admitted,
     /// An operator has deactivated it. 403.
     Deactivated,
-    /// It was deactivated after what it showed was issued. 401.
+    /// It was deactivated after its credential was issued. 401.
     Revoked,
-    /// There is no such provider. 404.
+    /// No such provider. 404.
     Unknown,
 }
 
-/// How many can take work.
+/// How many providers can take work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Availability {
@@ -177,34 +177,34 @@ pub struct Availability {
     /// When they were counted.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub as_of: StoreTime,
-    /// Whether everyone was looked at; the count is never too high.
+    /// Whether all providers were counted; the count is never too high.
     pub complete: bool,
 }
 
 impl Availability {
-    /// Whether there is anyone.
+    /// Whether there is at least one.
     #[must_use]
     pub fn is_any(&self) -> bool {
         self.count > 0
     }
 }
 
-/// What writing an engagement came to. That there is no such provider or engagement is an error, `NotFound`.
+/// The result of writing an engagement. An unknown provider or engagement is an error, `NotFound`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngagementAnswer {
-    /// It is as asked for, since now or since an earlier call.
+    /// It is as requested, since now or since an earlier call.
     Done(Written<EngagementChange>),
-    /// It is over, or is another than the one meant; nothing changed. 409.
+    /// It has ended, or differs from the request; nothing changed. 409.
     Conflict(Engagement),
 }
 
-/// What a reserve came to.
+/// The result of a reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reservation {
     /// The engagement has its provider, since now or since an earlier call.
     Reserved(Written<EngagementChange>),
-    /// Nobody has room; nothing changed. 409 `none_available`.
+    /// No provider has room; nothing changed. 409 `none_available`.
     NoneAvailable,
-    /// The engagement is over; nothing changed. 409.
+    /// The engagement has ended; nothing changed. 409.
     Conflict(Engagement),
 }

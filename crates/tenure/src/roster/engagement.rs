@@ -1,4 +1,4 @@
-//! Engagements: facts that are written down, and places that are reserved.
+//! Engagements: recorded and reserved.
 
 use tenure_core::error::Result;
 use tenure_core::id::{EngagementId, ProviderId};
@@ -12,7 +12,7 @@ use super::answer::{EngagementAnswer, Reservation, Written};
 use super::handle::Roster;
 
 impl Roster {
-    /// Writes a fact down, also above the capacity. O(open engagements of the provider).
+    /// Records an engagement, also above the capacity. O(open engagements of the provider).
     ///
     /// # Errors
     /// `NotFound` for an unknown provider, `Invalid`: nothing changed.
@@ -44,11 +44,11 @@ impl Roster {
         self.inner.ledger().engagement(self.name(), engagement).await
     }
 
-    /// Takes a place with the least occupied provider that has room: the mirror ranks, the ledger decides under a lock, so
-    /// that two callers cannot take the last place. O(candidates passed over).
+    /// Reserves a place with the least occupied provider that has room: the mirror ranks the candidates, and the ledger
+    /// decides under a lock, so two callers cannot take the last place. O(candidates passed over).
     ///
     /// # Errors
-    /// `Invalid`, also for one that names a provider: nothing changed.
+    /// `Invalid`, also for an engagement that names a provider: nothing changed.
     pub async fn reserve(&self, new: &NewEngagement) -> Result<Reservation> {
         new.check_reserve()?;
         self.touch();
@@ -58,9 +58,9 @@ impl Roster {
             None => ReserveOutcome::NoneAvailable,
         };
         let outcome = match outcome {
-            // The mirror knew nobody, or everybody it knew was taken meanwhile. The ledger may know more.
+            // The mirror had no candidate, or all of them are taken by now. The ledger may have more.
             ReserveOutcome::NoneAvailable => {
-                let fresh_since = self.inner.fresh_since(&self.one).await?;
+                let fresh_since = self.inner.fresh_since(&self.state).await?;
                 ledger
                     .reserve(self.name(), new, &Candidates::Any { fresh_since })
                     .await?
@@ -74,7 +74,7 @@ impl Roster {
         })
     }
 
-    /// Whom to try, in this order; `None` when the mirror cannot tell, or knows nobody.
+    /// The candidates in order; `None` when the mirror cannot answer or has none.
     async fn ranked(&self) -> Result<Option<Vec<ProviderId>>> {
         let limit = u32::try_from(MAX_CANDIDATES).unwrap_or(u32::MAX);
         let ranked = self.rank_in_mirror(&PageRequest { after: None, limit }).await?;
@@ -92,9 +92,9 @@ impl Roster {
 
     async fn engagement_written(&self, change: EngagementChange) -> Written<EngagementChange> {
         if change.changed && change.engagement.expires_at.is_some() {
-            self.inner.wake_expiry(&self.one);
+            self.inner.wake_expiry(&self.state);
         }
-        let mirrored = self.spread(change.providers.iter().cloned()).await;
+        let mirrored = self.mirror_rows(change.providers.iter().cloned()).await;
         Written {
             changed: change.changed,
             value: change,

@@ -1,23 +1,23 @@
-//! The guard of the fallback: reads of the ledger while the mirror is away, as many as the ledger can bear.
+//! Limits on reads of the ledger that replace reads of the mirror.
 //!
-//! When the mirror goes, every read of a fleet turns to the ledger in one moment. Without a bound they take every
-//! connection of its pool, writes wait behind them, and an outage of the fast store becomes one of the durable store. So
-//! a read here is bounded four times:
+//! When the mirror fails, every read of a fleet moves to the ledger at the same moment. Without limits the reads take
+//! every connection of its pool, writes queue behind them, and an outage of the fast store becomes one of the durable
+//! store. So a read has four limits:
 //!
-//! - **a deadline** ([`Settings::timeout`]) for the whole of it, of which it may wait three quarters;
-//! - **a limit** on how many run at once ([`Settings::concurrency`]) and how many wait for that ([`Settings::waiting`]);
-//!   beyond it a read fails at once;
-//! - **one flight** for equal reads: they share one call and its answer, and an error as well. Who must see what he has
-//!   written takes a [`Mark`] when that was acknowledged, and joins no call that began before it;
-//! - **a breaker** ([`breaker`]): a ledger that does not serve is left alone, but for one probe a pause.
+//! - **a deadline** ([`Settings::timeout`]) for the whole read; it may queue for three quarters of that time;
+//! - **a limit** on running reads ([`Settings::concurrency`]) and on queued ones ([`Settings::waiting`]); beyond it a
+//!   read fails immediately;
+//! - **request coalescing**: equal reads share one call and its result, including an error. A caller that must see its
+//!   own write takes a [`Moment`] when the write was acknowledged, and joins no call that began before it;
+//! - **a circuit breaker** ([`breaker`]): a ledger that does not serve gets one probe per pause and nothing else.
 //!
-//! What cannot be answered is refused as `Unavailable`, with nothing changed and a time to try again.
+//! A read that cannot be answered fails with `Unavailable`, with nothing changed and a time to retry.
 //!
-//! A call runs in a task of its own: a caller who goes away takes nothing from those who wait for the same answer, and a
-//! call that panics is an error for them.
+//! A call runs in its own task: a caller that goes away does not affect others that wait for the same result, and a
+//! panic in the call is an error for its callers only.
 
 pub(crate) mod breaker;
-mod flight;
+mod in_flight;
 #[cfg(test)]
 mod tests;
 
@@ -32,23 +32,24 @@ use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use self::breaker::{Breaker, BreakerState, Turn};
-use self::flight::{Flight, Shared};
+use self::breaker::{Breaker, BreakerDecision, BreakerState};
+use self::in_flight::{InFlightRead, SharedRead};
 use crate::error_copy::copy_of;
 
-/// How much of the ledger the fallback may take.
+/// The limits of the fallback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// How long a read may take, waiting included. Longer rides out longer hiccups, and lets clients wait for nothing.
+    /// The deadline of a read, queueing included. A longer one rides out longer stalls, but makes clients wait
+    /// longer during an outage.
     pub(crate) timeout: Duration,
-    /// How many reads run at once. Fewer than the ledger's pool has connections: writes need the rest.
+    /// How many reads run at the same time. Fewer than the ledger's pool has connections: writes need the rest.
     pub(crate) concurrency: usize,
-    /// How many reads wait for their turn, equal ones counted once; more are refused at once. Those that find it free
-    /// count as well, for a moment.
+    /// How many calls may be queued, equal ones counted once; more fail immediately. A call that can run right away
+    /// counts as queued for a moment.
     pub(crate) waiting: usize,
-    /// After how many failures in a row the ledger is left alone.
+    /// The breaker opens after this many failures in a row.
     pub(crate) failures: u32,
-    /// For how long, ±20 %, before one read probes it.
+    /// How long it stays open, ±20 %, before a read probes the ledger.
     pub(crate) pause: Duration,
 }
 
@@ -56,7 +57,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             timeout: Duration::from_millis(500),
-            // Half of the 16 connections that the ledger on Postgres has unless it is told otherwise.
+            // Half of the default pool of the ledger on Postgres, which has 16 connections.
             concurrency: 8,
             waiting: 8_192,
             failures: 5,
@@ -66,7 +67,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Refuses what cannot work.
+    /// Rejects settings that cannot work.
     ///
     /// # Errors
     /// `Misconfigured`, naming the setting.
@@ -80,12 +81,12 @@ impl Settings {
         ];
         if let Some((name, _)) = zero.iter().find(|(_, zero)| *zero) {
             return Err(misconfigured(format!(
-                "the fallback's {name} is 0, so nothing would be read"
+                "the fallback's {name} is 0; it must be greater than 0"
             )));
         }
         if self.concurrency > Semaphore::MAX_PERMITS {
             return Err(misconfigured(format!(
-                "the fallback's concurrency {} is too large",
+                "the fallback's concurrency {} is too large; use a smaller number",
                 self.concurrency
             )));
         }
@@ -97,28 +98,28 @@ fn misconfigured(message: String) -> Error {
     Error::new(ErrorKind::Misconfigured, message)
 }
 
-/// A moment, for reads that must have begun after it: taken when a write was acknowledged.
+/// A moment of this process, taken when a write was acknowledged: a read can be required to begin after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Mark(u64);
+pub(crate) struct Moment(u64);
 
-/// How the guard stands, for metrics, `readyz` and people.
+/// The state of the guard, for metrics and `readyz`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Status {
-    /// Whether the ledger is read.
+    /// The state of the breaker.
     pub(crate) breaker: BreakerState,
-    /// Calls under way.
+    /// Calls in flight.
     pub(crate) running: usize,
-    /// Calls that wait for their turn.
+    /// Queued calls.
     pub(crate) waiting: usize,
     /// How often the breaker has opened.
     pub(crate) opened: u64,
-    /// Reads that were refused because the ledger is left alone.
+    /// Reads refused by the open breaker.
     pub(crate) refused: u64,
-    /// Reads that were refused because too many waited, or that waited in vain.
+    /// Reads refused because the queue was full, or timed out in the queue.
     pub(crate) overloaded: u64,
 }
 
-/// What all reads of one ledger share. Cheap to clone; all clones are one.
+/// The limits that all reads of one ledger share. Clones share state.
 #[derive(Clone)]
 pub(crate) struct Guard {
     inner: Arc<Inner>,
@@ -131,7 +132,7 @@ struct Inner {
     permits: Arc<Semaphore>,
     breaker: Mutex<Breaker>,
     waiting: AtomicUsize,
-    marks: AtomicU64,
+    moments: AtomicU64,
     refused: AtomicU64,
     overloaded: AtomicU64,
 }
@@ -155,7 +156,7 @@ impl Guard {
             permits: Arc::new(Semaphore::new(settings.concurrency)),
             breaker: Mutex::new(Breaker::new(settings.failures)),
             waiting: AtomicUsize::new(0),
-            marks: AtomicU64::new(0),
+            moments: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             overloaded: AtomicU64::new(0),
             clock,
@@ -165,7 +166,7 @@ impl Guard {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// One kind of reads: equal keys ask for equal answers. All kinds share the limits.
+    /// Reads of one kind: equal keys mean equal results. All kinds share the limits.
     #[must_use]
     pub(crate) fn reads<K: Ord + Clone, V>(&self) -> Reads<K, V> {
         Reads {
@@ -174,13 +175,13 @@ impl Guard {
         }
     }
 
-    /// This moment. Take it when a write is acknowledged, or when a read is asked for that must not be older than itself.
+    /// The current moment. Take it when a write is acknowledged, or before a read that must not return older data.
     #[must_use]
-    pub(crate) fn mark(&self) -> Mark {
-        self.inner.mark()
+    pub(crate) fn moment(&self) -> Moment {
+        self.inner.moment()
     }
 
-    /// How it stands. No I/O, O(1).
+    /// The current state. No I/O, O(1).
     #[must_use]
     pub(crate) fn status(&self) -> Status {
         let inner = &self.inner;
@@ -200,33 +201,33 @@ impl Guard {
 }
 
 impl Inner {
-    fn mark(&self) -> Mark {
-        Mark(self.marks.fetch_add(1, Ordering::SeqCst) + 1)
+    fn moment(&self) -> Moment {
+        Moment(self.moments.fetch_add(1, Ordering::SeqCst) + 1)
     }
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time of the next probe, should the breaker open now.
+    /// The time of the next probe if the breaker opens now.
     fn next_probe(&self) -> Mono {
         self.clock.mono() + jitter(&*self.clock, self.settings.pause, 20)
     }
 
-    /// Refuses a read because the ledger is left alone.
+    /// The error of a read that the open breaker refuses.
     fn refuse(&self, until: Mono) -> Error {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        // While a probe is under way, its answer is due within a timeout.
+        // While a probe is in flight, its result is due within a timeout.
         let left = until.since(self.clock.mono());
         let retry_after = if left.is_zero() { self.settings.timeout } else { left };
         Error::unavailable(
-            "the ledger did not serve lately and is left alone for a moment",
+            "the ledger is unavailable, and reads of it are paused; retry later",
             Outcome::Unchanged,
         )
         .with_retry_after(retry_after)
     }
 
-    /// Refuses a read because there are too many.
+    /// The error of a read that exceeds a limit.
     fn shed(&self, message: &'static str) -> Error {
         self.overloaded.fetch_add(1, Ordering::Relaxed);
         let retry_after = jitter(&*self.clock, self.settings.timeout, 50);
@@ -234,14 +235,14 @@ impl Inner {
     }
 }
 
-/// One kind of reads through a [`Guard`]. Cheap to clone; all clones are one.
+/// Reads of one kind through a [`Guard`]. Clones share state.
 pub(crate) struct Reads<K: Ord + Clone, V> {
     guard: Arc<Inner>,
     table: Arc<Table<K, V>>,
 }
 
-/// The call that an equal read would join, for each key under way. O(keys waiting or running).
-type Table<K, V> = Mutex<BTreeMap<K, Shared<V>>>;
+/// The newest call in flight for each key. O(queued and running keys).
+type Table<K, V> = Mutex<BTreeMap<K, SharedRead<V>>>;
 
 impl<K: Ord + Clone, V> Clone for Reads<K, V> {
     fn clone(&self) -> Self {
@@ -257,27 +258,27 @@ where
     K: Ord + Clone + Send + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// Reads, or shares the answer of an equal read that has not ended yet; with `after`, only of one that has not begun
-    /// before that. `work` is called only when a call is made for it, and dropped at the deadline. Cancel safe. Must be
-    /// called with the guard's runtime alive. O(log keys) besides the work.
+    /// Reads, or shares the result of an equal read in flight; with `after`, only of one that began after that moment.
+    /// `work` is called only if a new call is made, and dropped at the deadline. Cancel safe. The guard's runtime must
+    /// be running. O(log keys) besides the work.
     ///
     /// # Errors
-    /// Those of `work`, `Unavailable` among them; `Unavailable` with `Unchanged` and a `retry_after` when it did not
-    /// answer in time, when too many reads wait, and while the ledger is left alone; `Internal` when it panicked.
-    pub(crate) async fn read<F, W>(&self, key: K, after: Option<Mark>, work: W) -> Result<V>
+    /// Those of `work`, `Unavailable` among them; `Unavailable` with `Unchanged` and a `retry_after` on a time-out, a
+    /// full queue or an open breaker; `Internal` when `work` panicked.
+    pub(crate) async fn read<F, W>(&self, key: K, after: Option<Moment>, work: W) -> Result<V>
     where
         W: FnOnce() -> F + Send + 'static,
         F: Future<Output = Result<V>> + Send + 'static,
     {
-        let answer = self.board(key, after, work)?.answer();
+        let answer = self.join_or_start(key, after, work)?.answer();
         match &*answer.await {
             Ok(value) => Ok(value.clone()),
             Err(error) => Err(copy_of(error)),
         }
     }
 
-    /// Joins a call or begins one.
-    fn board<F, W>(&self, key: K, after: Option<Mark>, work: W) -> Result<Shared<V>>
+    /// Joins a call in flight or starts one.
+    fn join_or_start<F, W>(&self, key: K, after: Option<Moment>, work: W) -> Result<SharedRead<V>>
     where
         W: FnOnce() -> F + Send + 'static,
         F: Future<Output = Result<V>> + Send + 'static,
@@ -287,19 +288,19 @@ where
             return Ok(known.clone());
         }
         let guard = &self.guard;
-        let turn = guard.breaker().turn(guard.clock.mono());
-        if let Turn::Refused { until } = turn {
+        let decision = guard.breaker().check(guard.clock.mono());
+        if let BreakerDecision::Refused { until } = decision {
             return Err(guard.refuse(until));
         }
         if guard.waiting.fetch_add(1, Ordering::Relaxed) >= guard.settings.waiting {
             guard.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(guard.shed("too many reads wait for the ledger"));
+            return Err(guard.shed("too many reads are queued for the ledger; retry later"));
         }
-        let (flight, shared) = Flight::new(Arc::clone(guard), Arc::clone(&self.table), key.clone());
+        let (read, shared) = InFlightRead::new(Arc::clone(guard), Arc::clone(&self.table), key.clone());
         table.insert(key, shared.clone());
         drop(table);
-        // Not under the lock: a runtime that has ended drops the flight at once, which takes it.
-        drop(guard.runtime.spawn(flight.fly(work)));
+        // Not under the lock: a runtime that has ended drops the call immediately, and the drop takes the lock.
+        drop(guard.runtime.spawn(read.run(work)));
         Ok(shared)
     }
 }

@@ -1,11 +1,12 @@
 //! Which providers are considered fresh while the ledger answers in place of the mirror.
 //!
-//! The ledger gets heartbeats late, so a process that alone lost the hot store must not judge by them alone: it would
-//! call every provider stale. While its outage is younger than the roster's `stale_after`, it considers all of them fresh.
-//! After that it needs a proof: a *pass* of a process that reaches the hot store and has written all heartbeats to the ledger.
-//! To get one it marks its rosters in the ledger, and those processes then make a pass every few seconds. If no pass comes
-//! although the mark has stood for long enough, no process reaches the hot store; then each of them writes its heartbeats to
-//! the ledger, and the ledger's times count. In between the answer is unknown, and a read that depends on it is refused.
+//! The ledger receives heartbeats late. A process that alone lost the hot store must not judge by them: it would
+//! consider every provider stale. While its outage is younger than the roster's `stale_after`, it considers all
+//! providers fresh. After that it needs a heartbeat *pass*: the proof that a process with access to the hot store has
+//! recorded all heartbeats in the ledger. It requests passes by marking its rosters in the ledger; the other processes
+//! then make one every few seconds. If no pass comes although the mark has stood long enough, no process reaches the
+//! hot store. Then each process records its own heartbeats in the ledger, and the ledger's times count. In between the
+//! answer is unknown, and a read that depends on it is refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,39 +17,39 @@ use tenure_core::ledger::{HeartbeatPass, Ledger};
 use tenure_core::time::StoreTime;
 
 use super::fallback::breaker::BreakerState;
-use super::one::One;
 use super::service::Inner;
+use super::state::RosterState;
 
-/// For how long the mirror is not believed before heartbeats are wanted. Longer spares the others work when the hot store
-/// only hiccups.
+/// For how long the mirror is untrusted before heartbeats are requested. A longer time saves the other processes work
+/// during short outages of the hot store.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a mark stands that is not repeated, and how often it is repeated.
+/// How long a mark stands without renewal, and how often it is renewed.
 const MARK: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3));
-/// How often heartbeats of a marked roster are written down.
+/// How often the heartbeats of a marked roster are recorded.
 pub(super) const PASS: Duration = Duration::from_secs(2);
-/// An older pass proves nothing: as old as the snapshot of availability may be.
+/// A pass older than this proves nothing: the same age as the snapshot of availability may have.
 const PASS_COUNTS: Duration = MAX_SNAPSHOT;
-/// After a mark has stood for this long without a pass, no process reaches the hot store. More than a look for marks, two
-/// passes (the one before the look proved nothing) and the jitter of all.
+/// After a mark has stood for this long without a pass, no process reaches the hot store. Longer than the delay until
+/// the mark is read, two passes (one in progress when the mark is read proves nothing) and their jitter.
 pub(super) const SILENCE: Duration = Duration::from_secs(8);
-/// The same after the last of some passes: a process that dies in the midst of one holds the others up for a whole turn.
+/// The same after a pass has come: a process that dies in the middle of a pass blocks the others for one turn.
 const SILENCE_AFTER_PASS: Duration = Duration::from_secs(15);
-/// How long this process believes what it has read about passes.
+/// How long a pass read from the ledger is cached.
 const PASS_KEPT: Duration = Duration::from_secs(1);
 
-/// Which providers count as fresh, of those that the ledger has online.
+/// Which of the ledger's online providers count as fresh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Freshness {
     /// All of them.
     Everyone,
-    /// Those that were heard this long ago or later, as far as the ledger knows.
+    /// Those with a heartbeat in the ledger at most this old.
     Within(Duration),
-    /// Those that were heard since.
+    /// Those with a heartbeat since then.
     Since(StoreTime),
 }
 
 impl Freshness {
-    /// Since when a provider must have been heard, now being this on the ledger's clock; `None` for everyone.
+    /// The time since when a heartbeat is required, given the ledger's time; `None` for everyone.
     pub(super) fn at(self, now: StoreTime) -> Option<StoreTime> {
         match self {
             Self::Everyone => None,
@@ -57,7 +58,7 @@ impl Freshness {
         }
     }
 
-    /// The same, with the time from the ledger where it matters.
+    /// The same, reading the ledger's time where it matters.
     pub(super) async fn since(self, ledger: &dyn Ledger) -> Result<Option<StoreTime>> {
         match self {
             Self::Within(_) => Ok(self.at(ledger.now().await?)),
@@ -67,28 +68,28 @@ impl Freshness {
 }
 
 impl Inner {
-    /// Which providers count as fresh for the ledger's answer.
+    /// Which providers count as fresh in the ledger's answer.
     ///
     /// # Errors
-    /// `Unavailable` while that is not known.
-    pub(super) async fn freshness(&self, one: &One) -> Result<Freshness> {
-        let settings = self.settings_of(one).await;
+    /// `Unavailable` while that is unknown.
+    pub(super) async fn freshness(&self, state: &RosterState) -> Result<Freshness> {
+        let settings = self.settings_of(state).await;
         let (now, stale_after) = (self.clock().mono(), settings.stale_after);
-        let outage = one.line().trust().untrusted_since();
-        // A roster that this process has not discovered is younger than its last look, or there is none of that name.
-        let is_young = outage.is_some_and(|since| now.since(since) < stale_after) || !one.line().is_known();
+        let outage = state.mirror().trust().untrusted_since();
+        // A roster that this process has not discovered is younger than its last poll, or does not exist.
+        let is_young = outage.is_some_and(|since| now.since(since) < stale_after) || !state.mirror().is_known();
         if !settings.require_heartbeat || is_young {
             return Ok(Freshness::Everyone);
         }
         if outage.is_none() {
-            // The mirror is believed and has answered before the ledger is asked.
+            // The mirror is trusted, and has answered before the ledger is asked.
             return Ok(Freshness::Within(stale_after));
         }
-        let pass = self.pass(one).await?;
+        let pass = self.pass(state).await?;
         if let Some(pass) = pass.filter(|pass| pass.age < PASS_COUNTS) {
             return Ok(Freshness::Since(pass.fresh_since));
         }
-        let marked = one.marked_for(self.clock().mono()).unwrap_or_default();
+        let marked = state.marked_for(self.clock().mono()).unwrap_or_default();
         let (silence, enough) = match pass {
             Some(pass) if pass.age < marked => (pass.age, SILENCE_AFTER_PASS),
             _ => (marked, SILENCE),
@@ -99,48 +100,49 @@ impl Inner {
         }
     }
 
-    /// The last pass, as read within a second.
-    async fn pass(&self, one: &One) -> Result<Option<HeartbeatPass>> {
+    /// The last pass, cached for a second.
+    async fn pass(&self, state: &RosterState) -> Result<Option<HeartbeatPass>> {
         let now = self.clock().mono();
-        if let Some(known) = one.pass(PASS_KEPT, now) {
+        if let Some(known) = state.pass(PASS_KEPT, now) {
             return Ok(known);
         }
-        let (ledger, roster) = (Arc::clone(self.ledger()), one.roster().clone());
+        let (ledger, roster) = (Arc::clone(self.ledger()), state.roster().clone());
         let work = move || async move { ledger.heartbeat_pass(&roster).await };
-        let pass = self.reads().passes.read(one.roster().clone(), None, work).await?;
-        one.set_pass(pass, now);
+        let pass = self.reads().passes.read(state.roster().clone(), None, work).await?;
+        state.set_pass(pass, now);
         Ok(pass)
     }
 
-    /// Marks the rosters whose mirror this process cannot believe: one statement for all of them.
+    /// Marks the rosters whose mirror this process does not trust, in one statement.
     pub(super) async fn want_heartbeats(&self) -> Result<()> {
         let now = self.clock().mono();
         let (lasts, every) = MARK;
-        let (doubted, rest): (Vec<_>, Vec<_>) = self.known().into_iter().partition(|one| {
-            let since = one.line().trust().untrusted_since();
+        let (doubted, rest): (Vec<_>, Vec<_>) = self.known().into_iter().partition(|state| {
+            let since = state.mirror().trust().untrusted_since();
             since.is_some_and(|since| now.since(since) >= PATIENCE)
         });
-        for one in rest {
-            one.unmark();
+        for state in rest {
+            state.unmark();
         }
         let is_shut = matches!(self.guard().status().breaker, BreakerState::Open(_));
-        if is_shut || doubted.iter().all(|one| !one.mark_is_due(every, now)) {
+        if is_shut || doubted.iter().all(|state| !state.mark_is_due(every, now)) {
             return Ok(());
         }
-        let names: Vec<_> = doubted.iter().map(|one| one.roster().clone()).collect();
+        let names: Vec<_> = doubted.iter().map(|state| state.roster().clone()).collect();
         let marked = self.ledger().want_heartbeats(&names, lasts);
         self.in_time(marked).await?;
-        for one in doubted {
-            one.mark(lasts, now);
+        for state in doubted {
+            state.mark(lasts, now);
         }
         Ok(())
     }
 }
 
-/// The answer while it is not known which providers are fresh. The next pass may come soon.
+/// The error while it is unknown which providers are fresh. The next pass may come soon.
 fn unknown() -> Error {
     Error::unavailable(
-        "the hot store cannot be reached from here, and it is not known yet which providers sent heartbeats to other processes",
+        "this process cannot reach the hot store, and does not know yet which providers other processes heard from; \
+         retry later",
         Outcome::Unchanged,
     )
     .with_retry_after(PASS)

@@ -1,4 +1,4 @@
-//! Heartbeats, and whether a provider may act at all.
+//! Heartbeats of providers, and whether a provider may act.
 
 use std::sync::Arc;
 
@@ -6,36 +6,37 @@ use async_trait::async_trait;
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::{Group, ProviderId};
 use tenure_core::ledger::Provider;
-use tenure_core::roster::{Entry, Heartbeat, HeartbeatReply, Put};
+use tenure_core::roster::{Heartbeat, HeartbeatReply, MirrorEntry, Put};
 use tenure_core::time::StoreTime;
 
-use super::answer::{Admission, Heard, Source};
+use super::answer::{Admission, HeartbeatOutcome, Source};
 use super::handle::Roster;
-use super::line::Line;
-use crate::batch::Gathered;
+use super::mirror_client::MirrorClient;
+use crate::batch::BatchSender;
 use crate::meters;
 
 impl Roster {
-    /// A provider was heard of. `issued_at` is when what it showed to be let in was issued. While the mirror is believed
-    /// this is one step of the hot store, shared with other heartbeats, and no statement of the ledger; otherwise one read
-    /// of the ledger, and a write for many every few seconds. Never takes online, never activates. O(1).
+    /// Records a heartbeat. `issued_at` is when the provider's credential was issued. While the mirror is trusted this
+    /// is one step of the hot store, batched with other heartbeats, and no statement of the ledger; otherwise it is one
+    /// read of the ledger, and one write for many heartbeats every few seconds. It never takes a provider online or
+    /// activates it. O(1).
     ///
     /// # Errors
     /// None of its own.
-    pub async fn heartbeat(&self, provider: &ProviderId, issued_at: Option<StoreTime>) -> Result<Heard> {
+    pub async fn heartbeat(&self, provider: &ProviderId, issued_at: Option<StoreTime>) -> Result<HeartbeatOutcome> {
         self.touch();
-        let heard = self.hear(provider, issued_at).await;
+        let heard = self.heartbeat_outcome(provider, issued_at).await;
         let (result, recorded) = match &heard {
-            Ok(Heard::Recorded(source)) => ("recorded", source.as_str()),
+            Ok(HeartbeatOutcome::Recorded(source)) => ("recorded", source.as_str()),
             Ok(heard) => (heard.as_str(), "none"),
             Err(_) => ("failed", "none"),
         };
-        meters::roster_heartbeat(self.one.line().label(), result, recorded);
+        meters::roster_heartbeat(self.state.mirror().label(), result, recorded);
         heard
     }
 
-    /// Whether a provider may act on what it showed, which was issued then: to be asked before everything that a provider
-    /// does in its own name, but for a heartbeat, which asks by itself. Changes nothing. O(1).
+    /// Whether a provider may act with a credential that was issued at `issued_at`. Check it before every act of a
+    /// provider in its own name except a heartbeat, which checks it itself. Changes nothing. O(1).
     ///
     /// # Errors
     /// None of its own.
@@ -44,129 +45,129 @@ impl Roster {
         if let Some(Some(seen)) = self.look_in_mirror(provider).await? {
             return Ok(admission(Some(&seen.row), issued_at));
         }
-        let row = self.inner.row_now(&self.one, provider).await?;
+        let row = self.inner.row_now(&self.state, provider).await?;
         Ok(admission(row.as_ref(), issued_at))
     }
 
-    async fn hear(&self, provider: &ProviderId, issued_at: Option<StoreTime>) -> Result<Heard> {
+    async fn heartbeat_outcome(&self, provider: &ProviderId, issued_at: Option<StoreTime>) -> Result<HeartbeatOutcome> {
         let heartbeat = Heartbeat {
             provider: provider.clone(),
             issued_at,
         };
-        if self.one.line().is_believed()
-            && let Some(heard) = self.hear_in_mirror(&heartbeat).await?
+        if self.state.mirror().is_believed()
+            && let Some(heard) = self.heartbeat_in_mirror(&heartbeat).await?
         {
             return Ok(heard);
         }
-        self.hear_in_ledger(&heartbeat).await
+        self.heartbeat_in_ledger(&heartbeat).await
     }
 
-    /// `None` when the mirror cannot tell.
-    async fn hear_in_mirror(&self, heartbeat: &Heartbeat) -> Result<Option<Heard>> {
+    /// `None` when the mirror has no trusted answer.
+    async fn heartbeat_in_mirror(&self, heartbeat: &Heartbeat) -> Result<Option<HeartbeatOutcome>> {
         let provider = &heartbeat.provider;
-        let first = self.tell_mirror(heartbeat).await;
+        let first = self.send_to_mirror(heartbeat).await;
         match first {
             Some(HeartbeatReply::Unknown) => {
                 let Some(Some(seen)) = self.look_in_mirror(provider).await? else {
                     return Ok(None);
                 };
-                if self.inner.seat_and_follow(&self.one, &[seen.row]).await.is_err() {
+                if self.inner.seat_and_follow(&self.state, &[seen.row]).await.is_err() {
                     return Ok(None);
                 }
             }
             Some(HeartbeatReply::Absent) => {
-                let Some(row) = self.inner.row_now(&self.one, provider).await? else {
-                    return Ok(Some(Heard::Unknown));
+                let Some(row) = self.inner.row_now(&self.state, provider).await? else {
+                    return Ok(Some(HeartbeatOutcome::Unknown));
                 };
-                let put = Put::newer(Entry::Row(row));
-                if self.inner.put_rows(&self.one, &[put]).await.is_err() {
+                let put = Put::newer(MirrorEntry::Row(row));
+                if self.inner.put_rows(&self.state, &[put]).await.is_err() {
                     return Ok(None);
                 }
             }
-            Some(reply) => return Ok(said(reply)),
+            Some(reply) => return Ok(outcome_of(reply)),
             None => return Ok(None),
         }
-        Ok(self.tell_mirror(heartbeat).await.and_then(said))
+        Ok(self.send_to_mirror(heartbeat).await.and_then(outcome_of))
     }
 
-    /// Sends a heartbeat with others; `None` when there is no answer to be believed.
-    async fn tell_mirror(&self, heartbeat: &Heartbeat) -> Option<HeartbeatReply> {
-        let line = self.one.line();
-        let told = self.one.heartbeats().ask(line.group(), heartbeat.clone()).await;
+    /// Sends a heartbeat in a batch; `None` without a trusted answer.
+    async fn send_to_mirror(&self, heartbeat: &Heartbeat) -> Option<HeartbeatReply> {
+        let mirror = self.state.mirror();
+        let told = self.state.heartbeats().submit(mirror.group(), heartbeat.clone()).await;
         told.ok().filter(|(_, believed)| *believed).map(|(reply, _)| reply)
     }
 
-    async fn hear_in_ledger(&self, heartbeat: &Heartbeat) -> Result<Heard> {
+    async fn heartbeat_in_ledger(&self, heartbeat: &Heartbeat) -> Result<HeartbeatOutcome> {
         let provider = &heartbeat.provider;
-        meters::roster_fallback_read(self.one.line().label());
-        let row = match self.inner.row_now(&self.one, provider).await {
+        meters::roster_fallback_read(self.state.mirror().label());
+        let row = match self.inner.row_now(&self.state, provider).await {
             Ok(row) => row,
             Err(error) => {
-                // Nobody can say now whether it may go on. Whatever comes of that, it must not lapse for it.
-                self.tell_whoever_is_there(heartbeat).await;
+                // Whether the provider may act is unknown, but this outage must not let its tenure lapse.
+                self.send_best_effort(heartbeat).await;
                 return Err(error);
             }
         };
         match (admission(row.as_ref(), heartbeat.issued_at), row) {
-            (Admission::Unknown, _) | (_, None) => return Ok(Heard::Unknown),
-            (Admission::Deactivated, _) => return Ok(Heard::Deactivated),
-            (Admission::Revoked, _) => return Ok(Heard::Revoked),
-            (Admission::Welcome, Some(row)) if row.online.is_none() => return Ok(Heard::Offline),
-            (Admission::Welcome, Some(_)) => {}
+            (Admission::Unknown, _) | (_, None) => return Ok(HeartbeatOutcome::Unknown),
+            (Admission::Deactivated, _) => return Ok(HeartbeatOutcome::Deactivated),
+            (Admission::Revoked, _) => return Ok(HeartbeatOutcome::Revoked),
+            (Admission::Admitted, Some(row)) if row.online.is_none() => return Ok(HeartbeatOutcome::Offline),
+            (Admission::Admitted, Some(_)) => {}
         }
-        self.one.note(provider, self.inner.clock().mono());
-        self.tell_whoever_is_there(heartbeat).await;
-        Ok(Heard::Recorded(Source::Ledger))
+        self.state.note(provider, self.inner.clock().mono());
+        self.send_best_effort(heartbeat).await;
+        Ok(HeartbeatOutcome::Recorded(Source::Ledger))
     }
 
-    /// A mirror that is not to be believed ends tenures all the same. What it answers does not matter.
-    async fn tell_whoever_is_there(&self, heartbeat: &Heartbeat) {
-        if !self.one.line().is_away() {
-            let _ = self.tell_mirror(heartbeat).await;
+    /// Sends the heartbeat and ignores the answer: also a mirror that is not trusted ends tenures.
+    async fn send_best_effort(&self, heartbeat: &Heartbeat) {
+        if !self.state.mirror().is_away() {
+            let _ = self.send_to_mirror(heartbeat).await;
         }
     }
 }
 
-/// What a reply of the mirror means; `None` when it does not know.
-fn said(reply: HeartbeatReply) -> Option<Heard> {
+/// The outcome of a reply of the mirror; `None` when the mirror does not know it.
+fn outcome_of(reply: HeartbeatReply) -> Option<HeartbeatOutcome> {
     match reply {
-        HeartbeatReply::Recorded => Some(Heard::Recorded(Source::Mirror)),
-        HeartbeatReply::Offline => Some(Heard::Offline),
-        HeartbeatReply::Deactivated => Some(Heard::Deactivated),
-        HeartbeatReply::Revoked => Some(Heard::Revoked),
+        HeartbeatReply::Recorded => Some(HeartbeatOutcome::Recorded(Source::Mirror)),
+        HeartbeatReply::Offline => Some(HeartbeatOutcome::Offline),
+        HeartbeatReply::Deactivated => Some(HeartbeatOutcome::Deactivated),
+        HeartbeatReply::Revoked => Some(HeartbeatOutcome::Revoked),
         HeartbeatReply::Unknown | HeartbeatReply::Absent => None,
     }
 }
 
-/// Whether who showed something that was issued then may act, by its row.
+/// Whether the provider of this row may act with a credential issued at that time.
 fn admission(row: Option<&Provider>, issued_at: Option<StoreTime>) -> Admission {
     let Some(row) = row else { return Admission::Unknown };
     let is_void = |issued: StoreTime| row.revoked_before.is_some_and(|revoked| issued < revoked);
     match issued_at {
         _ if !row.active => Admission::Deactivated,
         Some(issued) if is_void(issued) => Admission::Revoked,
-        _ => Admission::Welcome,
+        _ => Admission::Admitted,
     }
 }
 
-/// Heartbeats on their way to the mirror. Each answer says as well whether it is to be believed.
-pub(crate) struct Hearts {
-    pub(super) line: Arc<Line>,
+/// Sends batches of heartbeats to the mirror. Each reply includes whether it is trusted.
+pub(crate) struct HeartbeatSender {
+    pub(super) mirror: Arc<MirrorClient>,
 }
 
 #[async_trait]
-impl Gathered for Hearts {
+impl BatchSender for HeartbeatSender {
     type Item = Heartbeat;
-    type Answer = (HeartbeatReply, bool);
+    type Reply = (HeartbeatReply, bool);
     const WHAT: &'static str = "heartbeats";
 
-    async fn send(&self, group: &Group, heartbeats: &[Heartbeat]) -> Result<Vec<Self::Answer>> {
-        if self.line.is_away() {
-            // Those that gathered behind a batch that failed must not wait for as long as that did.
-            return Err(Error::unavailable("the mirror does not serve", Outcome::Unchanged));
+    async fn send(&self, group: &Group, heartbeats: &[Heartbeat]) -> Result<Vec<Self::Reply>> {
+        if self.mirror.is_away() {
+            // Heartbeats queued behind a failed batch must not wait for another time-out.
+            return Err(Error::unavailable("the mirror is unreachable", Outcome::Unchanged));
         }
-        let call = self.line.mirror()?.heartbeat(group, heartbeats);
-        let (heard, believed) = self.line.read(call, |heard| &heard.stamp).await?;
+        let call = self.mirror.api()?.heartbeat(group, heartbeats);
+        let (heard, believed) = self.mirror.read(call, |heard| &heard.mirror).await?;
         Ok(heard.replies.into_iter().map(|reply| (reply, believed)).collect())
     }
 }

@@ -1,6 +1,6 @@
 //! Reads of the ledger in place of the mirror, each through the guard.
 //!
-//! Who is fresh is asked of what the ledger has been told, which lags; see `freshness`.
+//! Freshness is judged by the heartbeats recorded in the ledger, which lag; see `freshness`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use tenure_core::store::{Page, PageRequest};
 use tenure_core::time::StoreTime;
 
 use super::answer::Availability;
-use super::fallback::{Guard, Mark, Reads};
+use super::fallback::{Guard, Moment, Reads};
 use super::freshness::Freshness;
-use super::one::One;
 use super::service::Inner;
+use super::state::RosterState;
 
 type PageKey = (RosterName, &'static str, Option<String>, u32);
 
-/// The kinds of reads.
+/// One set of coalesced reads per kind.
 pub(super) struct LedgerReads {
     rows: Reads<(RosterName, ProviderId), Option<Provider>>,
     pages: Reads<PageKey, Page<Provider>>,
@@ -54,18 +54,23 @@ impl LedgerReads {
 }
 
 impl Inner {
-    /// A row, no older than what this process has written.
-    pub(super) async fn row(&self, one: &One, provider: &ProviderId) -> Result<Option<Provider>> {
-        self.row_after(one, provider, one.last_write()).await
+    /// A row, no older than the last write of this process.
+    pub(super) async fn row(&self, state: &RosterState, provider: &ProviderId) -> Result<Option<Provider>> {
+        self.row_after(state, provider, state.last_write()).await
     }
 
     /// A row, no older than this call.
-    pub(super) async fn row_now(&self, one: &One, provider: &ProviderId) -> Result<Option<Provider>> {
-        self.row_after(one, provider, Some(self.guard().mark())).await
+    pub(super) async fn row_now(&self, state: &RosterState, provider: &ProviderId) -> Result<Option<Provider>> {
+        self.row_after(state, provider, Some(self.guard().moment())).await
     }
 
-    async fn row_after(&self, one: &One, provider: &ProviderId, after: Option<Mark>) -> Result<Option<Provider>> {
-        let (ledger, key) = (Arc::clone(self.ledger()), (one.roster().clone(), provider.clone()));
+    async fn row_after(
+        &self,
+        state: &RosterState,
+        provider: &ProviderId,
+        after: Option<Moment>,
+    ) -> Result<Option<Provider>> {
+        let (ledger, key) = (Arc::clone(self.ledger()), (state.roster().clone(), provider.clone()));
         let (roster, provider) = key.clone();
         let work = move || async move { ledger.provider(&roster, &provider).await };
         self.reads().rows.read(key, after, work).await
@@ -73,51 +78,51 @@ impl Inner {
 
     pub(super) async fn page(
         &self,
-        one: &One,
-        state: Option<ProviderState>,
+        state: &RosterState,
+        in_state: Option<ProviderState>,
         page: &PageRequest,
     ) -> Result<Page<Provider>> {
-        let (ledger, roster, page) = (Arc::clone(self.ledger()), one.roster().clone(), page.clone());
-        let name = state.map_or("", ProviderState::as_str);
+        let (ledger, roster, page) = (Arc::clone(self.ledger()), state.roster().clone(), page.clone());
+        let name = in_state.map_or("", ProviderState::as_str);
         let key = (roster.clone(), name, page.after.clone(), page.limit);
-        let work = move || async move { ledger.providers(&roster, state, &page).await };
-        self.reads().pages.read(key, one.last_write(), work).await
+        let work = move || async move { ledger.providers(&roster, in_state, &page).await };
+        self.reads().pages.read(key, state.last_write(), work).await
     }
 
-    pub(super) async fn candidates(&self, one: &One, page: &PageRequest) -> Result<Page<Candidate>> {
-        let freshness = self.freshness(one).await?;
-        let (ledger, roster, page) = (Arc::clone(self.ledger()), one.roster().clone(), page.clone());
+    pub(super) async fn candidates(&self, state: &RosterState, page: &PageRequest) -> Result<Page<Candidate>> {
+        let freshness = self.freshness(state).await?;
+        let (ledger, roster, page) = (Arc::clone(self.ledger()), state.roster().clone(), page.clone());
         let key = (roster.clone(), page.after.clone(), page.limit, freshness);
         let work = move || async move {
             let fresh = freshness.since(&*ledger).await?;
             ledger.available(&roster, &page, fresh).await
         };
-        self.reads().available.read(key, one.last_write(), work).await
+        self.reads().available.read(key, state.last_write(), work).await
     }
 
-    /// The counts, and the ledger's time of them.
-    pub(super) async fn counts(&self, one: &One) -> Result<(RosterStats, StoreTime)> {
-        let freshness = self.freshness(one).await?;
-        let (ledger, roster) = (Arc::clone(self.ledger()), one.roster().clone());
+    /// The counts, and the ledger's time at which they were made.
+    pub(super) async fn counts(&self, state: &RosterState) -> Result<(RosterStats, StoreTime)> {
+        let freshness = self.freshness(state).await?;
+        let (ledger, roster) = (Arc::clone(self.ledger()), state.roster().clone());
         let key = (roster.clone(), freshness);
         let work = move || async move { counted(&*ledger, &roster, freshness).await };
-        self.reads().stats.read(key, one.last_write(), work).await
+        self.reads().stats.read(key, state.last_write(), work).await
     }
 
-    /// How many can take work: the snapshot of this process.
-    pub(super) async fn count(&self, one: &Arc<One>) -> Result<Availability> {
+    /// How many providers can take work, cached for a second.
+    pub(super) async fn count(&self, state: &Arc<RosterState>) -> Result<Availability> {
         let clock = Arc::clone(self.shared_clock());
-        if let Some(counted) = one.counted(SNAPSHOT_AT_MOST_EVERY, clock.mono()) {
+        if let Some(counted) = state.counted(SNAPSHOT_AT_MOST_EVERY, clock.mono()) {
             return Ok(counted);
         }
-        let freshness = self.freshness(one).await?;
-        let (ledger, roster) = (Arc::clone(self.ledger()), one.roster().clone());
-        let (key, kept) = ((roster.clone(), freshness), Arc::clone(one));
+        let freshness = self.freshness(state).await?;
+        let (ledger, roster) = (Arc::clone(self.ledger()), state.roster().clone());
+        let (key, kept) = ((roster.clone(), freshness), Arc::clone(state));
         let work = move || async move {
             let asked_at = clock.mono();
             let (stats, as_of) = counted(&*ledger, &roster, freshness).await?;
             let count = stats.available;
-            // Kept before anybody is answered: who comes then finds it.
+            // Cached before the result is delivered: later callers find it.
             kept.set_counted(
                 asked_at,
                 Availability {
@@ -136,71 +141,71 @@ impl Inner {
         })
     }
 
-    /// Since when one must have been heard of to be chosen by the ledger alone, on its clock.
-    pub(super) async fn fresh_since(&self, one: &One) -> Result<Option<StoreTime>> {
-        let freshness = self.freshness(one).await?;
+    /// Since when, on the ledger's clock, a provider must have sent a heartbeat to be chosen by the ledger alone.
+    pub(super) async fn fresh_since(&self, state: &RosterState) -> Result<Option<StoreTime>> {
+        let freshness = self.freshness(state).await?;
         let ledger = Arc::clone(self.ledger());
         let work = move || async move { freshness.since(&*ledger).await };
-        let key = (one.roster().clone(), freshness);
+        let key = (state.roster().clone(), freshness);
         self.reads().fresh.read(key, None, work).await
     }
 
-    /// The rosters that there are, no older than this call.
+    /// The existing rosters, no older than this call.
     pub(super) async fn rosters_now(&self) -> Result<Vec<RosterName>> {
         let ledger = Arc::clone(self.ledger());
         let work = move || async move { ledger.rosters().await };
-        self.reads().rosters.read((), Some(self.guard().mark()), work).await
+        self.reads().rosters.read((), Some(self.guard().moment()), work).await
     }
 
-    /// When these providers were last heard, as far as the ledger was told.
+    /// The last heartbeats of these providers that the ledger has.
     pub(super) async fn last_heartbeats(
         &self,
-        one: &One,
+        state: &RosterState,
         providers: Vec<ProviderId>,
     ) -> Result<BTreeMap<ProviderId, StoreTime>> {
-        let (ledger, key) = (Arc::clone(self.ledger()), (one.roster().clone(), providers));
+        let (ledger, key) = (Arc::clone(self.ledger()), (state.roster().clone(), providers));
         let (roster, providers) = key.clone();
         let work = move || async move { ledger.last_heartbeats(&roster, &providers).await };
         self.reads().heard.read(key, None, work).await
     }
 
-    /// How many rows wait for the mirror, of each roster that has such.
+    /// How many rows wait for the mirror, for each roster that has some.
     pub(super) async fn dirty_counts(&self) -> Result<BTreeMap<RosterName, u64>> {
         let ledger = Arc::clone(self.ledger());
         let work = move || async move { ledger.dirty_counts().await };
         self.reads().dirty.read((), None, work).await
     }
 
-    /// The settings: those that are known, else the ledger's, else the mirror's, else the defaults.
-    pub(super) async fn settings_of(&self, one: &One) -> RosterSettings {
-        if let Some(known) = one.settings() {
+    /// The settings: the known ones, else the ledger's, else the mirror's, else the defaults.
+    pub(super) async fn settings_of(&self, state: &RosterState) -> RosterSettings {
+        if let Some(known) = state.settings() {
             return known;
         }
-        let from_ledger = self.settings_in_ledger(one).await;
+        let from_ledger = self.settings_in_ledger(state).await;
         let settings = match from_ledger {
             Ok(settings) => Some(settings),
-            Err(_) => self.settings_in_mirror(one).await.ok().flatten(),
+            Err(_) => self.settings_in_mirror(state).await.ok().flatten(),
         };
         settings.map_or_else(RosterSettings::default, |settings| {
-            one.obey(settings);
-            one.settings().unwrap_or(settings)
+            state.apply_if_newer(settings);
+            state.settings().unwrap_or(settings)
         })
     }
 
-    pub(super) async fn settings_in_ledger(&self, one: &One) -> Result<RosterSettings> {
-        let (ledger, roster) = (Arc::clone(self.ledger()), one.roster().clone());
+    pub(super) async fn settings_in_ledger(&self, state: &RosterState) -> Result<RosterSettings> {
+        let (ledger, roster) = (Arc::clone(self.ledger()), state.roster().clone());
         let key = roster.clone();
         let work = move || async move { ledger.settings(&roster).await };
-        self.reads().settings.read(key, one.last_write(), work).await
+        self.reads().settings.read(key, state.last_write(), work).await
     }
 
-    pub(super) async fn settings_in_mirror(&self, one: &One) -> Result<Option<RosterSettings>> {
-        let line = one.line();
-        if line.is_away() {
+    pub(super) async fn settings_in_mirror(&self, state: &RosterState) -> Result<Option<RosterSettings>> {
+        let mirror = state.mirror();
+        if mirror.is_away() {
             return Ok(None);
         }
-        let call = line.mirror()?.roster_settings(line.group());
-        line.ask(line.patience(), call).await
+        let call = mirror.api()?.roster_settings(mirror.group());
+        mirror.call(mirror.patience(), call).await
     }
 }
 

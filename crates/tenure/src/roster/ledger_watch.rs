@@ -1,5 +1,5 @@
-//! Whether the ledger answers, as the poll of this process sees it: one gauge, one log line when it goes away and one when it
-//! is back, however many rosters there are.
+//! Whether the ledger answers, by the poll of this process: one gauge, and one log line per outage and recovery for all
+//! rosters.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,57 +9,57 @@ use tenure_core::error::Result;
 
 use crate::meters;
 
-/// After so many failures in a row it is away. One alone is a slow answer.
+/// The ledger counts as down after this many failures in a row. A single one may be a slow answer.
 const FAILURES: u32 = 2;
 
-/// What is known of it. Shared by the poll and those who only log.
+/// The availability of the ledger, shared by the poll and the sweeps.
 #[derive(Debug, Default)]
-pub(super) struct LedgerWatch(Mutex<Seen>);
+pub(super) struct LedgerWatch(Mutex<PollHistory>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct PollHistory {
     failures: u32,
-    /// Since when it is away, and why.
+    /// Since when it is down, and why.
     away: Option<(Mono, String)>,
 }
 
 impl LedgerWatch {
-    /// Why it is away; `None` while it answers.
+    /// Why it is down; `None` while it answers.
     pub(super) fn why_away(&self) -> Option<String> {
-        self.seen().away.as_ref().map(|(_, why)| why.clone())
+        self.history().away.as_ref().map(|(_, why)| why.clone())
     }
 
-    /// It was polled.
+    /// Records the result of a poll.
     pub(super) fn polled<T>(&self, answer: &Result<T>, place: &str, now: Mono) {
-        let mut seen = self.seen();
+        let mut history = self.history();
         match answer {
             Ok(_) => {
-                seen.failures = 0;
+                history.failures = 0;
                 meters::ledger_up(true);
-                if let Some((since, _)) = seen.away.take() {
+                if let Some((since, _)) = history.away.take() {
                     let away_for: Duration = now.since(since);
                     tracing::info!(ledger = place, ?away_for, "the ledger answers again");
                 }
             }
             Err(error) => {
-                seen.failures = seen.failures.saturating_add(1);
-                if seen.failures < FAILURES {
+                history.failures = history.failures.saturating_add(1);
+                if history.failures < FAILURES {
                     return;
                 }
                 meters::ledger_up(false);
-                if seen.away.is_none() {
+                if history.away.is_none() {
                     tracing::warn!(
                         ledger = place,
                         error = error.chain(),
-                        "the ledger does not answer: writes to rosters are refused until it does; mirrors go on answering"
+                        "the ledger does not answer: writes to rosters fail until it does; mirrors still answer reads"
                     );
-                    seen.away = Some((now, error.chain()));
+                    history.away = Some((now, error.chain()));
                 }
             }
         }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn history(&self) -> MutexGuard<'_, PollHistory> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,8 @@
-//! What has to reach the mirror: rows after a write, the outbox, tenures that the ledger made up while the store was away.
+//! Writes to the mirror: rows after a write, the outbox, and tenures for providers that went online during an outage.
 //!
-//! For the sweeps: [`Inner::put_rows`] gives the mirror rows that the ledger answered, and does everything that follows
-//! from it; [`Inner::seat_and_follow`] gives tenures to providers whose rows name one that the store does not know;
-//! [`Inner::drain_outbox`] empties the outbox. All of them may be done by several at once, and again.
+//! [`Inner::put_rows`] writes rows of the ledger to the mirror, with all consequences. [`Inner::seat_and_follow`] gives
+//! tenures to providers whose rows name a tenure that the store does not know. [`Inner::drain_outbox`] empties the
+//! outbox. All of them are idempotent and may run concurrently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,95 +14,95 @@ use tenure_core::error::{ErrorKind, Result};
 use tenure_core::id::{Group, ProviderId, RosterName};
 use tenure_core::ledger::{Follow, Ledger, Provider, Version};
 use tenure_core::membership::EndBy;
-use tenure_core::roster::{Entry, Over, Put, PutOutcome, Standing};
+use tenure_core::roster::{MirrorEntry, Overwrite, Put, PutOutcome, Standing};
 use tenure_core::timeout::Timeout;
 
-use super::line::BULK_ITEMS;
-use super::one::One;
+use super::mirror_client::BULK_ITEMS;
 use super::service::Inner;
-use crate::batch::Gathered;
+use super::state::RosterState;
+use crate::batch::BatchSender;
 
 /// How many pages of the outbox one turn drains.
 const PAGES: usize = 20;
-/// How many rows such a page has.
+/// How many rows a page of the outbox has.
 const PAGE: u32 = 1_000;
-/// Whoever goes online is heard of first, and its row follows well within this.
+/// A provider that goes online gets its tenure first; its row follows well within this time.
 const JUST_NOW: Duration = Duration::from_secs(5);
 
 impl Inner {
-    /// Gives the mirror what a write has left in the ledger, as well as it can, and answers whether the mirror has it. What
-    /// it does not get now, it gets from the outbox.
-    pub(super) async fn mirror_now(&self, one: &One, entries: Vec<Entry>) -> bool {
-        // While nobody answers, waiting for each write's turn to fail would only hold up the writers.
-        if one.line().is_away() {
-            one.line().trust().missed(self.clock().mono());
+    /// Copies written rows to the mirror, best effort. Returns whether the mirror has them. The outbox delivers the
+    /// rest.
+    pub(super) async fn mirror_now(&self, state: &RosterState, entries: Vec<MirrorEntry>) -> bool {
+        // While the mirror is unreachable, waiting for a time-out would only delay the writers.
+        if state.mirror().is_away() {
+            state.mirror().trust().missed(self.clock().mono());
             return false;
         }
         let puts: Vec<Put> = entries.into_iter().map(Put::newer).collect();
-        match self.put_rows(one, &puts).await {
+        match self.put_rows(state, &puts).await {
             Ok(_) => true,
             Err(error) => {
-                tracing::debug!(roster = %one.roster(), error = error.chain(), "a write did not reach the mirror");
+                tracing::debug!(roster = %state.roster(), error = error.chain(), "a write did not reach the mirror");
                 false
             }
         }
     }
 
-    /// Gives the mirror entries, marks those as clean that it has now, and seats providers whose tenure it does not know.
-    /// Answers each, in the order asked. When it fails half way nothing is lost: what the mirror has, it has, and what is
-    /// not marked clean is drained again.
+    /// Writes entries to the mirror, marks the entries that it now has as clean, and gives tenures to providers whose
+    /// tenure it does not know. Returns one outcome per entry, in order. After an error nothing is lost: entries that
+    /// the mirror has stay, and entries not marked clean are drained again.
     ///
     /// # Errors
-    /// Those of the mirror; that the ledger cannot mark them clean is none.
-    pub(crate) async fn put_rows(&self, one: &One, puts: &[Put]) -> Result<Vec<PutOutcome>> {
+    /// Those of the mirror. A failure to mark entries clean is not an error.
+    pub(crate) async fn put_rows(&self, state: &RosterState, puts: &[Put]) -> Result<Vec<PutOutcome>> {
         let mut outcomes = Vec::with_capacity(puts.len());
         for part in puts.chunks(BULK_ITEMS) {
-            let mut done = one.line().put(part).await?;
-            self.insist(one, part, &mut done).await?;
+            let mut done = state.mirror().put(part).await?;
+            self.force_ledger_rows(state, part, &mut done).await?;
             let arrived = part.iter().zip(&done);
             let arrived = arrived.filter(|(put, outcome)| outcome.version >= put.entry.version());
             let clean = arrived.map(|(put, _)| (put.entry.provider().clone(), put.entry.version()));
-            self.clean(one, clean.collect());
+            self.clean(state, clean.collect());
             let strange = part.iter().zip(&done).filter_map(|(put, outcome)| match &put.entry {
-                Entry::Row(row) if outcome.standing == Standing::Unknown && outcome.version == row.version => {
+                MirrorEntry::Row(row) if outcome.standing == Standing::Unknown && outcome.version == row.version => {
                     Some(row.clone())
                 }
                 _ => None,
             });
             let strange: Vec<Provider> = strange.collect();
-            if let Err(error) = self.seat_and_follow(one, &strange).await {
-                // They cannot be chosen until somebody does it: the next heartbeat, or the next reconcile.
-                tracing::warn!(roster = %one.roster(), error = error.chain(), count = strange.len(),
-                    "providers could not be given the tenures that their rows lack");
+            if let Err(error) = self.seat_and_follow(state, &strange).await {
+                // They cannot be chosen until the next heartbeat or reconcile gives them a tenure.
+                tracing::warn!(roster = %state.roster(), error = error.chain(), count = strange.len(),
+                    "providers got no tenure; their next heartbeat or the next reconcile retries");
             }
             outcomes.extend(done);
         }
         Ok(outcomes)
     }
 
-    /// Puts those once more, over whatever is there, whose row in the mirror is newer than the ledger's still is: the ledger
-    /// has lost the end of its data, and wins all the same. Mostly somebody was only faster.
-    async fn insist(&self, one: &One, puts: &[Put], outcomes: &mut [PutOutcome]) -> Result<()> {
+    /// Overwrites mirror rows that are newer than the ledger's present ones: the ledger has lost the end of its data,
+    /// and still decides. Mostly there is nothing to do, because another writer was only faster.
+    async fn force_ledger_rows(&self, state: &RosterState, puts: &[Put], outcomes: &mut [PutOutcome]) -> Result<()> {
         for (put, outcome) in puts.iter().zip(outcomes) {
             if outcome.applied || outcome.version <= put.entry.version() {
                 continue;
             }
             let provider = put.entry.provider();
-            let entry = match self.in_time(self.ledger().provider(one.roster(), provider)).await? {
-                Some(row) => Entry::Row(row),
+            let entry = match self.in_time(self.ledger().provider(state.roster(), provider)).await? {
+                Some(row) => MirrorEntry::Row(row),
                 None => match &put.entry {
-                    gone @ Entry::Gone { .. } => gone.clone(),
-                    // It was removed meanwhile; its tombstone is on its way.
-                    Entry::Row(_) => continue,
+                    gone @ MirrorEntry::Gone { .. } => gone.clone(),
+                    // It was removed in the meantime; the outbox delivers the tombstone.
+                    MirrorEntry::Row(_) => continue,
                 },
             };
             if entry.version() >= outcome.version {
                 continue;
             }
-            tracing::warn!(roster = %one.roster(), %provider, ledger = %entry.version(), mirror = %outcome.version,
-                "the ledger's row is older than the mirror's, and wins");
-            let over = Over::Exactly(outcome.version);
-            let insisted = one.line().put(&[Put { entry, over }]).await?;
+            tracing::warn!(roster = %state.roster(), %provider, ledger = %entry.version(), mirror = %outcome.version,
+                "the ledger's row is older than the mirror's: the ledger has lost data; its row replaces the mirror's");
+            let over = Overwrite::Exactly(outcome.version);
+            let insisted = state.mirror().put(&[Put { entry, over }]).await?;
             if let Some(insisted) = insisted.into_iter().next() {
                 *outcome = insisted;
             }
@@ -110,17 +110,17 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives providers a tenure whose rows name one that the hot store knows nothing of, lets the ledger follow, and gives
-    /// the mirror the rows that come of it. Their heartbeats stay as old as they are, but for those who get a new tenure.
+    /// Gives a tenure to providers whose rows name one that the hot store does not know, lets the ledger follow, and
+    /// writes the resulting rows to the mirror. Heartbeat times stay, except for new tenures.
     ///
     /// # Errors
-    /// Those of the mirror and the ledger. Doing it again is safe.
-    pub(crate) async fn seat_and_follow(&self, one: &One, rows: &[Provider]) -> Result<()> {
+    /// Those of the mirror and the ledger. Repeating it is safe.
+    pub(crate) async fn seat_and_follow(&self, state: &RosterState, rows: &[Provider]) -> Result<()> {
         let online: Vec<(&Provider, _)> = rows.iter().filter_map(|row| Some((row, row.online.clone()?))).collect();
         for part in online.chunks(BULK_ITEMS) {
             let names: Vec<ProviderId> = part.iter().map(|(row, _)| row.provider.clone()).collect();
-            let settings = self.settings_of(one).await;
-            let seated = one.line().seat(&names, settings.ttl(), false).await?;
+            let settings = self.settings_of(state).await;
+            let seated = state.mirror().seat(&names, settings.ttl(), false).await?;
             let pairs = part.iter().zip(&seated);
             let follows: Vec<Follow> = pairs
                 .filter(|((_, from), seated)| *from != seated.tenure)
@@ -130,113 +130,114 @@ impl Inner {
                 })
                 .collect();
             let ledger = self.ledger();
-            let followed = self.in_time(ledger.follow_tenures(one.roster(), &follows)).await?;
+            let followed = self.in_time(ledger.follow_tenures(state.roster(), &follows)).await?;
             let done: BTreeSet<&ProviderId> = followed.iter().map(|row| &row.provider).collect();
             let left = part.iter().zip(&seated);
             let left = left.filter(|((row, from), seated)| *from != seated.tenure && !done.contains(&row.provider));
-            let mut entries: Vec<Entry> = followed.iter().cloned().map(Entry::Row).collect();
+            let mut entries: Vec<MirrorEntry> = followed.iter().cloned().map(MirrorEntry::Row).collect();
             for ((row, _), seated) in left {
-                // It went offline meanwhile, or somebody else was faster.
-                match self.in_time(ledger.provider(one.roster(), &row.provider)).await? {
-                    Some(row) if row.online.is_some() => entries.push(Entry::Row(row)),
-                    _ if seated.new => one.line().end(&seated.tenure, EndBy::Leave).await,
+                // The provider went offline in the meantime, or another process was faster.
+                match self.in_time(ledger.provider(state.roster(), &row.provider)).await? {
+                    Some(row) if row.online.is_some() => entries.push(MirrorEntry::Row(row)),
+                    _ if seated.new => state.mirror().end(&seated.tenure, EndBy::Leave).await,
                     _ => {}
                 }
             }
-            self.put_followed(one, entries).await?;
+            self.put_followed(state, entries).await?;
         }
         Ok(())
     }
 
-    /// Gives the mirror rows that name a tenure which it has just given out.
-    async fn put_followed(&self, one: &One, entries: Vec<Entry>) -> Result<()> {
+    /// Writes rows to the mirror that name a tenure it has just given.
+    async fn put_followed(&self, state: &RosterState, entries: Vec<MirrorEntry>) -> Result<()> {
         if entries.is_empty() {
             return Ok(());
         }
         let puts: Vec<Put> = entries.into_iter().map(Put::newer).collect();
-        one.line().put(&puts).await?;
+        state.mirror().put(&puts).await?;
         let clean = puts
             .iter()
             .map(|put| (put.entry.provider().clone(), put.entry.version()));
-        self.clean(one, clean.collect());
+        self.clean(state, clean.collect());
         Ok(())
     }
 
-    /// Empties the outbox, a bounded part of it at a time; answers how many rows it was, and whether it is empty. An outbox
-    /// that was emptied lets belief return.
+    /// Empties the outbox, up to a bounded number of rows. Returns the number of rows and whether the outbox is empty,
+    /// in which case the mirror may be trusted again.
     ///
     /// # Errors
     /// Those of the ledger and the mirror.
-    pub(crate) async fn drain_outbox(&self, one: &One) -> Result<(u64, bool)> {
-        let reach = one.line().trust().reach();
+    pub(crate) async fn drain_outbox(&self, state: &RosterState) -> Result<(u64, bool)> {
+        let reach_epoch = state.mirror().trust().reach_epoch();
         let mut drained = 0;
         for _ in 0..PAGES {
-            let dirty = self.in_time(self.ledger().dirty(one.roster(), PAGE)).await?;
+            let dirty = self.in_time(self.ledger().dirty(state.roster(), PAGE)).await?;
             let last = dirty.len() < PAGE as usize;
             drained += dirty.len() as u64;
             let rows: Vec<_> = dirty.iter().map(|row| (row.provider.clone(), row.version)).collect();
-            let puts: Vec<Put> = dirty.into_iter().map(Entry::from).map(Put::newer).collect();
-            // Before they leave the outbox: whoever fails here comes to it again.
-            self.dismiss(one, &puts).await?;
-            self.put_rows(one, &puts).await?;
+            let puts: Vec<Put> = dirty.into_iter().map(MirrorEntry::from).map(Put::newer).collect();
+            // Before the rows leave the outbox: after an error they are still in it.
+            self.end_offline_tenures(state, &puts).await?;
+            self.put_rows(state, &puts).await?;
             if last {
-                one.line().trust().drained(reach, self.clock().mono());
+                state.mirror().trust().drained(reach_epoch, self.clock().mono());
                 return Ok((drained, true));
             }
-            // The next page begins where this one ends only when this one is gone.
-            self.in_time(self.ledger().clean(one.roster(), &rows)).await?;
+            // The next page begins after these rows only once they are marked clean.
+            self.in_time(self.ledger().clean(state.roster(), &rows)).await?;
         }
         Ok((drained, false))
     }
 
-    /// Ends the tenures of those who went offline while nobody could tell the hot store, in a roster whose tenures never
-    /// lapse by themselves. One that was heard of a moment ago may be on its way online again, and stays.
-    async fn dismiss(&self, one: &One, puts: &[Put]) -> Result<()> {
-        let line = one.line();
-        if self.settings_of(one).await.require_heartbeat {
+    /// Ends the tenures of providers that went offline while the hot store was unreachable, in a roster whose tenures
+    /// never lapse. A tenure with a very recent heartbeat may belong to a provider that is going online again, and
+    /// stays.
+    async fn end_offline_tenures(&self, state: &RosterState, puts: &[Put]) -> Result<()> {
+        let mirror = state.mirror();
+        if self.settings_of(state).await.require_heartbeat {
             return Ok(());
         }
         let offline = puts.iter().filter_map(|put| match &put.entry {
-            Entry::Row(row) if row.online.is_none() => Some(row),
+            MirrorEntry::Row(row) if row.online.is_none() => Some(row),
             _ => None,
         });
         for row in offline {
-            let Some(member) = line.member(&row.provider).await?.filter(|member| member.alive) else {
+            let Some(member) = mirror.member(&row.provider).await?.filter(|member| member.alive) else {
                 continue;
             };
-            if line.stamp().await?.as_of.since(member.last_beat_at) > JUST_NOW {
+            if mirror.stamp().await?.as_of.since(member.last_beat_at) > JUST_NOW {
                 let by = if row.active { EndBy::Leave } else { EndBy::Expel };
-                line.end(&member.tenure, by).await;
+                mirror.end(&member.tenure, by).await;
             }
         }
         Ok(())
     }
 
-    /// Marks rows as clean, in the background and together with others.
-    fn clean(&self, one: &One, rows: Vec<(ProviderId, Version)>) {
+    /// Marks rows as clean, batched and in the background.
+    fn clean(&self, state: &RosterState, rows: Vec<(ProviderId, Version)>) {
         if rows.is_empty() {
             return;
         }
-        let (cleaner, group) = (self.cleaner().clone(), one.line().group().clone());
+        let (cleaner, group) = (self.cleaner().clone(), state.mirror().group().clone());
         self.runtime().spawn(async move {
-            if let Err(error) = cleaner.ask(&group, rows).await {
+            if let Err(error) = cleaner.submit(&group, rows).await {
                 tracing::debug!(%group, error = error.chain(), "rows stay in the outbox and are drained again");
             }
         });
     }
 }
 
-/// Rows on their way to be marked clean: each item is what one step has brought to the mirror.
-pub(super) struct Cleaning {
+/// Marks rows as clean in batches. Each item is the rows that one step wrote to the mirror.
+pub(super) struct OutboxCleaner {
     pub(super) ledger: Arc<dyn Ledger>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) bound: Timeout,
 }
 
 #[async_trait]
-impl Gathered for Cleaning {
+impl BatchSender for OutboxCleaner {
     type Item = Vec<(ProviderId, Version)>;
-    type Answer = ();
+    type Reply = ();
     const WHAT: &'static str = "rows to mark as clean";
 
     async fn send(&self, group: &Group, items: &[Self::Item]) -> Result<Vec<()>> {

@@ -1,19 +1,19 @@
-//! Providers: written down, removed, online and offline, activated and deactivated.
+//! Providers: create, remove, online and offline, activate and deactivate.
 
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{ProviderId, TenureId};
 use tenure_core::ledger::{OnlineOutcome, Provider, ProviderChange, ProviderSpec, RemoveOutcome};
 use tenure_core::membership::EndBy;
-use tenure_core::roster::{Entry, Seated};
+use tenure_core::roster::{EnsuredTenure, MirrorEntry};
 
 use super::answer::{Online, Removal, Written};
 use super::handle::Roster;
 
 impl Roster {
-    /// Writes a provider down, or changes what is written. A new one is active and offline. O(1).
+    /// Creates or changes a provider. A new one is active and offline. O(1).
     ///
     /// # Errors
-    /// `Invalid` for what breaks a limit: nothing changed.
+    /// `Invalid` for an exceeded limit: nothing changed.
     pub async fn put_provider(&self, provider: &ProviderId, spec: &ProviderSpec) -> Result<Written<Provider>> {
         self.touch();
         let ledger = self.inner.ledger();
@@ -32,7 +32,7 @@ impl Roster {
         Ok(match removed {
             RemoveOutcome::Removed(version) => {
                 let provider = provider.clone();
-                let mirrored = self.spread_entries(vec![Entry::Gone { provider, version }]).await;
+                let mirrored = self.mirror_entries(vec![MirrorEntry::Gone { provider, version }]).await;
                 Removal::Removed { mirrored }
             }
             RemoveOutcome::Absent => Removal::Absent,
@@ -40,15 +40,15 @@ impl Roster {
         })
     }
 
-    /// Takes a provider online, and counts as its first heartbeat in the same step. While the hot store is away it is
-    /// online in the ledger, and gets its tenure when the store is back. O(1).
+    /// Takes a provider online; this is also its first heartbeat, in the same step. While the hot store is unreachable
+    /// the provider is online in the ledger, and gets its tenure when the store returns. O(1).
     ///
     /// # Errors
     /// `NotFound`: nothing changed.
     pub async fn online(&self, provider: &ProviderId) -> Result<Online> {
         self.touch();
-        if !self.one.line().is_known() && self.inner.row_now(&self.one, provider).await?.is_none() {
-            // Whoever mistypes a name must not make a group of it in the hot store.
+        if !self.state.mirror().is_known() && self.inner.row_now(&self.state, provider).await?.is_none() {
+            // A mistyped name must not create a group in the hot store.
             return Err(no_provider(provider));
         }
         let seated = self.seat(provider).await;
@@ -58,14 +58,15 @@ impl Roster {
         match outcome {
             Ok(OnlineOutcome::Online(change)) => {
                 if seated.is_none() {
-                    // Also for one who was online before: it was heard of now.
-                    self.one.note(provider, self.inner.clock().mono());
+                    // Also if it was online before: going online is a heartbeat.
+                    self.state.note(provider, self.inner.clock().mono());
                 }
                 Ok(Online::Done(self.written(change).await))
             }
-            // Somebody else took it online under a later tenure, or the ledger did while the hot store was away.
+            // Another process took it online under a later tenure, or the ledger did while the hot store was
+            // unreachable.
             Ok(OnlineOutcome::Stale(row)) => {
-                let mirrored = self.spread([row.clone()]).await;
+                let mirrored = self.mirror_rows([row.clone()]).await;
                 Ok(Online::Done(Written {
                     value: row,
                     changed: false,
@@ -83,7 +84,7 @@ impl Roster {
         }
     }
 
-    /// Takes a provider offline because it asked. O(1).
+    /// Takes a provider offline at its own request. O(1).
     ///
     /// # Errors
     /// `NotFound`: nothing changed.
@@ -94,7 +95,7 @@ impl Roster {
         self.end_after(change, EndBy::Leave).await
     }
 
-    /// Lets a provider take work again; it stays offline until it comes by itself. O(1).
+    /// Allows a provider to take work again. It stays offline until it goes online itself. O(1).
     ///
     /// # Errors
     /// `NotFound`: nothing changed.
@@ -105,8 +106,8 @@ impl Roster {
         Ok(self.written(change).await)
     }
 
-    /// Forbids a provider to take work, takes it offline, and voids what it was given before. Refusals hold from the
-    /// moment this is answered. O(1).
+    /// Forbids a provider to take work, takes it offline, and revokes the credentials issued before. In effect from the
+    /// moment this returns. O(1).
     ///
     /// # Errors
     /// `NotFound`: nothing changed.
@@ -117,39 +118,39 @@ impl Roster {
         self.end_after(change, EndBy::Expel).await
     }
 
-    /// The tenure to go online under; `None` while the hot store is away.
-    async fn seat(&self, provider: &ProviderId) -> Option<Seated> {
-        let line = self.one.line();
-        if line.is_away() {
+    /// The tenure to go online under; `None` while the hot store is unreachable.
+    async fn seat(&self, provider: &ProviderId) -> Option<EnsuredTenure> {
+        let mirror = self.state.mirror();
+        if mirror.is_away() {
             return None;
         }
-        let settings = self.inner.settings_of(&self.one).await;
-        let seated = line.seat(std::slice::from_ref(provider), settings.ttl(), true).await;
+        let settings = self.inner.settings_of(&self.state).await;
+        let seated = mirror.seat(std::slice::from_ref(provider), settings.ttl(), true).await;
         seated.ok()?.into_iter().next()
     }
 
-    /// Takes back a tenure that the ledger did not follow. One that is not reached lapses.
-    async fn unseat(&self, seated: Option<&Seated>) {
+    /// Ends a tenure that the ledger did not follow. If the call fails, the tenure lapses.
+    async fn unseat(&self, seated: Option<&EnsuredTenure>) {
         if let Some(seated) = seated {
-            self.one.line().end(&seated.tenure, EndBy::Leave).await;
+            self.state.mirror().end(&seated.tenure, EndBy::Leave).await;
         }
     }
 
-    /// Ends the tenure that a change has left without a row, once the mirror has the row: so it ends as what it is, and not
-    /// as one that the ledger has to follow.
+    /// Ends the tenure that a change has detached from its row, after the mirror has the row. So the tenure ends for
+    /// the right reason, and the ledger has nothing to follow.
     async fn end_after(&self, change: ProviderChange, by: EndBy) -> Result<Written<Provider>> {
         let ended: Option<TenureId> = change.was_online.clone().filter(|_| change.provider.online.is_none());
         let written = self.written(change).await;
         if let Some(tenure) = ended {
-            self.one.line().end(&tenure, by).await;
+            self.state.mirror().end(&tenure, by).await;
         }
         Ok(written)
     }
 
     async fn written(&self, change: ProviderChange) -> Written<Provider> {
-        // The ledger has it, and so its roster: another program may have written it a moment ago.
-        self.one.line().set_known(true);
-        let mirrored = self.spread([change.provider.clone()]).await;
+        // The row is in the ledger, and so is its roster.
+        self.state.mirror().set_known(true);
+        let mirrored = self.mirror_rows([change.provider.clone()]).await;
         Written {
             value: change.provider,
             changed: change.changed,

@@ -1,9 +1,9 @@
-//! Who is there, and who has room.
+//! Reads: providers, availability, counts and the log.
 
 use tenure_core::error::{ErrorKind, Result};
 use tenure_core::id::ProviderId;
 use tenure_core::ledger::{Candidate, LogEntry, Provider, ProviderState, RosterStats};
-use tenure_core::roster::{Seen, Standing};
+use tenure_core::roster::{MirroredProvider, Standing};
 use tenure_core::store::{Page, PageRequest, bad_cursor, check_limit};
 use tenure_core::time::StoreTime;
 
@@ -12,12 +12,12 @@ use super::handle::Roster;
 use super::provider::no_provider;
 use crate::meters;
 
-/// How many pages of the mirror one page of a listing looks through for a rare state.
+/// How many pages of the mirror one page of a listing scans for a rare state.
 const PAGES: usize = 10;
 
 impl Roster {
-    /// One provider; `None` when there is none of that name. For one that is offline the ledger is asked for its last
-    /// heartbeat, which stays unknown when that does not answer in time. O(1).
+    /// One provider; `None` if it does not exist. For an offline provider the last heartbeat comes from the ledger, and
+    /// stays unknown when the ledger does not answer in time. O(1).
     ///
     /// # Errors
     /// None of its own.
@@ -33,21 +33,21 @@ impl Roster {
         if let Some(Some(seen)) = self.look_in_mirror(provider).await? {
             return Ok(Sourced::mirror(Some(view_of_seen(seen))));
         }
-        let row = self.inner.row(&self.one, provider).await?;
+        let row = self.inner.row(&self.state, provider).await?;
         let Some(row) = row else {
             return Ok(Sourced::ledger(None));
         };
         Ok(Sourced::ledger(self.views(vec![row]).await?.pop()))
     }
 
-    /// Fills in when offline providers were last heard: the hot store knows it only of those who are online.
+    /// Adds the last heartbeats of offline providers: the hot store keeps only those of online ones.
     async fn recall_heartbeats(&self, views: &mut [ProviderView]) {
         let unknown = views.iter().filter(|view| view.row.last_heartbeat_at.is_none());
         let names: Vec<ProviderId> = unknown.map(|view| view.row.provider.clone()).collect();
         if names.is_empty() {
             return;
         }
-        let Ok(heard) = self.inner.last_heartbeats(&self.one, names).await else {
+        let Ok(heard) = self.inner.last_heartbeats(&self.state, names).await else {
             return;
         };
         for row in views.iter_mut().map(|view| &mut view.row) {
@@ -57,17 +57,17 @@ impl Roster {
         }
     }
 
-    /// Whether a provider is online, active, and heard of lately. O(1).
+    /// Whether a provider is online, active, and has sent a recent heartbeat. O(1).
     ///
     /// # Errors
-    /// `NotFound` when there is no such provider.
+    /// `NotFound` for an unknown provider.
     pub async fn is_reachable(&self, provider: &ProviderId) -> Result<Sourced<bool>> {
         let Sourced { value, source } = self.counted(self.find(provider)).await?;
         let value = value.ok_or_else(|| no_provider(provider))?.reachable;
         Ok(Sourced { value, source })
     }
 
-    /// The first of those who can take work, as in [`Roster::available_page`].
+    /// The first providers that can take work, as in [`Roster::available_page`].
     ///
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000.
@@ -77,36 +77,38 @@ impl Roster {
         Ok(Sourced { value, source })
     }
 
-    /// Who can take work, the least occupied first, then by name. One whose occupancy changes between two pages may be in
-    /// both or in none. A listing that began in the mirror goes on in the ledger. O(page).
+    /// The providers that can take work: the least occupied first, then by name. A provider whose occupancy changes
+    /// between two pages may be in both or in none. A listing that began in the mirror can continue in the ledger.
+    /// O(page).
     ///
     /// # Errors
-    /// `Invalid` for a cursor that is not from a page of this listing, or a limit outside 1..=1000.
+    /// `Invalid` for a cursor of another listing, or a limit outside 1..=1000.
     pub async fn available_page(&self, page: &PageRequest) -> Result<Sourced<Page<Candidate>>> {
         check_limit(page.limit)?;
         self.counted(async {
             if let Some(ranked) = self.rank_in_mirror(page).await? {
                 return Ok(Sourced::mirror(ranked));
             }
-            Ok(Sourced::ledger(self.inner.candidates(&self.one, page).await?))
+            Ok(Sourced::ledger(self.inner.candidates(&self.state, page).await?))
         })
         .await
     }
 
-    /// How many can take work: the shared snapshot, at most as old as the roster's settings say. From the ledger it is one
-    /// of this process, at most a second old. O(1), and once a second O(providers).
+    /// How many providers can take work. From the mirror it is the shared snapshot, at most as old as the roster's
+    /// settings allow; from the ledger it is this process's count, at most a second old. O(1), and once a second
+    /// O(providers).
     ///
     /// # Errors
     /// None of its own.
     pub async fn availability(&self) -> Result<Sourced<Availability>> {
         self.counted(async {
-            let line = self.one.line();
-            if line.is_believed() {
-                let settings = self.inner.settings_of(&self.one).await;
-                let call = line.mirror()?.availability(line.group(), settings.snapshot);
-                if let Some(counted) = self.believed(line.read(call, |counted| &counted.stamp).await)? {
+            let mirror = self.state.mirror();
+            if mirror.is_believed() {
+                let settings = self.inner.settings_of(&self.state).await;
+                let call = mirror.api()?.availability(mirror.group(), settings.snapshot);
+                if let Some(counted) = self.believed(mirror.read(call, |counted| &counted.mirror).await)? {
                     let first = PageRequest { after: None, limit: 1 };
-                    // "None" is not to be said while there are some who were not looked at.
+                    // An incomplete snapshot must not report none while some were not counted.
                     let count = match counted.complete || counted.count > 0 {
                         true => counted.count,
                         false => self
@@ -121,38 +123,38 @@ impl Roster {
                     }));
                 }
             }
-            Ok(Sourced::ledger(self.inner.count(&self.one).await?))
+            Ok(Sourced::ledger(self.inner.count(&self.state).await?))
         })
         .await
     }
 
-    /// How many are in which state. From the mirror `dirty` is as it was last counted. O(1) from the mirror, O(providers)
-    /// from the ledger.
+    /// How many providers are in each state. From the mirror, `dirty` is the last known count. O(1) from the mirror,
+    /// O(providers) from the ledger.
     ///
     /// # Errors
     /// None of its own.
     pub async fn stats(&self) -> Result<Sourced<RosterStats>> {
         self.counted(async {
-            let line = self.one.line();
-            if line.is_believed() {
-                let call = line.mirror()?.roster_stats(line.group());
-                if let Some(counted) = self.believed(line.read(call, |counted| &counted.stamp).await)? {
-                    let dirty = self.one.dirty();
+            let mirror = self.state.mirror();
+            if mirror.is_believed() {
+                let call = mirror.api()?.roster_stats(mirror.group());
+                if let Some(counted) = self.believed(mirror.read(call, |counted| &counted.mirror).await)? {
+                    let dirty = self.state.dirty();
                     return Ok(Sourced::mirror(RosterStats { dirty, ..counted.stats }));
                 }
             }
-            let (stats, _) = self.inner.counts(&self.one).await?;
+            let (stats, _) = self.inner.counts(&self.state).await?;
             Ok(Sourced::ledger(stats))
         })
         .await
     }
 
-    /// Lists providers, all or those in one state, in the order of the source. A provider present throughout is listed at
-    /// least once; a listing that goes on from the ledger after it began in the mirror begins anew. A page may be short, or
-    /// empty, and still have a next one. Last heartbeats as in [`Roster::provider`]. O(page), and more for a rare state.
+    /// Lists providers, all or those in one state, in the order of the source. A provider that exists throughout is
+    /// listed at least once. A listing that moves from the mirror to the ledger starts over. A page may be short or
+    /// empty and still have a next one. Last heartbeats as in [`Roster::provider`]. O(page), and more for a rare state.
     ///
     /// # Errors
-    /// `Invalid` for a cursor that is not from a page of this listing, or a limit outside 1..=1000.
+    /// `Invalid` for a cursor of another listing, or a limit outside 1..=1000.
     pub async fn providers(
         &self,
         state: Option<ProviderState>,
@@ -179,7 +181,10 @@ impl Roster {
                 }
             }
             let after = after.filter(|_| source == Source::Ledger);
-            let page = self.inner.page(&self.one, state, &PageRequest { after, limit }).await?;
+            let page = self
+                .inner
+                .page(&self.state, state, &PageRequest { after, limit })
+                .await?;
             Ok(Sourced::ledger(Page {
                 items: self.views(page.items).await?,
                 next: page.next.map(|next| format!("l{next}")),
@@ -188,36 +193,36 @@ impl Roster {
         .await
     }
 
-    /// Reads the log forwards, of one provider or all. Always from the ledger. O(page).
+    /// Reads the log forward, of one provider or all. Always from the ledger. O(page).
     ///
     /// # Errors
-    /// `Invalid` for a cursor that is not from a page of this listing, or a limit outside 1..=1000.
+    /// `Invalid` for a cursor of another listing, or a limit outside 1..=1000.
     pub async fn log(&self, provider: Option<&ProviderId>, page: &PageRequest) -> Result<Page<LogEntry>> {
         self.touch();
         self.exists().await?;
         self.inner.ledger().log(self.name(), provider, page).await
     }
 
-    /// A provider as the mirror has it; `None` when the mirror is not to be believed.
-    pub(super) async fn look_in_mirror(&self, provider: &ProviderId) -> Result<Option<Option<Seen>>> {
-        let line = self.one.line();
-        if !line.is_believed() {
+    /// A provider in the mirror; `None` when the mirror is not trusted.
+    pub(super) async fn look_in_mirror(&self, provider: &ProviderId) -> Result<Option<Option<MirroredProvider>>> {
+        let mirror = self.state.mirror();
+        if !mirror.is_believed() {
             return Ok(None);
         }
-        let call = line.mirror()?.look(line.group(), std::slice::from_ref(provider));
-        let looked = self.believed(line.read(call, |looked| &looked.stamp).await)?;
-        Ok(looked.map(|looked| looked.seen.into_iter().next().flatten()))
+        let call = mirror.api()?.look(mirror.group(), std::slice::from_ref(provider));
+        let looked = self.believed(mirror.read(call, |looked| &looked.mirror).await)?;
+        Ok(looked.map(|looked| looked.providers.into_iter().next().flatten()))
     }
 
-    /// Who can take work, as the mirror has it; `None` when the mirror is not to be believed.
+    /// The providers that can take work, from the mirror; `None` when it is not trusted.
     pub(super) async fn rank_in_mirror(&self, page: &PageRequest) -> Result<Option<Page<Candidate>>> {
-        let (line, limit) = (self.one.line(), page.limit);
+        let (mirror, limit) = (self.state.mirror(), page.limit);
         let mut ranked = Page {
             items: Vec::new(),
             next: page.after.clone(),
         };
         for _ in 0..PAGES {
-            if !line.is_believed() {
+            if !mirror.is_believed() {
                 return Ok(None);
             }
             let wanted = limit - u32::try_from(ranked.items.len()).unwrap_or(limit).min(limit - 1);
@@ -225,8 +230,8 @@ impl Roster {
                 after: ranked.next.take(),
                 limit: wanted,
             };
-            let call = line.mirror()?.available(line.group(), &page);
-            let Some(part) = self.believed(line.read(call, |part| &part.stamp).await)? else {
+            let call = mirror.api()?.available(mirror.group(), &page);
+            let Some(part) = self.believed(mirror.read(call, |part| &part.mirror).await)? else {
                 return Ok(None);
             };
             ranked.items.extend(part.candidates);
@@ -243,14 +248,14 @@ impl Roster {
         state: Option<ProviderState>,
         mut request: PageRequest,
     ) -> Result<Option<Page<ProviderView>>> {
-        let line = self.one.line();
+        let mirror = self.state.mirror();
         let mut page = Page::default();
         for _ in 0..PAGES {
-            if !line.is_believed() {
+            if !mirror.is_believed() {
                 return Ok(None);
             }
-            let call = line.mirror()?.rows(line.group(), &request);
-            let Some(part) = self.believed(line.read(call, |part| &part.stamp).await)? else {
+            let call = mirror.api()?.rows(mirror.group(), &request);
+            let Some(part) = self.believed(mirror.read(call, |part| &part.mirror).await)? else {
                 return Ok(None);
             };
             let seen = part
@@ -267,10 +272,10 @@ impl Roster {
         Ok(Some(page))
     }
 
-    /// Rows of the ledger, as far as it knows who is reachable.
+    /// Views of the ledger's rows.
     async fn views(&self, rows: Vec<Provider>) -> Result<Vec<ProviderView>> {
         let fresh = match rows.iter().any(|row| row.online.is_some()) {
-            true => self.inner.fresh_since(&self.one).await?,
+            true => self.inner.fresh_since(&self.state).await?,
             false => None,
         };
         let view = |row: Provider| ProviderView {
@@ -283,8 +288,8 @@ impl Roster {
         Ok(rows.into_iter().map(view).collect())
     }
 
-    /// What the mirror answered, if it is to be believed. That it does not answer is none of the caller's concern; that it
-    /// was asked what makes no sense is.
+    /// The mirror's answer, if it is trusted. An outage of the mirror is not an error of the caller; an invalid request
+    /// is.
     fn believed<T>(&self, answer: Result<(T, bool)>) -> Result<Option<T>> {
         match answer {
             Ok((answer, believed)) => Ok(Some(answer).filter(|_| believed)),
@@ -293,12 +298,12 @@ impl Roster {
         }
     }
 
-    /// Counts a read by where its answer came from.
+    /// Counts a read by its source.
     async fn counted<T>(&self, read: impl Future<Output = Result<Sourced<T>>>) -> Result<Sourced<T>> {
         self.touch();
         self.exists().await?;
         let answer = read.await;
-        let label = self.one.line().label();
+        let label = self.state.mirror().label();
         match &answer {
             Ok(Sourced { source, .. }) => {
                 if *source == Source::Ledger {
@@ -313,13 +318,14 @@ impl Roster {
     }
 }
 
-/// The last heartbeat that the ledger knows: to go online is one.
+/// The last heartbeat, if the ledger knows it; going online is one.
 fn last_heard(told: Option<StoreTime>, row: &Provider) -> Option<StoreTime> {
     told.max(row.last_online_at)
 }
 
-/// One whose tenure has ended is offline, as in the counts, though the ledger has not followed.
-fn view_of_seen(seen: Seen) -> ProviderView {
+/// A view of the mirror's row. A provider whose tenure has ended is offline, as in the counts, although the ledger has
+/// not followed.
+fn view_of_seen(seen: MirroredProvider) -> ProviderView {
     let alive = seen.standing == Standing::Alive;
     ProviderView {
         reachable: alive && seen.row.active,
@@ -330,8 +336,9 @@ fn view_of_seen(seen: Seen) -> ProviderView {
     }
 }
 
-/// Whether one is in a state, as the mirror sees it: whose tenure has ended is offline, though the ledger has not followed.
-fn is_in(seen: &Seen, state: ProviderState) -> bool {
+/// Whether a provider is in a state by the mirror: one whose tenure has ended is offline, although the ledger has not
+/// followed.
+fn is_in(seen: &MirroredProvider, state: ProviderState) -> bool {
     let alive = seen.standing == Standing::Alive;
     match state {
         ProviderState::Online => alive,

@@ -1,7 +1,8 @@
 //! The service of all rosters of a process.
 //!
-//! For the sweeps: [`Inner::known`] lists the rosters, [`Inner::ledger`] and [`One::line`](super::one::One::line) lead to
-//! both sides, and [`Rosters::start`] is where their loops are started.
+//! For the sweeps, [`Inner::known`] lists the rosters, [`Inner::ledger`] is the ledger and
+//! [`RosterState::mirror`](super::state::RosterState::mirror) the mirror of a roster. [`Rosters::start`] starts their
+//! loops.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,43 +21,42 @@ use tokio::runtime::Handle;
 use super::fallback::Guard;
 use super::fallback::breaker::BreakerState;
 use super::handle::Roster;
-use super::heartbeat::Hearts;
+use super::heartbeat::HeartbeatSender;
 use super::in_ledger::LedgerReads;
 use super::ledger_watch::LedgerWatch;
-use super::line::{Hot, Line};
-use super::mirror::Cleaning;
-use super::one::One;
+use super::mirror::OutboxCleaner;
+use super::mirror_client::{HotStoreContext, MirrorClient};
 use super::settings::RostersSettings;
+use super::state::RosterState;
 use super::status::{BreakerView, RostersStatus};
-use super::sync::Reaches;
+use super::sync::ReachEpochs;
 use super::{sweeps, sync};
-use crate::batch::{BatchSettings, Gatherer};
+use crate::batch::{BatchSettings, Batcher};
 use crate::loops::{Loops, Waker};
 use crate::sweeper::Sweeper;
 
-/// After which time without a use a roster is forgotten that the ledger does not know.
+/// A roster that the ledger does not know is forgotten after this time without a use.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// All rosters of one process. Cheap to clone; all clones are one. Its loops run for as long as a clone is held, or until
-/// they are shut down.
+/// All rosters of one process. Clones share state. The loops run until the last clone is dropped or they are shut down.
 #[derive(Clone)]
 pub struct Rosters {
     inner: Arc<Inner>,
     loops: Loops,
 }
 
-/// What the handles, the loops and the sweeps share.
+/// The state that handles, loops and sweeps share.
 pub(crate) struct Inner {
     ledger: Arc<dyn Ledger>,
     ledger_watch: LedgerWatch,
     clock: Arc<dyn Clock>,
     settings: RostersSettings,
     runtime: Handle,
-    hot: Hot,
+    hot: HotStoreContext,
     guard: Guard,
     reads: LedgerReads,
-    cleaner: Gatherer<Cleaning>,
-    rosters: Mutex<BTreeMap<RosterName, Arc<One>>>,
+    cleaner: Batcher<OutboxCleaner>,
+    rosters: Mutex<BTreeMap<RosterName, Arc<RosterState>>>,
     discovered: AtomicBool,
     waker: OnceLock<Waker>,
     sweeps: OnceLock<sweeps::Wakers>,
@@ -72,12 +72,11 @@ impl fmt::Debug for Rosters {
 }
 
 impl Rosters {
-    /// Starts the service on a store that has mirrors, and the loops that keep it up. Its calls run on the runtime of
-    /// `loops`.
+    /// Starts the service on a store with mirrors, and its loops. Its calls run on the runtime of `loops`.
     ///
     /// # Errors
-    /// `Unsupported` for a store without mirrors (a daemon elsewhere has rosters of its own), `Invalid` or `Misconfigured`
-    /// for settings that cannot work, `Invalid` when `loops` has these loops already.
+    /// `Unsupported` for a store without mirrors (a remote daemon has its own rosters), `Invalid` or `Misconfigured`
+    /// for settings that cannot work, `Invalid` when `loops` contains these loops already.
     pub fn start(
         store: Arc<dyn Store>,
         ledger: Arc<dyn Ledger>,
@@ -92,7 +91,7 @@ impl Rosters {
         Ok(rosters)
     }
 
-    /// The service and the loop that keeps it in step, alone.
+    /// Starts the service and its sync loop, without the sweeps.
     pub(super) fn start_without_sweeps(
         store: Arc<dyn Store>,
         ledger: Arc<dyn Ledger>,
@@ -106,15 +105,15 @@ impl Rosters {
         }
         let runtime = loops.runtime().clone();
         let guard = Guard::new(Arc::clone(&clock), runtime.clone(), settings.fallback())?;
-        let cleaning = Cleaning {
+        let cleaner = OutboxCleaner {
             ledger: Arc::clone(&ledger),
             clock: Arc::clone(&clock),
             bound: Timeout::change(settings.ledger_timeout * 2),
         };
         let inner = Arc::new(Inner {
-            hot: Hot::new(store, Arc::clone(&clock), settings.mirror_timeout),
+            hot: HotStoreContext::new(store, Arc::clone(&clock), settings.mirror_timeout),
             reads: LedgerReads::new(&guard),
-            cleaner: Gatherer::new(cleaning, Arc::clone(&clock), runtime.clone(), BatchSettings::default()),
+            cleaner: Batcher::new(cleaner, Arc::clone(&clock), runtime.clone(), BatchSettings::default()),
             rosters: Mutex::default(),
             discovered: AtomicBool::new(false),
             waker: OnceLock::new(),
@@ -134,40 +133,39 @@ impl Rosters {
         })
     }
 
-    /// The roster of that name, whether or not the ledger has heard of it. No I/O.
+    /// The roster of that name, whether or not the ledger knows it. No I/O.
     ///
     /// # Errors
-    /// `Invalid` for a name that is too long to be a group's as well; `Unavailable` when more rosters are in use than
-    /// [`RostersSettings::max_rosters`].
+    /// `Invalid` for a name too long for a group; `Unavailable` when [`RostersSettings::max_rosters`] are in use.
     pub fn roster(&self, name: &RosterName) -> Result<Roster> {
-        let one = self.inner.one(name)?;
+        let state = self.inner.state_of(name)?;
         Ok(Roster {
             inner: Arc::clone(&self.inner),
-            one,
+            state,
         })
     }
 
-    /// Lets the ledger follow as soon as the janitor of this process sees that a provider's tenure has ended. Without, it
-    /// follows within [`SweepIntervals::offline`](super::SweepIntervals::offline).
+    /// Wakes the follow sweep when the janitor of this process sees the end of a provider's tenure. Without it, the
+    /// ledger follows within [`SweepIntervals::offline`](super::SweepIntervals::offline).
     pub fn follow(&self, sweeper: &Sweeper) {
         if let Some(wakers) = self.inner.sweeps.get() {
             sweeper.wake_when_offline(wakers.follow.clone());
         }
     }
 
-    /// The rosters that the ledger knows, by name, as it told last. No I/O.
+    /// The names of the rosters that the ledger listed last. No I/O.
     #[must_use]
     pub fn names(&self) -> Vec<RosterName> {
-        self.inner.known().iter().map(|one| one.roster().clone()).collect()
+        self.inner.known().iter().map(|state| state.roster().clone()).collect()
     }
 
-    /// How they stand. No I/O, O(rosters).
+    /// The status of all rosters. No I/O, O(rosters).
     #[must_use]
     pub fn status(&self) -> RostersStatus {
         let now = self.inner.clock.mono();
         let guard = self.inner.guard.status();
         RostersStatus {
-            rosters: self.inner.known().iter().map(|one| one.status(now)).collect(),
+            rosters: self.inner.known().iter().map(|state| state.status(now)).collect(),
             discovered: self.inner.discovered.load(Ordering::Relaxed),
             ledger: self.inner.ledger_health(),
             breaker: match guard.breaker {
@@ -180,7 +178,7 @@ impl Rosters {
         }
     }
 
-    /// Whether a roster is kept in mind.
+    /// Whether this process has state of a roster.
     #[cfg(test)]
     pub(super) fn keeps(&self, name: &RosterName) -> bool {
         self.inner.rosters().contains_key(name)
@@ -195,9 +193,13 @@ impl Rosters {
 
 impl Inner {
     /// The rosters that the ledger knows.
-    pub(crate) fn known(&self) -> Vec<Arc<One>> {
+    pub(crate) fn known(&self) -> Vec<Arc<RosterState>> {
         let rosters = self.rosters();
-        rosters.values().filter(|one| one.line().is_known()).cloned().collect()
+        rosters
+            .values()
+            .filter(|state| state.mirror().is_known())
+            .cloned()
+            .collect()
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {
@@ -216,7 +218,7 @@ impl Inner {
         &self.ledger_watch
     }
 
-    /// As the ledger says of itself, or as the poll finds it: a call that this process gave up tells the ledger nothing.
+    /// The ledger's own health, or the poll's: a call that timed out in this process does not show in the ledger's.
     fn ledger_health(&self) -> Health {
         match (self.ledger.health(), self.ledger_watch.why_away()) {
             (Health::Up, Some(reason)) => Health::Down { reason },
@@ -240,34 +242,34 @@ impl Inner {
         &self.reads
     }
 
-    pub(super) fn cleaner(&self) -> &Gatherer<Cleaning> {
+    pub(super) fn cleaner(&self) -> &Batcher<OutboxCleaner> {
         &self.cleaner
     }
 
-    /// Lets the loop that keeps mirrors up turn now.
+    /// Wakes the sync loop.
     pub(super) fn wake(&self) {
         if let Some(waker) = self.waker.get() {
             waker.wake();
         }
     }
 
-    /// Lets the mirror of some roster be compared now.
+    /// Wakes the reconcile sweep.
     pub(super) fn wake_reconcile(&self) {
         if let Some(wakers) = self.sweeps.get() {
             wakers.reconcile.wake();
         }
     }
 
-    /// Lets heartbeats be written down now.
+    /// Wakes the heartbeat sweep.
     pub(super) fn wake_heartbeats(&self) {
         if let Some(wakers) = self.sweeps.get() {
             wakers.heartbeats.wake();
         }
     }
 
-    /// Lets engagements end in time of which one was written down just now.
-    pub(super) fn wake_expiry(&self, one: &One) {
-        one.set_expiring();
+    /// Wakes the expiry sweep for an engagement that was just written.
+    pub(super) fn wake_expiry(&self, state: &RosterState) {
+        state.set_expiring();
         self.wake_expiry_loop();
     }
 
@@ -277,19 +279,19 @@ impl Inner {
         }
     }
 
-    /// Bounds a call of the ledger that nobody is answered by: one that hangs must not hold up what the mirror needs.
+    /// Bounds a background call of the ledger: a hanging ledger must not block the upkeep of the mirror.
     ///
     /// # Errors
-    /// Those of the call; `Unavailable` when it took too long.
+    /// Those of the call; `Unavailable` on a time-out.
     pub(crate) async fn in_time<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         let bound = Timeout::change(self.settings.ledger_timeout * 2);
         bound.call(&*self.clock, "the ledger", call).await
     }
 
-    fn one(&self, name: &RosterName) -> Result<Arc<One>> {
+    fn state_of(&self, name: &RosterName) -> Result<Arc<RosterState>> {
         let mut rosters = self.rosters();
-        if let Some(one) = rosters.get(name) {
-            return Ok(Arc::clone(one));
+        if let Some(state) = rosters.get(name) {
+            return Ok(Arc::clone(state));
         }
         if rosters.len() >= self.settings.max_rosters {
             return Err(Error::unavailable(
@@ -297,55 +299,58 @@ impl Inner {
                 Outcome::Unchanged,
             ));
         }
-        let line = Arc::new(Line::new(self.hot.clone(), name.clone())?);
-        let hearts = Hearts {
-            line: Arc::clone(&line),
+        let mirror = Arc::new(MirrorClient::new(self.hot.clone(), name.clone())?);
+        let heartbeats = HeartbeatSender {
+            mirror: Arc::clone(&mirror),
         };
         let (clock, runtime) = (Arc::clone(&self.clock), self.runtime.clone());
-        let hearts = Gatherer::new(hearts, clock, runtime, self.settings.heartbeats);
-        let one = Arc::new(One::new(line, hearts, self.clock.mono()));
-        rosters.insert(name.clone(), Arc::clone(&one));
-        Ok(one)
+        let heartbeats = Batcher::new(heartbeats, clock, runtime, self.settings.heartbeats);
+        let state = Arc::new(RosterState::new(mirror, heartbeats, self.clock.mono()));
+        rosters.insert(name.clone(), Arc::clone(&state));
+        Ok(state)
     }
 
-    /// In which stretch each mirror is reached now.
-    pub(super) fn reaches(&self) -> Reaches {
-        let reach = |one: &One| {
-            let trust = one.line().trust();
-            (!trust.is_away()).then(|| trust.reach())
+    /// The present reach epoch of each mirror; `None` for unreachable ones.
+    pub(super) fn reach_epochs(&self) -> ReachEpochs {
+        let reach_epoch = |state: &RosterState| {
+            let trust = state.mirror().trust();
+            (!trust.is_away()).then(|| trust.reach_epoch())
         };
         let rosters = self.rosters();
-        rosters.iter().map(|(name, one)| (name.clone(), reach(one))).collect()
+        rosters
+            .iter()
+            .map(|(name, state)| (name.clone(), reach_epoch(state)))
+            .collect()
     }
 
-    /// The ledger has told which rosters it knows.
+    /// Updates the known rosters from the ledger's list.
     pub(super) fn discovered(&self, names: &BTreeSet<RosterName>) {
-        // Nothing takes a roster out of the ledger; one that it never had is forgotten when nobody asks for it, and before
-        // that when its place is needed for one that the ledger has.
+        // The ledger never removes a roster. One that it does not have is forgotten when it is unused, or when its
+        // place is needed for one that the ledger has.
         let now = self.clock.mono();
         {
             let mut rosters = self.rosters();
-            rosters.retain(|_, one| one.line().is_known() || !one.is_idle(now, IDLE));
+            rosters.retain(|_, state| state.mirror().is_known() || !state.is_idle(now, IDLE));
             let wanted = names.iter().filter(|name| !rosters.contains_key(*name)).count();
             let room = self.settings.max_rosters.saturating_sub(rosters.len());
             let unknown = rosters
                 .iter()
-                .filter(|(name, one)| !one.line().is_known() && !names.contains(*name));
+                .filter(|(name, state)| !state.mirror().is_known() && !names.contains(*name));
             let unknown: Vec<RosterName> = unknown.map(|(name, _)| name.clone()).collect();
             for name in unknown.iter().take(wanted.saturating_sub(room)) {
                 rosters.remove(name);
             }
         }
         for name in names {
-            match self.one(name) {
-                Ok(one) => one.line().set_known(true),
+            match self.state_of(name) {
+                Ok(state) => state.mirror().set_known(true),
                 Err(error) => tracing::warn!(roster = %name, error = error.chain(), "a roster cannot be served"),
             }
         }
         self.discovered.store(true, Ordering::Relaxed);
     }
 
-    fn rosters(&self) -> MutexGuard<'_, BTreeMap<RosterName, Arc<One>>> {
+    fn rosters(&self) -> MutexGuard<'_, BTreeMap<RosterName, Arc<RosterState>>> {
         self.rosters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

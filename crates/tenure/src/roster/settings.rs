@@ -1,4 +1,4 @@
-//! How the rosters of a process are run.
+//! Settings of the rosters of a process.
 
 use std::time::Duration;
 
@@ -9,35 +9,34 @@ use super::sweeps::SweepIntervals;
 use crate::batch::BatchSettings;
 use crate::loops::FLOOR;
 
-/// How the rosters of a process are run. What providers may do is another matter: the settings of each roster
-/// ([`tenure_core::ledger::RosterSettings`]), which are in the ledger and the same for everyone.
+/// Settings of the rosters of a process. The settings of a single roster ([`tenure_core::ledger::RosterSettings`]) are
+/// in the ledger and equal for all processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RostersSettings {
-    /// After this long a call of the mirror counts as lost. Shorter turns to the ledger sooner when the hot store hangs;
-    /// longer rides out its hiccups. With that of the ledger it bounds how long a read takes.
+    /// The time-out of a mirror call. A shorter one falls back to the ledger sooner when the hot store hangs; a longer
+    /// one rides out short stalls. Together with `ledger_timeout` it bounds the duration of a read.
     pub mirror_timeout: Duration,
-    /// How long a read of the ledger may take in place of one of the mirror, waiting included.
+    /// The time-out of a ledger read in place of a mirror read, queueing included.
     pub ledger_timeout: Duration,
-    /// How many reads of the ledger run at once in place of those of the mirror. Fewer than its pool has connections:
-    /// writes need the rest.
+    /// The most concurrent ledger reads in place of mirror reads. Fewer than its pool has connections: writes need the
+    /// rest.
     pub ledger_concurrency: usize,
-    /// How often each roster's mirror is asked for its stamp. Settings are obeyed within this and a reply.
+    /// How often each mirror's stamp is read. Changed settings apply within this time plus a reply.
     pub look: Duration,
-    /// How often the ledger is asked how all rosters stand, and the outbox drained, while any mirror is not believed or any
-    /// row not mirrored. It bounds for how long a process believes what another one, which cannot reach the hot store, has
-    /// changed.
+    /// How often the ledger is polled and the outbox drained while any mirror is untrusted or any row is not mirrored.
+    /// It bounds how long a process serves old data after a change by a process that cannot reach the hot store.
     pub drain: Duration,
-    /// The same while there is nothing to do: what another process or plain SQL changes then is seen within this. A
-    /// database sees one statement of each process in this time, however many rosters there are.
+    /// The same while there is nothing to do: a change by another process or plain SQL is seen within this time. Each
+    /// process costs the database one statement per interval, for any number of rosters.
     pub idle: Duration,
-    /// The longest that heartbeats wait to be written down in the ledger while the hot store is away. A quarter of a
+    /// The longest that heartbeats wait to be recorded in the ledger while the hot store is unreachable. A quarter of a
     /// roster's `stale_after` if that is shorter.
     pub note: Duration,
-    /// How heartbeats are gathered into batches.
+    /// How heartbeats are batched.
     pub heartbeats: BatchSettings,
-    /// The most rosters that are kept in mind.
+    /// The most rosters that a process serves.
     pub max_rosters: usize,
-    /// How often the sweeps come.
+    /// The intervals of the sweeps.
     pub sweeps: SweepIntervals,
 }
 
@@ -59,10 +58,10 @@ impl Default for RostersSettings {
 }
 
 impl RostersSettings {
-    /// Refuses what cannot work.
+    /// Rejects settings that cannot work.
     ///
     /// # Errors
-    /// `Invalid`, with the setting.
+    /// `Invalid`, naming the setting.
     pub(crate) fn check(&self) -> Result<()> {
         let durations = [
             ("mirror_timeout", self.mirror_timeout),

@@ -1,18 +1,18 @@
-//! How the rosters of a process stand, for `readyz`, status pages and alerts.
+//! The status of the rosters of a process, for `readyz`, status pages and alerts.
 
 use std::time::Duration;
 
 use tenure_core::id::RosterName;
 use tenure_core::ledger::RosterSettings;
 
-/// What this process believes of a roster.
+/// Where a roster's reads come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Belief {
-    /// The mirror: all that the ledger has is there.
+    /// The mirror: it has everything that the ledger has.
     Mirror,
-    /// The ledger: the mirror is away, or came back and has not caught up yet.
+    /// The ledger: the mirror is unreachable, or has not caught up since.
     Ledger,
-    /// The ledger: the mirror is there, and was never filled in this life of its data.
+    /// The ledger: the mirror is reachable, but was not filled since its data was created.
     Seeding,
 }
 
@@ -31,13 +31,13 @@ impl Belief {
 /// A periodic task of a roster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sweep {
-    /// The ledger follows tenures that ended.
+    /// The ledger follows ended tenures.
     Offline,
-    /// Heartbeats are written down in the ledger.
+    /// Heartbeats are recorded in the ledger.
     Heartbeats,
     /// The mirror is compared with the ledger.
     Reconcile,
-    /// Engagements end whose time has come.
+    /// Engagements past their expiry end.
     Expiry,
 }
 
@@ -57,7 +57,7 @@ impl Sweep {
     }
 }
 
-/// How long ago this process last saw each sweep done well, by itself or by another; `None` for never.
+/// How long ago this or another process completed each sweep; `None` for never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SweepAges {
     /// Of [`Sweep::Offline`].
@@ -70,12 +70,12 @@ pub struct SweepAges {
     pub expiry: Option<Duration>,
 }
 
-/// The breaker of the ledger's fallback.
+/// The circuit breaker of the ledger's fallback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerView {
     /// The ledger is read.
     Closed,
-    /// It does not serve and is left alone for as long as this.
+    /// The ledger does not serve, and is not read for this long.
     Open(Duration),
     /// The next read is a probe.
     HalfOpen,
@@ -93,48 +93,48 @@ impl BreakerView {
     }
 }
 
-/// How one roster stands in this process.
+/// The status of one roster in this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RosterStatus {
-    /// Which.
+    /// The roster's name.
     pub roster: RosterName,
-    /// What is believed.
+    /// Where its reads come from.
     pub belief: Belief,
-    /// For how long the mirror has not been, if it is not.
+    /// How long the mirror has been untrusted, if it is.
     pub untrusted_for: Option<Duration>,
     /// Whether the last call of the mirror failed.
     pub away: bool,
     /// Rows of the ledger that may not have reached the mirror, as last counted.
     pub dirty: u64,
-    /// Differences that the last reconcile found; `None` before the first, and when another process did it.
+    /// Differences found by the last reconcile; `None` before the first, and when another process made it.
     pub divergence: Option<u64>,
-    /// Heartbeats that wait to be written down in the ledger.
+    /// Heartbeats that wait to be recorded in the ledger.
     pub noted: u64,
-    /// The settings that this process obeys.
+    /// The settings in effect.
     pub settings: RosterSettings,
-    /// The sweeps.
+    /// The ages of the sweeps.
     pub sweeps: SweepAges,
 }
 
-/// How the rosters of a process stand.
+/// The status of the rosters of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RostersStatus {
-    /// Each that the ledger knows of, by name.
+    /// Each roster that the ledger knows, by name.
     pub rosters: Vec<RosterStatus>,
-    /// Whether the ledger has told which rosters there are since the start.
+    /// Whether the ledger has listed its rosters since the start.
     pub discovered: bool,
-    /// Whether the ledger answers, as it was seen last.
+    /// Whether the ledger answered last time.
     pub ledger: tenure_core::store::Health,
-    /// The breaker of the fallback.
+    /// The circuit breaker of the fallback.
     pub breaker: BreakerView,
-    /// Reads of the ledger under way in place of the mirror.
+    /// Ledger reads in flight in place of mirror reads.
     pub fallback_running: usize,
-    /// Those that wait for their turn.
+    /// Ledger reads that are queued.
     pub fallback_waiting: usize,
 }
 
 impl RostersStatus {
-    /// Whether any roster is being filled: answers come, slowly.
+    /// Whether any mirror is being filled: reads are answered, but slowly.
     #[must_use]
     pub fn is_seeding(&self) -> bool {
         !self.discovered || self.rosters.iter().any(|roster| roster.belief == Belief::Seeding)

@@ -1,15 +1,14 @@
-//! What is done for rosters now and then: the ledger follows tenures that ended, heartbeats are written down, the mirror is
-//! compared with the ledger, engagements end whose time has come.
+//! The periodic tasks of rosters: the ledger follows ended tenures, heartbeats are recorded in the ledger, the mirror
+//! is compared with the ledger, and engagements expire.
 //!
-//! Each is a loop that visits every roster that the ledger knows, each at its own time; one that fails delays no other.
-//! Any number of processes may run them: every step may be repeated, and turns in the hot store see to it that it rarely
-//! is.
+//! Each is a loop with its own schedule per roster; a failure in one roster delays no other. Any number of processes
+//! may run them: every step is idempotent, and turns in the hot store keep most steps from being made twice.
 
 mod expiry;
 mod follow;
 mod heartbeats;
 mod reconcile;
-mod round;
+mod sweep_loop;
 
 #[cfg(test)]
 mod tests;
@@ -21,36 +20,36 @@ use tenure_core::error::{Error, Result};
 use tenure_core::roster::{Task, Turn, TurnRequest};
 use tenure_core::time::StoreTime;
 
-use self::round::Round;
-use super::line::Line;
-use super::one::One;
+use self::sweep_loop::SweepLoop;
+use super::mirror_client::MirrorClient;
 use super::service::Inner;
+use super::state::RosterState;
 use crate::loops::{FLOOR, LoopSettings, Loops, Waker};
 
-/// The loop that lets the ledger follow. Woken by the janitor.
+/// The loop in which the ledger follows ended tenures. Woken by the janitor.
 pub const FOLLOW: &str = "roster_offline";
-/// The loop that writes heartbeats down.
+/// The loop that records heartbeats in the ledger.
 pub const HEARTBEATS: &str = "roster_heartbeats";
 /// The loop that compares mirrors with the ledger.
 pub const RECONCILE: &str = "roster_reconcile";
-/// The loop that ends engagements.
+/// The loop that ends expired engagements.
 pub const EXPIRY: &str = "roster_expiry";
 
-/// How long a turn lasts that is not prolonged: so long a process that dies holds the others up.
+/// How long a turn lasts without renewal: a process that dies blocks the others for this time.
 const TURN: Duration = Duration::from_secs(10);
-/// When to look again whether the hot store is back, or somebody else's turn is over.
+/// When to retry while the hot store is unreachable or another process has the turn.
 const SOON: Duration = Duration::from_millis(500);
 
-/// How often the sweeps come at the latest. Shorter notices more by polling, longer costs less.
+/// The longest intervals between sweeps. A shorter one notices changes sooner, a longer one costs less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SweepIntervals {
-    /// The ledger follows tenures that ended. Mostly it does so at once: this is for when nobody told.
+    /// The ledger follows ended tenures. Usually it follows immediately; this is the fallback for a missed wake-up.
     pub offline: Duration,
-    /// Heartbeats are written down in the ledger: as much of them as this is lost with the hot store's data.
+    /// Heartbeats are recorded in the ledger: a loss of the hot store's data loses at most this much of them.
     pub heartbeats: Duration,
     /// The mirror is compared with the ledger.
     pub reconcile: Duration,
-    /// Engagements end that another process has written down with an early end.
+    /// Engagements expire that another process wrote with an early end.
     pub expiry: Duration,
 }
 
@@ -67,19 +66,19 @@ impl Default for SweepIntervals {
 
 impl SweepIntervals {
     /// # Errors
-    /// `Invalid` for one that no loop can have.
+    /// `Invalid` for an interval that no loop can have.
     pub(super) fn check(&self) -> Result<()> {
         let all = [self.offline, self.heartbeats, self.reconcile, self.expiry];
         match all.into_iter().find(|interval| *interval < FLOOR) {
             None => Ok(()),
             Some(interval) => Err(Error::invalid(format!(
-                "the interval {interval:?} of a roster's sweep is below {FLOOR:?}"
+                "the interval {interval:?} of a roster's sweep is too short; it must be at least {FLOOR:?}"
             ))),
         }
     }
 }
 
-/// Wakes the sweeps that somebody can know to be due.
+/// Wakes sweeps that are known to be due.
 pub(super) struct Wakers {
     pub(super) follow: Waker,
     pub(super) heartbeats: Waker,
@@ -87,29 +86,29 @@ pub(super) struct Wakers {
     pub(super) expiry: Waker,
 }
 
-/// Starts them.
+/// Starts the sweeps.
 ///
 /// # Errors
-/// `Invalid` when `loops` has them already.
+/// `Invalid` when `loops` contains them already.
 pub(super) fn start(inner: &Arc<Inner>, intervals: SweepIntervals, loops: &Loops) -> Result<Wakers> {
     let holder = format!("{:016x}", inner.clock().entropy());
     let begin = |name: &str, interval| (LoopSettings::new(name, interval), Arc::clone(inner), holder.clone());
     let (settings, body, name) = begin(FOLLOW, intervals.offline);
     let follow = loops.start(settings, move || {
-        Round::new(Arc::clone(&body), name.clone(), intervals.offline, follow::Follow)
+        SweepLoop::new(Arc::clone(&body), name.clone(), intervals.offline, follow::Follow)
     })?;
     let (settings, body, name) = begin(HEARTBEATS, intervals.heartbeats);
     let heartbeats = loops.start(settings, move || {
-        Round::new(
+        SweepLoop::new(
             Arc::clone(&body),
             name.clone(),
             intervals.heartbeats,
-            heartbeats::WriteDown,
+            heartbeats::RecordHeartbeats,
         )
     })?;
     let (settings, body, name) = begin(RECONCILE, intervals.reconcile);
     let reconcile = loops.start(settings, move || {
-        Round::new(
+        SweepLoop::new(
             Arc::clone(&body),
             name.clone(),
             intervals.reconcile,
@@ -118,7 +117,7 @@ pub(super) fn start(inner: &Arc<Inner>, intervals: SweepIntervals, loops: &Loops
     })?;
     let (settings, body, name) = begin(EXPIRY, intervals.expiry);
     let expiry = loops.start(settings, move || {
-        Round::new(Arc::clone(&body), name.clone(), intervals.expiry, expiry::Expiry)
+        SweepLoop::new(Arc::clone(&body), name.clone(), intervals.expiry, expiry::Expiry)
     })?;
     Ok(Wakers {
         follow,
@@ -128,53 +127,53 @@ pub(super) fn start(inner: &Arc<Inner>, intervals: SweepIntervals, loops: &Loops
     })
 }
 
-/// One visit of one roster.
+/// One visit of one roster by a sweep.
 struct Visit<'a> {
     inner: &'a Inner,
-    one: &'a One,
-    /// The name of this process among those that take turns.
+    state: &'a RosterState,
+    /// The name of this process in turns.
     holder: &'a str,
     interval: Duration,
 }
 
 impl Visit<'_> {
-    fn line(&self) -> &Line {
-        self.one.line()
+    fn mirror(&self) -> &MirrorClient {
+        self.state.mirror()
     }
 
     /// The hot store's time.
     async fn store_now(&self) -> Result<StoreTime> {
-        Ok(self.line().stamp().await?.as_of)
+        Ok(self.mirror().stamp().await?.as_of)
     }
 
-    /// How long it is until then, by the hot store's clock.
+    /// The time until `at` by the hot store's clock.
     async fn until(&self, at: StoreTime) -> Result<Duration> {
         Ok(at.since(self.store_now().await?))
     }
 
-    /// Takes or prolongs the turn at a task.
+    /// Takes or renews the turn at a task.
     async fn take_turn(&self, task: Task, every: Duration) -> Result<Turn> {
-        let line = self.line();
+        let mirror = self.mirror();
         let request = TurnRequest {
             task,
             holder: self.holder.to_owned(),
             lasts: TURN,
             every,
         };
-        let call = line.limits(line.patience());
-        let turn = line.mirror()?.take_turn(line.group(), &request, call);
-        line.ask(line.patience(), turn).await
+        let call = mirror.limits(mirror.patience());
+        let turn = mirror.api()?.take_turn(mirror.group(), &request, call);
+        mirror.call(mirror.patience(), turn).await
     }
 
-    /// Gives the turn back. One that cannot be given back is over by itself.
+    /// Ends the turn. If the call fails, the turn expires.
     async fn end_turn(&self, task: Task, done: bool) {
-        let line = self.line();
-        let Ok(mirror) = line.mirror() else { return };
-        let call = line.limits(line.patience());
-        let ended = mirror.end_turn(line.group(), task, self.holder, done, call);
-        if let Err(error) = line.ask(line.patience(), ended).await {
-            let (roster, task) = (self.one.roster(), task.as_str());
-            tracing::debug!(%roster, task, error = error.chain(), "a turn could not be given back; it will be over by itself");
+        let mirror = self.mirror();
+        let Ok(api) = mirror.api() else { return };
+        let call = mirror.limits(mirror.patience());
+        let ended = api.end_turn(mirror.group(), task, self.holder, done, call);
+        if let Err(error) = mirror.call(mirror.patience(), ended).await {
+            let (roster, task) = (self.state.roster(), task.as_str());
+            tracing::debug!(%roster, task, error = error.chain(), "a turn could not be ended; it will expire");
         }
     }
 }

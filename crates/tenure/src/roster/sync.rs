@@ -1,9 +1,9 @@
-//! The loop that keeps this process in step with the mirrors: it looks whether they are there and what they say of
-//! themselves, drains the outbox, obeys settings, writes down heartbeats that came while the hot store was away, and
-//! passes heartbeats on to processes without the hot store.
+//! The loop that keeps this process in sync with the mirrors. It reads their stamps, drains the outbox, applies
+//! settings, records heartbeats that arrived while the hot store was unreachable, and requests heartbeats from other
+//! processes.
 //!
-//! The ledger is polled for all rosters in one statement, and more often while something is to be done: a fleet of idle
-//! rosters costs a database next to nothing.
+//! One statement polls the ledger for all rosters, more often while there is work: idle rosters cost a database almost
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,40 +16,40 @@ use tenure_core::error::Result;
 use tenure_core::id::{ProviderId, RosterName};
 use tenure_core::ledger::provider::MAX_BATCH;
 use tenure_core::ledger::{Overview, RosterSettings, Version};
-use tenure_core::roster::{Over, Stamp};
+use tenure_core::roster::{MirrorStatus, Overwrite};
 use tenure_core::sweep::BATCH;
 use tenure_core::time::StoreTime;
 
 use super::fallback::breaker::BreakerState;
-use super::line::BULK;
-use super::one::One;
+use super::mirror_client::BULK;
 use super::service::Inner;
+use super::state::RosterState;
 use super::status::Belief;
-use super::trust::Reach;
+use super::trust::ReachEpoch;
 use crate::loops::{FLOOR, LoopBody, LoopSettings, Loops, Turn, Waker};
 use crate::meters;
 
 /// The name of the loop.
 pub(crate) const SYNC: &str = "roster_sync";
-/// How many rosters are looked at at once.
+/// How many rosters are handled concurrently.
 const AT_ONCE: usize = 16;
-/// How soon to look again at a mirror that is not believed.
+/// How soon an untrusted mirror is checked again.
 const SOON: Duration = Duration::from_millis(200);
-/// How often rosters that the ledger does not know are forgotten, at the latest.
+/// The longest interval between removals of rosters that the ledger does not know.
 const FORGET: Duration = Duration::from_secs(5);
 /// How often the outbox is counted while it cannot be drained.
 const COUNT: Duration = Duration::from_secs(5);
 /// How many members get another ttl in one step, and how many steps one turn makes.
 const RETIME: (u32, usize) = (BATCH, 50);
 
-/// For each roster, in which stretch its mirror was reached when the ledger was asked; `None` while it was away.
-pub(super) type Reaches = BTreeMap<RosterName, Option<Reach>>;
+/// The reach epoch of each mirror at the time of a poll; `None` while it was unreachable.
+pub(super) type ReachEpochs = BTreeMap<RosterName, Option<ReachEpoch>>;
 
-/// Starts it.
+/// Starts the loop.
 pub(super) fn start(inner: &Arc<Inner>, loops: &Loops) -> Result<Waker> {
     let settings = LoopSettings::new(SYNC, inner.settings().look);
     let inner = Arc::clone(inner);
-    loops.start(settings, move || Sync {
+    loops.start(settings, move || SyncLoop {
         ask_at: inner.clock().mono(),
         names: BTreeSet::new(),
         mirrors_away: 0,
@@ -59,31 +59,31 @@ pub(super) fn start(inner: &Arc<Inner>, loops: &Loops) -> Result<Waker> {
     })
 }
 
-struct Sync {
+struct SyncLoop {
     inner: Arc<Inner>,
     ask_at: Mono,
-    /// The rosters that the ledger has told of.
+    /// The rosters that the ledger listed.
     names: BTreeSet<RosterName>,
-    /// Of how many mirrors it was said that they are away.
+    /// For how many mirrors an outage was logged.
     mirrors_away: usize,
     forget_at: Mono,
     count_at: Mono,
 }
 
 #[async_trait]
-impl LoopBody for Sync {
+impl LoopBody for SyncLoop {
     async fn turn(&mut self) -> Result<Turn> {
-        // The mirrors before the ledger: what the ledger tells then covers all that failed before the mirror answered.
+        // The mirrors before the ledger: the poll then covers all writes that failed before the mirror answered.
         let mut stamps = self.inner.stamps().await;
-        self.tell_of_mirrors(&stamps);
+        self.log_mirrors(&stamps);
         let asked = self.ask().await;
         let inner = &*self.inner;
         let known = inner.known();
         let rosters = known.len() as u64;
         let failed = stream::iter(known)
-            .map(|one| {
-                let stamp = stamps.remove(one.roster());
-                async move { inner.sync(&one, stamp).await }
+            .map(|state| {
+                let stamp = stamps.remove(state.roster());
+                async move { inner.sync(&state, stamp).await }
             })
             .buffer_unordered(AT_ONCE)
             .filter(|done| std::future::ready(done.is_err()))
@@ -98,30 +98,36 @@ impl LoopBody for Sync {
             BreakerState::Open(_) => 2,
         });
         let look = jitter(inner.clock(), inner.settings().look.mul_f64(0.9), 10);
-        let all_believed = inner.known().iter().all(|one| one.line().is_believed());
+        let all_believed = inner.known().iter().all(|state| state.mirror().is_believed());
         let next = if all_believed { look } else { look.min(SOON) };
         let next = next.min(self.ask_at.since(inner.clock().mono()));
         let ledger_failed = [&asked, &wanted, &counted].iter().filter(|done| done.is_err()).count() as u64;
         Ok(Turn {
             next: Some(next.max(FLOOR)),
             skipped: failed + ledger_failed,
-            // Without the ledger nothing here gets on.
+            // Without the ledger the loop makes no progress.
             stalled: asked.is_err() || (rosters > 0 && failed == rosters),
         })
     }
 }
 
-impl Sync {
-    /// Polls the ledger: one statement for all rosters, when it is due, and at once for a mirror that is back.
+impl SyncLoop {
+    /// Polls the ledger, in one statement for all rosters, when due, and immediately for a mirror that is reachable
+    /// again.
     async fn ask(&mut self) -> Result<()> {
         let inner = &*self.inner;
         let now = inner.clock().mono();
-        if now < self.ask_at && !inner.known().iter().any(|one| one.line().trust().waits_for_drain()) {
+        if now < self.ask_at
+            && !inner
+                .known()
+                .iter()
+                .any(|state| state.mirror().trust().waits_for_drain())
+        {
             return Ok(());
         }
-        // While it fails it is asked again as after a change.
+        // After a failure the next poll comes as soon as after a change.
         self.ask_at = now + inner.settings().drain;
-        let reaches = inner.reaches();
+        let reach_epochs = inner.reach_epochs();
         let overview = inner.in_time(inner.ledger().overview()).await;
         let place = inner.ledger().place();
         inner.ledger_watch().polled(&overview, &place, inner.clock().mono());
@@ -131,7 +137,7 @@ impl Sync {
             self.names = overview.rosters.keys().cloned().collect();
             inner.discovered(&self.names);
         }
-        let is_quiet = inner.take_overview(&overview, &reaches, now);
+        let is_quiet = inner.take_overview(&overview, &reach_epochs, now);
         let every = match is_quiet && inner.guard().status().breaker == BreakerState::Closed {
             true => inner.settings().idle,
             false => inner.settings().drain,
@@ -140,28 +146,28 @@ impl Sync {
         Ok(())
     }
 
-    /// One line for all mirrors that do not serve, and one when all are back.
-    fn tell_of_mirrors(&mut self, stamps: &BTreeMap<RosterName, Result<Stamp>>) {
+    /// Logs one line for all mirrors that do not serve, and one when all serve again.
+    fn log_mirrors(&mut self, stamps: &BTreeMap<RosterName, Result<MirrorStatus>>) {
         let mut failed = stamps
             .iter()
             .filter_map(|(roster, stamp)| Some((roster, stamp.as_ref().err()?)));
         let Some((roster, error)) = failed.next() else {
             if std::mem::take(&mut self.mirrors_away) > 0 {
-                tracing::info!("the mirrors of all rosters serve again");
+                tracing::info!("the mirrors of all rosters are reachable again");
             }
             return;
         };
         let rosters = 1 + failed.count();
         if rosters > self.mirrors_away {
             tracing::warn!(rosters, %roster, error = error.chain(),
-                "the mirrors of rosters do not serve; the ledger answers for them");
+                "mirrors are unreachable; the ledger answers in their place");
             self.mirrors_away = rosters;
         }
     }
 
     async fn count(&mut self) -> Result<()> {
         let now = self.inner.clock().mono();
-        if now < self.count_at || !self.inner.known().iter().any(|one| one.is_left_dirty()) {
+        if now < self.count_at || !self.inner.known().iter().any(|state| state.is_left_dirty()) {
             return Ok(());
         }
         self.count_at = now + COUNT;
@@ -170,41 +176,41 @@ impl Sync {
 }
 
 impl Inner {
-    /// What the mirrors say of themselves.
-    async fn stamps(&self) -> BTreeMap<RosterName, Result<Stamp>> {
+    /// Reads the stamps of all mirrors.
+    async fn stamps(&self) -> BTreeMap<RosterName, Result<MirrorStatus>> {
         stream::iter(self.known())
-            .map(|one| async move { (one.roster().clone(), one.line().stamp().await) })
+            .map(|state| async move { (state.roster().clone(), state.mirror().stamp().await) })
             .buffer_unordered(AT_ONCE)
             .collect()
             .await
     }
 
-    /// Takes in how the rosters stand in the ledger, which was asked at `asked_at` when the mirrors had been reached since
-    /// `reaches`. Answers whether nothing is to be done: the ledger may then be asked less often.
-    fn take_overview(&self, overview: &Overview, reaches: &Reaches, asked_at: Mono) -> bool {
+    /// Applies a poll of the ledger made at `asked_at`, with the `reach_epochs` at that time. Returns whether there is
+    /// nothing to do, so that the next poll may come later.
+    fn take_overview(&self, overview: &Overview, reach_epochs: &ReachEpochs, asked_at: Mono) -> bool {
         let (mut is_quiet, mut is_wanted, mut expires) = (overview.wanted.is_empty(), false, false);
-        for one in self.known() {
-            is_wanted |= one.set_wanted(overview.wanted.contains(one.roster()));
-            let Some(view) = overview.rosters.get(one.roster()) else {
+        for state in self.known() {
+            is_wanted |= state.set_wanted(overview.wanted.contains(state.roster()));
+            let Some(view) = overview.rosters.get(state.roster()) else {
                 continue;
             };
-            one.polled(view.settings, asked_at);
-            one.set_seen_dirty(view.is_dirty);
-            // A roster that was unknown when the ledger was asked had not failed yet.
-            let reach = reaches
-                .get(one.roster())
+            state.polled(view.settings, asked_at);
+            state.set_seen_dirty(view.is_dirty);
+            // A roster that was unknown at the time of the poll had not failed yet.
+            let reach_epoch = reach_epochs
+                .get(state.roster())
                 .copied()
-                .unwrap_or_else(|| Some(Reach::default()));
-            if let Some(reach) = reach.filter(|_| !view.is_dirty) {
-                one.line().trust().drained(reach, self.clock().mono());
-                one.drained();
+                .unwrap_or_else(|| Some(ReachEpoch::default()));
+            if let Some(reach_epoch) = reach_epoch.filter(|_| !view.is_dirty) {
+                state.mirror().trust().drained(reach_epoch, self.clock().mono());
+                state.drained();
             }
             let next = view.next_expiry.map(|at| asked_at + at.since(overview.as_of));
-            if one.expires(next, asked_at) {
-                one.set_expiring();
+            if state.expires(next, asked_at) {
+                state.set_expiring();
                 expires = true;
             }
-            is_quiet &= !view.is_dirty && one.line().is_believed();
+            is_quiet &= !view.is_dirty && state.mirror().is_believed();
         }
         if is_wanted {
             self.wake_heartbeats();
@@ -215,177 +221,177 @@ impl Inner {
         is_quiet
     }
 
-    /// Looks after one roster, whose mirror has said this if it was asked in this turn. What fails is tried again at the
-    /// next turn; the rest is done all the same.
-    async fn sync(&self, one: &One, stamp: Option<Result<Stamp>>) -> Result<()> {
+    /// Handles one roster; `stamp` is the mirror's, if it was read in this turn. A step that fails is retried at the
+    /// next turn and does not stop the others.
+    async fn sync(&self, state: &RosterState, stamp: Option<Result<MirrorStatus>>) -> Result<()> {
         let stamp = match stamp {
             Some(stamp) => stamp,
-            None => one.line().stamp().await,
+            None => state.mirror().stamp().await,
         };
-        if one.wish().is_some() {
+        if state.reconcile_reason().is_some() {
             self.wake_reconcile();
         }
         let settings = match &stamp {
-            Ok(stamp) => self.obey(one, stamp.settings).await,
+            Ok(stamp) => self.sync_settings(state, stamp.settings).await,
             Err(_) => Ok(()),
         };
         let drained = match &stamp {
-            Ok(_) if one.take_seen_dirty() => self.drain(one).await,
+            Ok(_) if state.take_seen_dirty() => self.drain(state).await,
             Ok(_) => Ok(()),
             Err(_) => {
-                one.leave_dirty();
+                state.leave_dirty();
                 Ok(())
             }
         };
-        let written = self.write_notes(one).await;
-        self.tell(one);
-        self.compare_settings(one);
+        let written = self.write_notes(state).await;
+        self.export_metrics(state);
+        self.compare_settings(state);
         stamp.map(drop).and(settings).and(drained).and(written)
     }
 
-    async fn drain(&self, one: &One) -> Result<()> {
-        let (_, empty) = self.drain_outbox(one).await?;
+    async fn drain(&self, state: &RosterState) -> Result<()> {
+        let (_, empty) = self.drain_outbox(state).await?;
         match empty {
-            true => one.drained(),
-            false => one.leave_dirty(),
+            true => state.drained(),
+            false => state.leave_dirty(),
         }
         Ok(())
     }
 
-    /// Counts the outboxes that were not drained to their end: one statement for all, and none while the ledger is left
-    /// alone.
+    /// Counts the outboxes that were not emptied, in one statement; skipped while the breaker is open.
     async fn count_dirty(&self) -> Result<()> {
         let counts = self.dirty_counts().await?;
-        for one in self.known().iter().filter(|one| one.is_left_dirty()) {
-            one.set_dirty(counts.get(one.roster()).copied().unwrap_or_default());
+        for state in self.known().iter().filter(|state| state.is_left_dirty()) {
+            state.set_dirty(counts.get(state.roster()).copied().unwrap_or_default());
         }
         Ok(())
     }
 
-    /// Compares the settings of the mirror with ours, and lets the newest win. Where the mirror's are older than ours the
-    /// ledger is asked: it may be the ledger that went back.
-    async fn obey(&self, one: &One, there: Version) -> Result<()> {
-        if one.settings().is_none_or(|known| known.version < there)
-            && let Some(settings) = self.settings_in_mirror(one).await?
+    /// Compares the mirror's settings with the known ones; the newest win. If the mirror's are older, the ledger is
+    /// asked, because the ledger may have lost data.
+    async fn sync_settings(&self, state: &RosterState, there: Version) -> Result<()> {
+        if state.settings().is_none_or(|known| known.version < there)
+            && let Some(settings) = self.settings_in_mirror(state).await?
         {
-            one.obey(settings);
+            state.apply_if_newer(settings);
         }
-        if one.settings().is_none_or(|known| known.version > there) {
-            one.adopt(self.in_time(self.ledger().settings(one.roster())).await?);
+        if state.settings().is_none_or(|known| known.version > there) {
+            state.adopt(self.in_time(self.ledger().settings(state.roster())).await?);
         }
-        let known = one.settings().unwrap_or_default();
+        let known = state.settings().unwrap_or_default();
         if known.version > there {
-            self.mirror_settings(one, known).await;
+            self.mirror_settings(state, known).await;
         }
-        // What is not there yet is nobody's ttl.
+        // The ttl of members changes only after the mirror has the settings.
         match known.version == there {
-            true => self.retime(one).await,
+            true => self.retime(state).await,
             false => Ok(()),
         }
     }
 
-    /// Gives the mirror settings; answers whether it has them.
-    pub(super) async fn mirror_settings(&self, one: &One, settings: RosterSettings) -> bool {
-        if one.line().is_away() {
+    /// Writes settings to the mirror. Returns whether it has them.
+    pub(super) async fn mirror_settings(&self, state: &RosterState, settings: RosterSettings) -> bool {
+        if state.mirror().is_away() {
             return false;
         }
-        match self.put_settings(one, settings).await {
+        match self.put_settings(state, settings).await {
             Ok(()) => true,
             Err(error) => {
-                tracing::debug!(roster = %one.roster(), error = error.chain(), "settings did not reach the mirror");
+                tracing::debug!(roster = %state.roster(), error = error.chain(), "settings did not reach the mirror");
                 false
             }
         }
     }
 
-    /// Gives the mirror the ledger's settings. Where the mirror has newer ones and the ledger still has not, the ledger has
-    /// lost the end of its data, and wins all the same.
+    /// Writes the ledger's settings to the mirror. If the mirror's are newer and the ledger's are confirmed to be
+    /// older, the ledger has lost the end of its data, and its settings replace the mirror's.
     ///
     /// # Errors
     /// Those of the mirror and the ledger.
-    pub(crate) async fn put_settings(&self, one: &One, settings: RosterSettings) -> Result<()> {
-        let line = one.line();
-        let put = async |settings: RosterSettings, over: Over| {
-            let call = line.limits(line.patience());
-            let put = line.mirror()?.put_roster_settings(line.group(), &settings, over, call);
-            line.ask(line.patience(), put).await
+    pub(crate) async fn put_settings(&self, state: &RosterState, settings: RosterSettings) -> Result<()> {
+        let mirror = state.mirror();
+        let put = async |settings: RosterSettings, over: Overwrite| {
+            let call = mirror.limits(mirror.patience());
+            let put = mirror.api()?.put_roster_settings(mirror.group(), &settings, over, call);
+            mirror.call(mirror.patience(), put).await
         };
-        if put(settings, Over::Older).await? {
-            one.set_to_retime(true);
+        if put(settings, Overwrite::Older).await? {
+            state.set_to_retime(true);
             return Ok(());
         }
-        let there = self.settings_in_mirror(one).await?.unwrap_or_default();
+        let there = self.settings_in_mirror(state).await?.unwrap_or_default();
         if there.version <= settings.version {
             return Ok(());
         }
-        let settings = self.in_time(self.ledger().settings(one.roster())).await?;
-        if settings.version < there.version && put(settings, Over::Exactly(there.version)).await? {
-            tracing::warn!(roster = %one.roster(), "the ledger's settings are older than the mirror's, and win");
-            one.adopt(settings);
-            one.set_to_retime(true);
+        let settings = self.in_time(self.ledger().settings(state.roster())).await?;
+        if settings.version < there.version && put(settings, Overwrite::Exactly(there.version)).await? {
+            tracing::warn!(roster = %state.roster(),
+                "the ledger's settings are older than the mirror's: the ledger has lost data; its settings replace the mirror's");
+            state.adopt(settings);
+            state.set_to_retime(true);
         }
         Ok(())
     }
 
-    /// Gives members the ttl of the settings, a bounded number of them.
-    async fn retime(&self, one: &One) -> Result<()> {
-        let line = one.line();
+    /// Gives a bounded number of members the ttl of the settings.
+    async fn retime(&self, state: &RosterState) -> Result<()> {
+        let mirror = state.mirror();
         let (limit, steps) = RETIME;
         for _ in 0..steps {
-            if !one.is_to_retime() {
+            if !state.is_to_retime() {
                 return Ok(());
             }
-            let step = line.mirror()?.retime(line.group(), limit, line.limits(BULK));
-            let more = line.ask(BULK, step).await?;
-            one.set_to_retime(more);
+            let step = mirror.api()?.retime(mirror.group(), limit, mirror.limits(BULK));
+            let more = mirror.call(BULK, step).await?;
+            state.set_to_retime(more);
         }
         Ok(())
     }
 
-    /// Writes down who was heard of while the hot store was away.
-    async fn write_notes(&self, one: &One) -> Result<()> {
-        let stale_after = one.settings().unwrap_or_default().stale_after;
+    /// Records heartbeats that arrived while the hot store was unreachable.
+    async fn write_notes(&self, state: &RosterState) -> Result<()> {
+        let stale_after = state.settings().unwrap_or_default().stale_after;
         let wait = self.settings().note.min(stale_after / 4);
-        let notes = one.take_notes(wait, self.clock().mono());
+        let notes = state.take_notes(wait, self.clock().mono());
         if notes.is_empty() {
             return Ok(());
         }
-        let written = self.write_down(one, &notes).await;
+        let written = self.write_down(state, &notes).await;
         if written.is_err() {
-            one.give_notes_back(notes);
+            state.give_notes_back(notes);
         }
         written
     }
 
-    async fn write_down(&self, one: &One, notes: &BTreeMap<ProviderId, Mono>) -> Result<()> {
+    async fn write_down(&self, state: &RosterState, notes: &BTreeMap<ProviderId, Mono>) -> Result<()> {
         let as_of = self.in_time(self.ledger().now()).await?;
         let now = self.clock().mono();
         let at = |heard: &Mono| as_of.minus(now.since(*heard));
         let heard: Vec<(ProviderId, StoreTime)> = notes.iter().map(|(who, when)| (who.clone(), at(when))).collect();
         for part in heard.chunks(MAX_BATCH) {
             let ledger = self.ledger();
-            self.in_time(ledger.record_heartbeats(one.roster(), part)).await?;
+            self.in_time(ledger.record_heartbeats(state.roster(), part)).await?;
         }
         Ok(())
     }
 
-    /// Warns of a `stale_after` for which the ledger alone is too far behind.
-    fn compare_settings(&self, one: &One) {
-        let Some(settings) = one.settings_to_compare() else {
+    /// Warns of a `stale_after` shorter than the delay of heartbeats in the ledger.
+    fn compare_settings(&self, state: &RosterState) {
+        let Some(settings) = state.settings_to_compare() else {
             return;
         };
         let (stale_after, interval) = (settings.stale_after, self.settings().sweeps.heartbeats);
         if settings.require_heartbeat && stale_after < interval {
-            tracing::warn!(roster = %one.roster(), ?stale_after, ?interval,
-                "stale_after is shorter than the interval at which heartbeats are written down in the ledger: a process \
-                 that alone loses the hot store for longer than stale_after depends on what others write down for it, \
-                 and answers 503 until it has that");
+            tracing::warn!(roster = %state.roster(), ?stale_after, ?interval,
+                "stale_after is shorter than the interval at which heartbeats are recorded in the ledger: a process \
+                 that alone loses the hot store for longer than stale_after depends on heartbeats that others record, \
+                 and answers 503 until it has them");
         }
     }
 
-    fn tell(&self, one: &One) {
+    fn export_metrics(&self, state: &RosterState) {
         let now = self.clock().mono();
-        let (status, label) = (one.status(now), one.line().label());
+        let (status, label) = (state.status(now), state.mirror().label());
         meters::roster(&label, status.belief == Belief::Mirror, status.dirty);
         let ages = status.sweeps;
         let ages = [

@@ -1,4 +1,4 @@
-//! The service between a hot store and a ledger, on a clock that stands still unless told otherwise.
+//! The service between a hot store and a ledger, on a manual clock.
 
 mod alone;
 mod away;
@@ -27,7 +27,7 @@ fn wanted(id: &str) -> NewEngagement {
 }
 
 #[tokio::test]
-async fn a_write_is_in_the_ledger_and_in_the_mirror_and_no_longer_in_the_outbox() {
+async fn write_reaches_ledger_and_mirror_and_leaves_outbox() {
     let world = World::new().await;
     let process = world.running().await;
     let written = process.put("ada").await;
@@ -46,7 +46,7 @@ async fn a_write_is_in_the_ledger_and_in_the_mirror_and_no_longer_in_the_outbox(
     assert_eq!(
         (gone.value, gone.source),
         (None, Source::Ledger),
-        "only the ledger may say that there is none"
+        "only the ledger can say that it does not exist"
     );
     assert_eq!(
         process.desk.is_reachable(&name("ada")).await.unwrap_err().kind(),
@@ -59,7 +59,7 @@ async fn a_write_is_in_the_ledger_and_in_the_mirror_and_no_longer_in_the_outbox(
 }
 
 #[tokio::test]
-async fn going_online_is_the_first_heartbeat_and_going_offline_ends_it() {
+async fn going_online_is_the_first_heartbeat() {
     let world = World::new().await;
     let process = world.running().await;
     world.pass(secs(30)).await;
@@ -75,18 +75,18 @@ async fn going_online_is_the_first_heartbeat_and_going_offline_ends_it() {
     let seen = world.seen("ada").await.unwrap();
     assert_eq!((seen.standing, seen.row.last_heartbeat_at), (Standing::Offline, None));
     let stats = world.memory.roster_stats(&world.group).await.unwrap();
-    assert_eq!(stats.pending, 0, "the ledger knows already");
+    assert_eq!(stats.pending, 0, "the ledger has it already");
     assert_eq!(process.who().await, (vec![], Source::Mirror));
 }
 
 #[tokio::test]
-async fn last_heartbeat_of_an_offline_provider_is_the_ledgers() {
+async fn offline_provider_shows_the_ledgers_last_heartbeat() {
     let world = World::new().await;
     let process = world.running().await;
     let ada = name("ada");
     process.arrive("ada").await;
     world.pass(secs(20)).await;
-    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+    assert_eq!(process.hear("ada").await, HeartbeatOutcome::Recorded(Source::Mirror));
     let heard = world.memory_now().await;
     let (roster, beat) = (desk(), [(ada.clone(), heard)]);
     let told = process.ledger.inside().record_heartbeats(&roster, &beat);
@@ -104,7 +104,7 @@ async fn last_heartbeat_of_an_offline_provider_is_the_ledgers() {
     assert_eq!(
         process.ledger.calls("last_heartbeats"),
         asked,
-        "that is no question for it"
+        "reachability needs no last heartbeat"
     );
     process.ledger.be(Mode::Fails);
     let one = process.desk.provider(&ada).await.unwrap();
@@ -115,7 +115,7 @@ async fn last_heartbeat_of_an_offline_provider_is_the_ledgers() {
 }
 
 #[tokio::test]
-async fn available_begun_in_the_mirror_goes_on_in_the_ledger() {
+async fn available_listing_moves_from_mirror_to_ledger() {
     let world = World::new().await;
     let process = world.running().await;
     for who in ["ada", "bob", "cyd", "dee"] {
@@ -140,7 +140,7 @@ async fn available_begun_in_the_mirror_goes_on_in_the_ledger() {
     assert_eq!(sources, [mirror, mirror, ledger, ledger]);
 }
 
-/// As while the brake holds: the tenures have ended, and the ledger has not followed.
+/// As while the brake is engaged: the tenures have ended, and the ledger has not followed.
 #[tokio::test]
 async fn rows_and_counts_agree_about_ended_tenures() {
     let world = World::new().await;
@@ -165,7 +165,7 @@ async fn rows_and_counts_agree_about_ended_tenures() {
 }
 
 #[tokio::test]
-async fn a_roster_that_does_not_exist_is_not_found() {
+async fn missing_roster_is_not_found() {
     let world = World::new().await;
     let (here, there) = (world.running().await, world.running().await);
     let fresh = RosterName::new("fresh").unwrap();
@@ -190,12 +190,12 @@ async fn a_roster_that_does_not_exist_is_not_found() {
         ..SettingsPatch::default()
     };
     assert!(!seen.set_settings(&nothing).await.unwrap().changed);
-    assert_eq!(not_found().await, [true; 8], "what changes nothing makes no roster");
-    // It exists for every process from the answer on that made it.
+    assert_eq!(not_found().await, [true; 8], "a patch without effect creates no roster");
+    // It exists for every process once the call that created it has returned.
     let made = here.rosters.roster(&fresh).unwrap();
     made.put_provider(&name("ada"), &ProviderSpec::default()).await.unwrap();
     assert_eq!(not_found().await, [false; 8]);
-    // Nobody can say so while the ledger is away.
+    // While the ledger is unreachable, existence is unknown.
     let other = there.rosters.roster(&RosterName::new("other").unwrap()).unwrap();
     there.ledger.be(Mode::Fails);
     let error = other.available(10).await.unwrap_err();
@@ -203,7 +203,7 @@ async fn a_roster_that_does_not_exist_is_not_found() {
 }
 
 #[tokio::test]
-async fn heartbeats_travel_together_and_ask_the_ledger_nothing() {
+async fn heartbeats_are_batched_and_skip_the_ledger() {
     let world = World::new().await;
     let process = world.running().await;
     for n in 0..300 {
@@ -221,7 +221,7 @@ async fn heartbeats_travel_together_and_ask_the_ledger_nothing() {
     }
     world.pass(ms(5)).await;
     for beat in beats {
-        assert_eq!(beat.await.unwrap().unwrap(), Heard::Recorded(Source::Mirror));
+        assert_eq!(beat.await.unwrap().unwrap(), HeartbeatOutcome::Recorded(Source::Mirror));
     }
     assert_eq!(process.ledger.total(), before);
     let batches = process.store.calls(Verb::Heartbeat);
@@ -230,18 +230,18 @@ async fn heartbeats_travel_together_and_ask_the_ledger_nothing() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_says_what_is_the_matter_and_changes_nothing() {
+async fn refused_heartbeat_names_the_reason_and_changes_nothing() {
     let world = World::new().await;
     let process = world.running().await;
-    assert_eq!(process.hear("nobody").await, Heard::Unknown);
+    assert_eq!(process.hear("nobody").await, HeartbeatOutcome::Unknown);
     process.put("ada").await;
-    assert_eq!(process.hear("ada").await, Heard::Offline);
+    assert_eq!(process.hear("ada").await, HeartbeatOutcome::Offline);
     process.go_online("ada").await;
     let issued = Some(StoreTime::from_micros(1));
     let deactivated = process.desk.deactivate(&name("ada")).await.unwrap();
     assert!(deactivated.changed && deactivated.value.online.is_none());
     for _ in 0..100 {
-        assert_eq!(process.hear("ada").await, Heard::Deactivated);
+        assert_eq!(process.hear("ada").await, HeartbeatOutcome::Deactivated);
     }
     assert_eq!(
         process.desk.admit(&name("ada"), issued).await.unwrap(),
@@ -254,14 +254,18 @@ async fn a_heartbeat_says_what_is_the_matter_and_changes_nothing() {
     assert!(!world.row("ada").await.active);
     assert!(
         world.memory_members().await.is_empty(),
-        "whom the ledger refuses has no tenure"
+        "a refused provider has no tenure"
     );
     process.desk.activate(&name("ada")).await.unwrap();
-    assert_eq!(process.hear("ada").await, Heard::Offline, "it has to come by itself");
+    assert_eq!(
+        process.hear("ada").await,
+        HeartbeatOutcome::Offline,
+        "it must go online itself"
+    );
     process.go_online("ada").await;
     assert_eq!(
         process.desk.heartbeat(&name("ada"), issued).await.unwrap(),
-        Heard::Revoked
+        HeartbeatOutcome::Revoked
     );
     assert_eq!(
         process.desk.admit(&name("ada"), issued).await.unwrap(),
@@ -269,17 +273,17 @@ async fn a_heartbeat_says_what_is_the_matter_and_changes_nothing() {
     );
     assert_eq!(
         process.desk.admit(&name("ada"), None).await.unwrap(),
-        Admission::Welcome
+        Admission::Admitted
     );
     assert_eq!(
         process.desk.admit(&name("nobody"), None).await.unwrap(),
         Admission::Unknown
     );
-    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+    assert_eq!(process.hear("ada").await, HeartbeatOutcome::Recorded(Source::Mirror));
 }
 
 #[tokio::test]
-async fn engagements_fill_the_capacity_and_free_it() {
+async fn engagements_occupy_and_free_capacity() {
     let world = World::new().await;
     let process = world.running().await;
     process.arrive("ada").await;
@@ -324,7 +328,7 @@ async fn engagements_fill_the_capacity_and_free_it() {
 }
 
 #[tokio::test]
-async fn a_writer_who_is_overtaken_on_the_way_to_the_mirror_overwrites_nothing() {
+async fn late_mirror_write_does_not_overwrite_a_newer_row() {
     let world = World::new().await;
     let process = world.running().await;
     process.put("ada").await;
@@ -353,7 +357,7 @@ async fn a_writer_who_is_overtaken_on_the_way_to_the_mirror_overwrites_nothing()
 }
 
 #[tokio::test]
-async fn settings_are_obeyed_by_every_process_within_a_second() {
+async fn settings_apply_in_every_process_within_a_second() {
     let world = World::new().await;
     let (one, other) = (world.running().await, world.running().await);
     one.arrive("ada").await;
@@ -369,20 +373,20 @@ async fn settings_are_obeyed_by_every_process_within_a_second() {
     assert_eq!(
         other.who().await,
         (vec![], Source::Mirror),
-        "who is online has another ttl as well"
+        "the ttl of online providers changes as well"
     );
-    // Also by a process that cannot reach the hot store.
+    // Also a change by a process that cannot reach the hot store.
     one.store.be(Mode::Fails);
     let set = one.desk.set_settings(&patch(secs(7))).await.unwrap();
     assert!(set.changed && !set.mirrored);
     world.pass(secs(1)).await;
     assert_eq!(other.desk.settings().await.unwrap().value.stale_after, secs(7));
     let there = world.memory.roster_settings(&world.group).await.unwrap();
-    assert_eq!(there, Some(set.value), "another process has brought them there");
+    assert_eq!(there, Some(set.value), "another process has mirrored them");
 }
 
 #[tokio::test]
-async fn lists_come_from_both_sides_and_survive_a_change_of_sides() {
+async fn listing_survives_a_switch_from_mirror_to_ledger() {
     let world = World::new().await;
     let process = world.running().await;
     for n in 0..25 {
@@ -418,7 +422,7 @@ async fn lists_come_from_both_sides_and_survive_a_change_of_sides() {
 }
 
 #[tokio::test]
-async fn a_name_that_the_ledger_does_not_know_costs_the_stores_nothing() {
+async fn unknown_roster_name_leaves_no_state_in_the_stores() {
     let world = World::new().await;
     let process = world.running().await;
     let mistyped = tenure_core::id::RosterName::new("dsek").unwrap();
@@ -436,10 +440,10 @@ async fn a_name_that_the_ledger_does_not_know_costs_the_stores_nothing() {
             .contains(&tenure_core::roster::group_of(&mistyped).unwrap())
     );
     world.pass(secs(2)).await;
-    let stamps = process.store.calls(Verb::Stamp).len();
+    let stamps = process.store.calls(Verb::MirrorStatus).len();
     drop(roster);
     world.pass(secs(70)).await;
-    assert!(process.store.calls(Verb::Stamp).len() > stamps);
+    assert!(process.store.calls(Verb::MirrorStatus).len() > stamps);
     assert!(!process.rosters.keeps(&mistyped));
     assert_eq!(process.ledger.inside().rosters().await.unwrap(), [desk()]);
 }

@@ -1,71 +1,74 @@
-//! Whether the mirror of a roster may be believed. Pure: it is told what happened.
+//! Whether the mirror of a roster can be trusted. Pure: the caller reports what happened.
 //!
-//! A mirror is believed while three things hold. It says that it was filled in this life of its data (else it may lack
-//! anybody). Its highest version has not fallen below one that this process knows it had (else the end of its data is
-//! gone). And the outbox of the ledger was drained since this process last failed to reach it (else what was written
-//! meanwhile, here or elsewhere, may not be there: the mirror would let in whom an operator has just shut out).
+//! Reads come from a mirror while three conditions hold:
 //!
-//! One thing more at the start, and when the store was out of reach and resumed meanwhile: it has been compared with the
-//! ledger since. It may have lost the end of its data, and what others have written since would hide that.
+//! - It was filled since its data was created. Otherwise any provider may be missing.
+//! - Its highest version has not fallen below a version that this process knows it had. Otherwise it has lost the end
+//!   of its data.
+//! - The ledger's outbox was drained since this process last failed to reach the mirror. Otherwise a write of this or
+//!   another process may be missing, and the mirror would admit a provider that an operator has just deactivated.
+//!
+//! At the start, and after the store was unreachable and has resumed, there is a fourth: the mirror was compared with
+//! the ledger since. It may have lost the end of its data, and later writes by other processes would hide the loss.
 
 use tenure_core::clock::Mono;
 use tenure_core::ledger::Version;
-use tenure_core::roster::Stamp;
+use tenure_core::roster::MirrorStatus;
 use tenure_core::time::StoreTime;
 
 use super::status::Belief;
 
-/// A stretch of reaching the mirror without a failure. Ends with the next failure; the first is the default.
+/// A period in which no call of the mirror failed. It ends with the next failure; the first is the default.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Reach(u64);
+pub(crate) struct ReachEpoch(u64);
 
-/// Why the mirror should be compared with the ledger out of turn.
+/// Why the mirror needs a reconcile before the next regular one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
-    /// It was never filled in this life of its data; whoever fills it does it for all.
+pub(crate) enum ReconcileReason {
+    /// It was not filled since its data was created; any process may fill it for all.
     Seed,
-    /// It lost the end of its data: this process has to compare by itself before it believes again, whoever else did.
+    /// It lost the end of its data: this process trusts it again only after a reconcile of its own.
     Own,
-    /// Something happened that may have cost it something: this process came, the mirror was away, the store did not serve.
-    /// Done when anybody has compared since then.
+    /// It may have lost data: this process started, the mirror was unreachable, or the store had a gap. A reconcile by
+    /// any process since then is enough.
     Since(StoreTime),
 }
 
-/// What is known of one mirror.
+/// What this process knows about one mirror.
 #[derive(Debug)]
 pub(crate) struct Trust {
-    reach: u64,
+    reach_epoch: u64,
     drained: Option<u64>,
-    /// Whether there was a stamp since the last failure, and what it said about being filled.
+    /// Whether the mirror was filled, by the last stamp since the last failure.
     seeded: Option<bool>,
-    /// The highest version that this process knows the mirror to have had.
+    /// The highest version that the mirror is known to have had.
     acked: Version,
     fell: bool,
     away: bool,
-    /// Since when it has not been believed.
+    /// Since when it is untrusted.
     untrusted_since: Option<Mono>,
     doubt: Doubt,
     resumed_at: Option<StoreTime>,
-    /// Whether it is to be compared before it is believed.
+    /// Whether it must be compared before it is trusted.
     compare_first: bool,
     /// Whether a call failed since the last stamp.
-    lost_touch: bool,
+    failed_since_stamp: bool,
 }
 
-/// Whether something happened that only a comparison can tell the harm of.
+/// Whether the mirror may have lost data that only a comparison can find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doubt {
     None,
-    /// Yes, and the store has not told its time since.
+    /// It may, since a time that is unknown until the next stamp.
     Undated,
     Since(StoreTime),
 }
 
 impl Trust {
-    /// Nothing is known.
+    /// The state at the start of the process: untrusted.
     pub(crate) fn new(now: Mono) -> Self {
         Self {
-            reach: 0,
+            reach_epoch: 0,
             drained: None,
             seeded: None,
             acked: Version::NONE,
@@ -75,88 +78,88 @@ impl Trust {
             doubt: Doubt::Undated,
             resumed_at: None,
             compare_first: true,
-            lost_touch: false,
+            failed_since_stamp: false,
         }
     }
 
-    /// Whether to believe it.
+    /// Whether reads may come from the mirror.
     pub(crate) fn is_believed(&self) -> bool {
         self.seeded == Some(true) && !self.fell && !self.away && !self.compare_first && !self.needs_drain()
     }
 
-    /// The same in words.
+    /// The same for the status.
     pub(crate) fn belief(&self) -> Belief {
         match self.is_believed() {
             true => Belief::Mirror,
             false if self.away || self.seeded == Some(true) => Belief::Ledger,
-            // Never filled, or not looked at yet.
+            // Never filled, or no stamp read yet.
             false if self.seeded == Some(false) || self.resumed_at.is_none() => Belief::Seeding,
             false => Belief::Ledger,
         }
     }
 
-    /// Whether the last call failed. Then nobody waits for another but who looks whether it is back.
+    /// Whether the last call failed. Then only the sync loop calls the mirror.
     pub(crate) fn is_away(&self) -> bool {
         self.away
     }
 
-    /// Since when it has not been believed; `None` while it is.
+    /// Since when it is untrusted; `None` while it is trusted.
     pub(crate) fn untrusted_since(&self) -> Option<Mono> {
         self.untrusted_since
     }
 
-    /// Whether it should be compared with the ledger out of turn; `None` while it cannot be reached.
-    pub(crate) fn wish(&self) -> Option<Wish> {
+    /// Why it needs a reconcile now; `None` while it is unreachable.
+    pub(crate) fn reconcile_reason(&self) -> Option<ReconcileReason> {
         match (self.away, self.seeded, self.doubt) {
             (true, _, _) | (_, None, _) => None,
-            (_, Some(false), _) => Some(Wish::Seed),
-            _ if self.fell => Some(Wish::Own),
-            (_, _, Doubt::Since(since)) => Some(Wish::Since(since)),
+            (_, Some(false), _) => Some(ReconcileReason::Seed),
+            _ if self.fell => Some(ReconcileReason::Own),
+            (_, _, Doubt::Since(since)) => Some(ReconcileReason::Since(since)),
             _ => None,
         }
     }
 
-    /// Whether the outbox has to be drained before it is believed.
+    /// Whether the outbox must be drained before it is trusted.
     pub(crate) fn needs_drain(&self) -> bool {
-        self.drained != Some(self.reach)
+        self.drained != Some(self.reach_epoch)
     }
 
-    /// Whether nothing but that keeps it from being read again.
+    /// Whether it is reachable and the outbox is the only reason for distrust.
     pub(crate) fn waits_for_drain(&self) -> bool {
         !self.away && self.needs_drain()
     }
 
-    /// The stretch that a drain begins in.
-    pub(crate) fn reach(&self) -> Reach {
-        Reach(self.reach)
+    /// The current reach epoch; take it before a drain.
+    pub(crate) fn reach_epoch(&self) -> ReachEpoch {
+        ReachEpoch(self.reach_epoch)
     }
 
-    /// The highest version known to have been there: to be taken before a call is sent whose stamp is then
+    /// The highest version that the mirror is known to have had. Take it before a call whose stamp is then
     /// [observed](Self::observe).
     pub(crate) fn acked(&self) -> Version {
         self.acked
     }
 
-    /// A call failed.
+    /// A call of the mirror failed.
     pub(crate) fn failed(&mut self, now: Mono) {
-        self.reach += 1;
+        self.reach_epoch += 1;
         self.away = true;
-        self.lost_touch = true;
+        self.failed_since_stamp = true;
         self.seeded = None;
         self.doubt = Doubt::Undated;
-        self.settle(now);
+        self.update_untrusted_since(now);
     }
 
-    /// Something was written in the ledger and not even sent to the mirror: no drain that began before has it.
+    /// A write was not sent to the mirror: a drain that began earlier may lack it.
     pub(crate) fn missed(&mut self, now: Mono) {
-        self.reach += 1;
-        self.settle(now);
+        self.reach_epoch += 1;
+        self.update_untrusted_since(now);
     }
 
-    /// A call was answered without a stamp.
+    /// A call without a stamp succeeded.
     pub(crate) fn answered(&mut self, now: Mono) {
         self.away = false;
-        self.settle(now);
+        self.update_untrusted_since(now);
     }
 
     /// The mirror has this version.
@@ -164,16 +167,15 @@ impl Trust {
         self.acked = self.acked.max(version);
     }
 
-    /// A reply told this about the mirror; `acked` is from before its call was sent. Answers whether the reply is to be
-    /// believed.
-    pub(crate) fn observe(&mut self, stamp: &Stamp, acked: Version, now: Mono) -> bool {
+    /// A reply carried this stamp; `acked` was taken before the call. Returns whether the reply can be trusted.
+    pub(crate) fn observe(&mut self, stamp: &MirrorStatus, acked: Version, now: Mono) -> bool {
         self.away = false;
         self.seeded = Some(stamp.seeded);
         if stamp.seeded {
             self.fell |= stamp.high < acked;
             self.acked = self.acked.max(stamp.high);
         } else {
-            // Another life of the data: who fills it brings everything.
+            // New data: filling it brings everything.
             self.acked = stamp.high;
             self.fell = false;
         }
@@ -181,24 +183,24 @@ impl Trust {
         if self.doubt == Doubt::Undated || resumed {
             self.doubt = Doubt::Since(stamp.as_of);
         }
-        self.compare_first |= resumed && self.lost_touch;
-        self.lost_touch = false;
+        self.compare_first |= resumed && self.failed_since_stamp;
+        self.failed_since_stamp = false;
         self.resumed_at = Some(stamp.resumed_at);
-        self.settle(now);
+        self.update_untrusted_since(now);
         self.is_believed()
     }
 
-    /// The outbox was drained, by somebody who began in this stretch.
-    pub(crate) fn drained(&mut self, reach: Reach, now: Mono) {
-        if reach.0 == self.reach {
-            self.drained = Some(reach.0);
+    /// The outbox was drained, beginning in this reach epoch.
+    pub(crate) fn drained(&mut self, reach_epoch: ReachEpoch, now: Mono) {
+        if reach_epoch.0 == self.reach_epoch {
+            self.drained = Some(reach_epoch.0);
         }
-        self.settle(now);
+        self.update_untrusted_since(now);
     }
 
-    /// This process has compared everything, and this is what the mirror said after it: what was known from before counts
-    /// no more.
-    pub(crate) fn reconciled(&mut self, stamp: &Stamp, now: Mono) {
+    /// This process has finished a reconcile, after which the mirror returned this stamp. Earlier knowledge no longer
+    /// applies.
+    pub(crate) fn reconciled(&mut self, stamp: &MirrorStatus, now: Mono) {
         self.away = false;
         self.seeded = Some(stamp.seeded);
         self.acked = stamp.high;
@@ -206,19 +208,19 @@ impl Trust {
         self.doubt = Doubt::None;
         self.compare_first = false;
         self.resumed_at = Some(stamp.resumed_at);
-        self.settle(now);
+        self.update_untrusted_since(now);
     }
 
-    /// Somebody else has compared everything, and was done then.
+    /// Another process finished a reconcile at this time.
     pub(crate) fn reconciled_elsewhere(&mut self, done_at: StoreTime, now: Mono) {
         if matches!(self.doubt, Doubt::Since(since) if done_at >= since) {
             self.doubt = Doubt::None;
             self.compare_first = false;
         }
-        self.settle(now);
+        self.update_untrusted_since(now);
     }
 
-    fn settle(&mut self, now: Mono) {
+    fn update_untrusted_since(&mut self, now: Mono) {
         self.untrusted_since = match self.is_believed() {
             true => None,
             false => self.untrusted_since.or(Some(now)),
@@ -235,8 +237,8 @@ mod tests {
         Mono::from_origin(secs(s))
     }
 
-    fn stamp(seeded: bool, high: u64) -> Stamp {
-        Stamp {
+    fn stamp(seeded: bool, high: u64) -> MirrorStatus {
+        MirrorStatus {
             seeded,
             high: Version(high),
             settings: Version::NONE,
@@ -245,12 +247,12 @@ mod tests {
         }
     }
 
-    /// Believed since second 1, with version 10.
+    /// Trusted since second 1, with version 10.
     fn believed() -> Trust {
         let mut trust = Trust::new(at(0));
         assert!(!trust.observe(&stamp(true, 10), Version::NONE, at(0)));
-        trust.drained(trust.reach(), at(1));
-        assert!(!trust.is_believed(), "nobody has compared since it came");
+        trust.drained(trust.reach_epoch(), at(1));
+        assert!(!trust.is_believed(), "no reconcile since it started");
         trust.reconciled_elsewhere(StoreTime::from_micros(99), at(1));
         assert!(!trust.is_believed());
         trust.reconciled_elsewhere(StoreTime::from_micros(100), at(1));
@@ -259,93 +261,112 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_a_filled_mirror_and_a_drained_outbox() {
+    fn trust_requires_a_filled_mirror_and_a_drained_outbox() {
         let mut trust = Trust::new(at(0));
-        trust.drained(trust.reach(), at(0));
+        trust.drained(trust.reach_epoch(), at(0));
         assert!(!trust.is_believed());
         assert!(!trust.observe(&stamp(false, 10), Version::NONE, at(0)));
-        assert_eq!((trust.belief(), trust.wish()), (Belief::Seeding, Some(Wish::Seed)));
+        assert_eq!(
+            (trust.belief(), trust.reconcile_reason()),
+            (Belief::Seeding, Some(ReconcileReason::Seed))
+        );
         trust.reconciled_elsewhere(StoreTime::from_micros(100), at(0));
         assert!(trust.observe(&stamp(true, 10), Version::NONE, at(1)));
         assert_eq!((trust.belief(), trust.untrusted_since()), (Belief::Mirror, None));
     }
 
     #[test]
-    fn a_failure_counts_until_the_outbox_is_drained_after_it() {
+    fn failure_ends_trust_until_a_later_drain() {
         let mut trust = believed();
-        let before = trust.reach();
+        let before = trust.reach_epoch();
         trust.failed(at(2));
         assert_eq!((trust.belief(), trust.untrusted_since()), (Belief::Ledger, Some(at(2))));
-        assert_eq!(trust.wish(), None, "nobody can compare with what is away");
+        assert_eq!(
+            trust.reconcile_reason(),
+            None,
+            "an unreachable mirror cannot be compared"
+        );
         trust.drained(before, at(3));
         assert!(
             !trust.observe(&stamp(true, 10), trust.acked(), at(3)),
-            "that one began before the failure"
+            "that drain began before the failure"
         );
-        trust.drained(trust.reach(), at(4));
+        trust.drained(trust.reach_epoch(), at(4));
         assert!(trust.is_believed());
-        assert_eq!(trust.wish(), Some(Wish::Since(StoreTime::from_micros(100))));
+        assert_eq!(
+            trust.reconcile_reason(),
+            Some(ReconcileReason::Since(StoreTime::from_micros(100)))
+        );
         trust.reconciled_elsewhere(StoreTime::from_micros(99), at(4));
-        assert!(trust.wish().is_some());
+        assert!(trust.reconcile_reason().is_some());
         trust.reconciled_elsewhere(StoreTime::from_micros(100), at(4));
-        assert_eq!(trust.wish(), None);
+        assert_eq!(trust.reconcile_reason(), None);
     }
 
     #[test]
-    fn a_version_that_falls_counts_until_this_process_has_compared() {
+    fn version_regression_ends_trust_until_own_reconcile() {
         let mut trust = believed();
         let acked = trust.acked();
         trust.ack(Version(12));
         assert!(
             trust.observe(&stamp(true, 11), acked, at(2)),
-            "it was sent before 12 was there"
+            "the call was sent before version 12 was acknowledged"
         );
         assert!(!trust.observe(&stamp(true, 11), trust.acked(), at(2)));
         assert!(
             !trust.observe(&stamp(true, 20), trust.acked(), at(3)),
-            "what fell out is still missing"
+            "the lost rows are still missing"
         );
-        assert_eq!((trust.belief(), trust.wish()), (Belief::Ledger, Some(Wish::Own)));
+        assert_eq!(
+            (trust.belief(), trust.reconcile_reason()),
+            (Belief::Ledger, Some(ReconcileReason::Own))
+        );
         trust.reconciled_elsewhere(StoreTime::from_micros(1_000), at(4));
-        assert_eq!(trust.wish(), Some(Wish::Own));
+        assert_eq!(trust.reconcile_reason(), Some(ReconcileReason::Own));
         trust.reconciled(&stamp(true, 11), at(4));
         assert!(trust.is_believed());
         assert!(trust.observe(&stamp(true, 11), trust.acked(), at(4)));
     }
 
     #[test]
-    fn data_that_is_gone_as_a_whole_is_another_life() {
+    fn complete_data_loss_requests_seeding() {
         let mut trust = believed();
         assert!(!trust.observe(&stamp(false, 0), trust.acked(), at(2)));
-        assert_eq!(trust.wish(), Some(Wish::Seed));
+        assert_eq!(trust.reconcile_reason(), Some(ReconcileReason::Seed));
         assert!(trust.observe(&stamp(true, 9), trust.acked(), at(3)));
     }
 
     #[test]
-    fn a_store_that_did_not_serve_is_compared_and_believed_meanwhile() {
+    fn gap_requests_a_reconcile_and_keeps_trust() {
         let mut trust = believed();
         trust.reconciled(&stamp(true, 10), at(1));
-        let resumed = Stamp {
+        let resumed = MirrorStatus {
             resumed_at: StoreTime::from_micros(2),
             ..stamp(true, 10)
         };
         assert!(trust.observe(&resumed, trust.acked(), at(2)));
-        assert_eq!(trust.wish(), Some(Wish::Since(StoreTime::from_micros(100))));
+        assert_eq!(
+            trust.reconcile_reason(),
+            Some(ReconcileReason::Since(StoreTime::from_micros(100)))
+        );
     }
 
-    /// A replica may have taken its place that lacks the end, and others may have written more since.
+    /// Its replica may lack the end of the data, and other processes may have written more since.
     #[test]
-    fn a_store_that_was_out_of_reach_and_resumed_is_compared_first() {
+    fn resumed_store_is_compared_before_it_is_trusted() {
         let mut trust = believed();
         trust.failed(at(2));
-        let resumed = Stamp {
+        let resumed = MirrorStatus {
             resumed_at: StoreTime::from_micros(2),
             ..stamp(true, 99)
         };
         assert!(!trust.observe(&resumed, trust.acked(), at(3)));
-        trust.drained(trust.reach(), at(3));
+        trust.drained(trust.reach_epoch(), at(3));
         assert!(!trust.observe(&resumed, trust.acked(), at(3)));
-        assert_eq!(trust.wish(), Some(Wish::Since(StoreTime::from_micros(100))));
+        assert_eq!(
+            trust.reconcile_reason(),
+            Some(ReconcileReason::Since(StoreTime::from_micros(100)))
+        );
         trust.reconciled(&resumed, at(4));
         assert!(trust.is_believed());
     }

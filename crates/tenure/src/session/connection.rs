@@ -11,62 +11,62 @@ use tenure_core::timeout::Timeout;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::book::{ConnectionLost, ConnectionStatus, Seat};
+use super::handles::{ConnectionLost, ConnectionStatus, LiveHandle};
 use crate::membership::Shared;
 use crate::registry::PATIENCE;
 
-/// A connection of a session, held under the tenure of a membership for as long as that lasts.
+/// A connection of a session, held under the tenure of a membership.
 ///
-/// [`Connection::detach`] is how it ends well; dropping it detaches in the background, best effort. Either carries the
-/// epoch of its last attach, so that one that comes late cannot hit a client who is back already. When the membership had
-/// to join again, or the store has lost the end of its data, the connection is attached again by itself; if the session was
-/// reaped meanwhile it is made anew, without its data, and [`Connection::renewed`] tells.
+/// End it with [`Connection::detach`]; dropping it detaches in the background, best effort. Both carry the epoch of the
+/// last attach, so a late detach cannot hit a client that has returned. After the membership has joined again, or the
+/// store has lost the end of its data, the connection is attached again automatically. If its session was reaped in the
+/// meantime, the session is recreated without its data, and [`Connection::renewed`] reports it.
 pub struct Connection {
     shared: Arc<Shared>,
-    seat: Arc<Seat>,
+    handle: Arc<LiveHandle>,
     how: How,
     session: Box<Session>,
-    /// What [`Connection::renewed`] has told of.
-    told: u64,
+    /// The renewals that [`Connection::renewed`] has reported.
+    reported: u64,
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
-            .field("session", &self.seat.session)
-            .field("connection", &self.seat.connection)
-            .field("status", &*self.seat.status.borrow())
+            .field("session", &self.handle.session)
+            .field("connection", &self.handle.connection)
+            .field("status", &*self.handle.status.borrow())
             .finish_non_exhaustive()
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.shared.connections.leave(&self.seat, None);
+        self.shared.connections.begin_detach(&self.handle, None);
     }
 }
 
 impl Connection {
-    pub(super) fn new(shared: &Arc<Shared>, seat: Arc<Seat>, how: How, session: Box<Session>) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>, handle: Arc<LiveHandle>, how: How, session: Box<Session>) -> Self {
         Self {
             shared: Arc::clone(shared),
-            seat,
+            handle,
             how,
             session,
-            told: 0,
+            reported: 0,
         }
     }
 
-    /// Its name.
+    /// The connection's name.
     #[must_use]
     pub fn id(&self) -> &ConnectionId {
-        &self.seat.connection
+        &self.handle.connection
     }
 
     /// The session's name.
     #[must_use]
     pub fn session_id(&self) -> &SessionId {
-        &self.seat.session
+        &self.handle.session
     }
 
     /// The session as of the attach: its data, alias and times.
@@ -75,86 +75,88 @@ impl Connection {
         &self.session
     }
 
-    /// What the attach did to the session. After a lost reply the attach is asked again, and then this is
-    /// [`How::Attached`] whatever the unheard one did.
+    /// What the attach did to the session. When a reply was lost and the attach repeated, this is [`How::Attached`],
+    /// whatever the first attempt did.
     #[must_use]
     pub fn how(&self) -> How {
         self.how
     }
 
-    /// Its last attach, as far as it was heard.
+    /// The epoch of its last attach whose reply arrived.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.seat.status.borrow().epoch
+        self.handle.status.borrow().epoch
     }
 
-    /// Cancelled once it is no longer ours: see [`ConnectionLost`]. Close the socket then. That another process attached a
-    /// connection of the same name is not told here; use names that are used once (one per socket).
+    /// Cancelled once this process no longer holds the connection; close the socket then. See [`ConnectionLost`]. An
+    /// attach of the same connection name by another process is not reported here, so use each name once (one per
+    /// socket).
     #[must_use]
     pub fn lost(&self) -> CancellationToken {
-        self.seat.lost.clone()
+        self.handle.lost.clone()
     }
 
-    /// Every change; a slow reader sees the newest.
+    /// Watches the status; a slow reader sees only the newest.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<ConnectionStatus> {
-        self.seat.status.subscribe()
+        self.handle.status.subscribe()
     }
 
-    /// Waits until its session was found to be another than before, because the old one was reaped or lost while this
-    /// process could not keep it, and answers its present epoch. The alias and grace of the attach are in place; put the
-    /// data there that belongs there. Told once for all that happened until then. Pending for ever once the connection is
-    /// lost. Safe to cancel.
+    /// Waits until a re-attach finds a different session than before, because the old one was reaped or lost while this
+    /// process could not keep it. Returns its present epoch. The new session has the alias and grace of the attach;
+    /// restore its data. One call reports all renewals so far. Pending for ever once the connection is lost. Cancel
+    /// safe.
     pub async fn renewed(&mut self) -> Epoch {
-        let mut status = self.seat.status.subscribe();
-        let told = self.told;
-        let news = status.wait_for(|status| status.renewals > told && status.lost.is_none());
-        // The sender lives as long as the seat.
+        let mut status = self.handle.status.subscribe();
+        let reported = self.reported;
+        let news = status.wait_for(|status| status.renewals > reported && status.lost.is_none());
+        // The sender lives as long as the handle.
         let Ok(news) = news.await.map(|status| status.clone()) else {
             return std::future::pending().await;
         };
-        self.told = news.renewals;
+        self.reported = news.renewals;
         news.epoch
     }
 
-    /// Changes the data of the session, under our tenure: each field given replaces the old one, and `null` removes it.
+    /// Changes the session's data under the membership's tenure: each given field replaces the old one, and `null`
+    /// removes it.
     ///
     /// # Errors
-    /// `Ended` when the tenure is over (the membership may be joining again), `Invalid` for what breaks a limit,
-    /// `TooLate`, `Unavailable`; doing it again is safe.
+    /// `Ended` when the tenure has ended (the membership may be joining again), `Invalid` for an exceeded limit,
+    /// `TooLate`, `Unavailable`; repeating it is safe.
     pub async fn patch(&self, data: &Data) -> Result<PatchOutcome> {
         let shared = &self.shared;
         let tenure = shared.acting_tenure()?;
         let store = &shared.context.store;
-        let (session, call) = (&self.seat.session, shared.call(PATIENCE));
+        let (session, call) = (&self.handle.session, shared.call(PATIENCE));
         let patch = store.patch_session(&shared.group, session, Some(&tenure), data, call);
         let done = shared.context.act(patch).await;
         done.inspect_err(|error| shared.heed(error))
     }
 
-    /// Detaches it, and waits for what that came to. When it was the session's last one, the grace begins. A detach whose
-    /// reply was lost is sent again; then the grace is not told.
+    /// Detaches the connection and waits for the outcome. When it was the session's last one, the grace begins. A
+    /// detach without a reply is repeated; the outcome then does not contain the remaining grace.
     ///
     /// # Errors
-    /// `Ended` when the tenure is over (the janitor then detaches what it had). `Unavailable` when the store does not
-    /// answer: it is tried again in the background for as long as the tenure lasts.
+    /// `Ended` when the tenure has ended (the janitor then detaches its connections). `Unavailable` when the store does
+    /// not answer: the detach is retried in the background for as long as the tenure lasts.
     pub async fn detach(self) -> Result<DetachOutcome> {
-        let (shared, seat) = (Arc::clone(&self.shared), Arc::clone(&self.seat));
+        let (shared, handle) = (Arc::clone(&self.shared), Arc::clone(&self.handle));
         let over = || {
             let ended = |reason| Err(Error::ended(shared.tenure(), reason));
-            match &seat.status.borrow().lost {
-                Some(ConnectionLost::Overtaken) => Ok(DetachOutcome::Stale {
-                    epoch: shared.connections.epoch_of(&seat.place()).unwrap_or(self.epoch()),
+            match &handle.status.borrow().lost {
+                Some(ConnectionLost::Replaced) => Ok(DetachOutcome::Stale {
+                    epoch: shared.connections.epoch_of(&handle.key()).unwrap_or(self.epoch()),
                 }),
                 Some(ConnectionLost::TenureEnded) | None => ended(EndReason::Left),
                 Some(_) => Ok(DetachOutcome::NotAttached),
             }
         };
-        if seat.lost.is_cancelled() {
+        if handle.lost.is_cancelled() {
             return over();
         }
         let (answer, answered) = oneshot::channel();
-        shared.connections.leave(&seat, Some(answer));
+        shared.connections.begin_detach(&handle, Some(answer));
         let waiting = async { answered.await.unwrap_or_else(|_| over()) };
         let bound = Timeout::change(PATIENCE * 2);
         bound.call(&*shared.context.clock, "the store", waiting).await

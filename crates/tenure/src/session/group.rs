@@ -1,4 +1,4 @@
-//! The sessions of a group as anybody sees them.
+//! The sessions of a group, for callers without a membership.
 
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ impl GroupSessions {
         Self { context, group }
     }
 
-    /// Looks a session up. Its state is as of now and never waits for a sweep: connections of the dead do not make it
-    /// active.
+    /// Looks a session up. Its state is computed at the time of the read and waits for no sweep: connections of dead
+    /// members do not make it active.
     ///
     /// # Errors
     /// `Invalid`, `Unavailable`.
@@ -62,8 +62,8 @@ impl GroupSessions {
             .await
     }
 
-    /// Lists up to `limit` sessions whose grace has been over for at least `overdue`. More than a few for more than a moment
-    /// mean that no reaper runs.
+    /// Lists up to `limit` sessions whose grace has been over for at least `overdue`. More than a few mean that no
+    /// reaper runs.
     ///
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000, `Unavailable`.
@@ -81,47 +81,47 @@ impl GroupSessions {
         self.context.read(self.context.store.session_stats(&self.group)).await
     }
 
-    /// Changes the data of a session: each field given replaces the old one, and `null` removes it. A front-end that serves
-    /// the session uses [`super::Connection::patch`], which is refused once its tenure is over.
+    /// Changes the data of a session: each given field replaces the old one, and `null` removes it. A front-end that
+    /// serves the session uses [`super::Connection::patch`], which fails once its tenure has ended.
     ///
     /// # Errors
-    /// `Invalid` for what breaks a limit, `Unavailable`; doing it again is safe.
+    /// `Invalid` for an exceeded limit, `Unavailable`; repeating it is safe.
     pub async fn patch(&self, session: &str, data: &Data) -> Result<PatchOutcome> {
         let (store, session) = (&self.context.store, SessionId::new(session)?);
         let call = store.patch_session(&self.group, &session, None, data, Call::default());
         self.context.act(call).await
     }
 
-    /// Deletes a session that has no connections, without waiting for its grace. It is not told by [`Self::reaped`].
+    /// Deletes a session that has no connections, without waiting for its grace. [`Self::reaped`] does not report it.
     ///
     /// # Errors
-    /// `Invalid`, `Unavailable`; doing it again is safe.
+    /// `Invalid`, `Unavailable`; repeating it is safe.
     pub async fn delete(&self, session: &str) -> Result<DeleteOutcome> {
         let (store, session) = (&self.context.store, SessionId::new(session)?);
         let call = store.delete_session(&self.group, &session, Call::default());
         self.context.act(call).await
     }
 
-    /// The sessions that were reaped, from a point on, for side effects of the user's own (leaving a room, closing an order).
-    /// Each is told at least once to whoever keeps the position of the last one that was handled, and goes on from there.
-    /// `None` begins with the oldest event that is kept; begin with `last_event` of the group's status to hear of new ones
-    /// only.
+    /// The sessions that were reaped after a position, for side effects of the application (leaving a room, closing an
+    /// order). A reader that stores the position after handling each event, and resumes from it, receives each reaped
+    /// session at least once. `None` starts at the oldest event that is kept; to receive only new ones, start at
+    /// `last_event` of the group's status.
     ///
     /// ```
     /// # use tenure::{EventId, GroupHandle, Result};
-    /// use tenure::session::ReapedNews;
+    /// use tenure::session::ReapedEvent;
     ///
     /// async fn clean_up(group: &GroupHandle, mut position: Option<EventId>) -> Result<()> {
     ///     let mut feed = group.sessions().reaped(position);
     ///     loop {
     ///         match feed.next().await? {
-    ///             // The same session and epoch may come again after a crash: make it harmless, for instance by keeping
-    ///             // the epoch with what is removed.
-    ///             ReapedNews::Reaped(gone) => remove_from_rooms(gone.session.as_str(), gone.epoch.get()),
-    ///             // Some were missed. Whatever is kept for a session that is not there any more belongs to one of them.
-    ///             ReapedNews::Gap => compare_everything_with_the_list_of_sessions(),
+    ///             // The same session and epoch may arrive again after a crash. Make the handler idempotent, for
+    ///             // instance by keeping the epoch with what it removes.
+    ///             ReapedEvent::Reaped(gone) => remove_from_rooms(gone.session.as_str(), gone.epoch.get()),
+    ///             // Some were missed. Remove whatever is kept for a session that no longer exists.
+    ///             ReapedEvent::Gap => compare_everything_with_the_list_of_sessions(),
     ///         }
-    ///         // Only now: what was not handled is told again.
+    ///         // Only now: an event that was not handled is delivered again.
     ///         position = feed.position();
     ///         keep(position);
     ///     }

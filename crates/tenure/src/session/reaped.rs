@@ -1,7 +1,7 @@
-//! The sessions that were reaped, one after the other, for side effects of the user's own.
+//! A feed of reaped sessions, for side effects of the application.
 //!
-//! They come from the events of the group, which were written in the same step as the deletion. So none is missed as long
-//! as the events are kept, whoever reaped it: this process, another, or the attach of a new session under the old name.
+//! It reads the events of the group, which are written in the same step as the deletion. So no session is missed while
+//! its event is kept, whichever process reaped it: this one, another, or an attach of a new session under the old name.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,36 +17,36 @@ use tenure_core::timeout::Timeout;
 use crate::client::Context;
 use crate::registry::PATIENCE;
 
-/// How many events one question reads.
+/// How many events one read returns at most.
 const PAGE: u32 = 200;
-/// How long one wait for events takes at most.
+/// The longest wait for new events.
 const WAIT: Duration = Duration::from_secs(10);
-/// The first and the longest pause after a store that does not answer.
+/// The first and the longest pause while the store does not answer.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// A session that is gone because its grace was over.
+/// A session that was deleted because its grace was over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reaped {
-    /// Which.
+    /// The session's name.
     pub session: SessionId,
-    /// Its last attach. A session that was made anew under the same name has a higher one, so both together are the key for
-    /// what must not be done twice.
+    /// Its last epoch. A session recreated under the same name has a higher one, so name and epoch together are the
+    /// idempotency key.
     pub epoch: Epoch,
-    /// Its other name, which is free.
+    /// Its alias, which is free now.
     pub alias: Option<Alias>,
-    /// When, by the store's clock.
+    /// When it was reaped, by the store's clock.
     pub at: StoreTime,
-    /// The event that tells it.
+    /// The event that records it.
     pub event: EventId,
 }
 
-/// What a feed tells.
+/// One item of a [`ReapedFeed`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReapedNews {
+pub enum ReapedEvent {
     /// A session was reaped.
     Reaped(Reaped),
-    /// Events after the position are gone: trimmed because nobody read them for long, or lost with the store's data. Some
-    /// reaped sessions may be among them.
+    /// Events after the position are gone: trimmed, or lost with the store's data. They may have contained
+    /// reaped sessions.
     Gap,
 }
 
@@ -54,19 +54,19 @@ pub enum ReapedNews {
 pub struct ReapedFeed {
     context: Context,
     group: Group,
-    /// How far was read.
+    /// The position of the last read.
     read: Option<EventId>,
-    /// How far was told.
-    told: Option<EventId>,
+    /// The position of the last item returned.
+    reported: Option<EventId>,
     waiting: VecDeque<Reaped>,
-    /// Told before anything that is waiting.
+    /// A gap is returned before anything in `waiting`.
     gap: bool,
     failed_in_a_row: u32,
 }
 
 impl std::fmt::Debug for ReapedFeed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ReapedFeed({} after {:?})", self.group, self.told)
+        write!(f, "ReapedFeed({} after {:?})", self.group, self.reported)
     }
 }
 
@@ -76,35 +76,34 @@ impl ReapedFeed {
             context,
             group,
             read: after,
-            told: after,
+            reported: after,
             waiting: VecDeque::new(),
             gap: false,
             failed_in_a_row: 0,
         }
     }
 
-    /// Everything up to here was told. Keep it once that was handled, and begin with it next time. `None` as long as nothing
-    /// was read.
+    /// Everything up to here was returned. Store it once that was handled, and start from it next time. `None` while
+    /// nothing was read.
     #[must_use]
     pub fn position(&self) -> Option<EventId> {
-        self.told
+        self.reported
     }
 
-    /// Waits for the next one. A store that does not answer is asked again until it does. Safe to cancel: what was not
-    /// answered is not skipped.
+    /// Waits for the next item. Retries for as long as the store does not answer. Cancel safe: no item is skipped.
     ///
     /// # Errors
-    /// What trying again does not heal: `Denied`, `Unsupported`, `Internal`.
-    pub async fn next(&mut self) -> Result<ReapedNews> {
+    /// Those that retrying cannot help: `Denied`, `Unsupported`, `Internal`.
+    pub async fn next(&mut self) -> Result<ReapedEvent> {
         loop {
             if std::mem::take(&mut self.gap) {
-                return Ok(ReapedNews::Gap);
+                return Ok(ReapedEvent::Gap);
             }
             if let Some(reaped) = self.waiting.pop_front() {
-                self.told = Some(reaped.event);
-                return Ok(ReapedNews::Reaped(reaped));
+                self.reported = Some(reaped.event);
+                return Ok(ReapedEvent::Reaped(reaped));
             }
-            self.told = self.read;
+            self.reported = self.read;
             match self.read().await {
                 Ok(()) => self.failed_in_a_row = 0,
                 Err(error) if error.is_unavailable() => self.pause(&error.chain()).await,
@@ -123,7 +122,7 @@ impl ReapedFeed {
             ..EventQuery::default()
         };
         let page = self.context.read(store.events(&self.group, &query)).await?;
-        // A group without any event has no place to go on from yet.
+        // A group without any event has no position to continue from.
         let at_end = page.last == self.read.unwrap_or_default();
         if page.missed {
             self.gap = true;
@@ -148,9 +147,9 @@ impl ReapedFeed {
 
     async fn pause(&mut self, error: &str) {
         let (first, longest) = PAUSES;
-        // One line when it starts.
+        // One line when the outage starts.
         if self.failed_in_a_row == 0 {
-            tracing::warn!(group = %self.group, error, "reaped sessions cannot be read; trying again");
+            tracing::warn!(group = %self.group, error, "reaped sessions cannot be read; retrying");
         }
         let doubled = first.saturating_mul(1 << self.failed_in_a_row.min(8));
         self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);

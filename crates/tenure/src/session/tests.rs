@@ -17,7 +17,7 @@ use tenure_core::session::{Data, DetachOutcome, How, PatchOutcome, Session, Sess
 use tenure_core::store::{Store, StoreOptions};
 use tokio::runtime::Handle;
 
-use super::{Attach, Connection, ConnectionLost, Wanted};
+use super::{Attach, AttachRequest, Connection, ConnectionLost};
 use crate::client::{ClientSettings, Tenure};
 use crate::group::GroupHandle;
 use crate::membership::{JoinOptions, Membership};
@@ -25,7 +25,7 @@ use crate::testing::{Faulty, START, pass, pass_until, secs, settle};
 
 const TTL: Duration = secs(12);
 
-/// One client over a store that misbehaves on request, beside another whose sweeps keep the store going.
+/// One client over a faulty store, beside another whose sweeps keep the store ticking.
 struct World {
     clock: Arc<ManualClock>,
     memory: Arc<dyn Store>,
@@ -61,8 +61,8 @@ fn named(member: &str) -> JoinOptions {
     }
 }
 
-fn wanted(session: &str, connection: &str) -> Wanted {
-    Wanted::new(SessionId::new(session).unwrap(), ConnectionId::new(connection).unwrap())
+fn wanted(session: &str, connection: &str) -> AttachRequest {
+    AttachRequest::new(SessionId::new(session).unwrap(), ConnectionId::new(connection).unwrap())
 }
 
 fn room(name: &str) -> Data {
@@ -78,7 +78,7 @@ impl World {
         self.other.join(named("b")).await.unwrap()
     }
 
-    /// What the store has, whatever anybody believes.
+    /// What the store has.
     async fn seen(&self, session: &str) -> Option<Session> {
         let session = SessionId::new(session).unwrap();
         self.memory.session(self.group.name(), &session).await.unwrap()
@@ -137,7 +137,7 @@ fn why(connection: &Connection) -> Option<ConnectionLost> {
 }
 
 #[tokio::test]
-async fn a_session_is_made_kept_for_its_grace_resumed_and_reaped() {
+async fn session_is_created_resumed_and_reaped() {
     let world = world().await;
     let membership = world.join().await;
     let sessions = membership.sessions();
@@ -173,7 +173,7 @@ async fn a_session_is_made_kept_for_its_grace_resumed_and_reaped() {
     drop(second);
     world.pass(secs(29)).await;
     assert_eq!(world.state("s").await, Some((SessionState::Disconnected, 0)));
-    // The reaper of the other client comes by its deadline, not by its interval.
+    // The other client's reaper runs at the deadline, not at its interval.
     world.pass(secs(1) + Duration::from_millis(100)).await;
     assert_eq!(world.seen("s").await, None);
     let resumed = sessions.attach("s", "c3").resume_only().await.unwrap();
@@ -183,15 +183,15 @@ async fn a_session_is_made_kept_for_its_grace_resumed_and_reaped() {
 }
 
 #[tokio::test]
-async fn each_connection_is_answered_by_itself_and_the_rules_are_told() {
+async fn attach_many_answers_each_connection() {
     let world = world().await;
     let membership = world.join().await;
     let sessions = membership.sessions();
-    let with_alias = |session, connection| Wanted {
+    let with_alias = |session, connection| AttachRequest {
         alias: Some(tenure_core::id::Alias::new("x").unwrap()),
         ..wanted(session, connection)
     };
-    let gone = Wanted {
+    let gone = AttachRequest {
         resume_only: true,
         ..wanted("nobody", "c")
     };
@@ -220,7 +220,7 @@ async fn each_connection_is_answered_by_itself_and_the_rules_are_told() {
 }
 
 #[tokio::test]
-async fn a_second_connection_keeps_the_session_and_the_newer_handle_of_a_name_counts() {
+async fn newer_handle_of_a_connection_name_replaces_the_older() {
     let world = world().await;
     let membership = world.join().await;
     let first = world.attached(&membership, "s", "c1").await;
@@ -228,11 +228,11 @@ async fn a_second_connection_keeps_the_session_and_the_newer_handle_of_a_name_co
     drop(first);
     world.pass(Duration::from_millis(10)).await;
     assert_eq!(world.state("s").await, Some((SessionState::Active, 1)));
-    // The same socket name once more: the old handle's detach comes late and is ignored.
+    // The same connection name again: the old handle's detach comes late and is ignored.
     let again = world.attached(&membership, "s", "c2").await;
     assert_eq!(
         (why(&second), second.lost().is_cancelled()),
-        (Some(ConnectionLost::Overtaken), true)
+        (Some(ConnectionLost::Replaced), true)
     );
     let epoch = again.epoch();
     assert_eq!(
@@ -245,7 +245,7 @@ async fn a_second_connection_keeps_the_session_and_the_newer_handle_of_a_name_co
 }
 
 #[tokio::test]
-async fn when_the_membership_is_over_its_connections_are_lost_and_the_janitor_detaches_them() {
+async fn end_of_membership_loses_its_connections() {
     let world = world().await;
     let membership = world.join().await;
     let connection = world.attached(&membership, "s", "c").await;
@@ -270,12 +270,12 @@ async fn when_the_membership_is_over_its_connections_are_lost_and_the_janitor_de
 }
 
 #[tokio::test]
-async fn many_handles_that_are_dropped_at_once_are_detached_in_a_few_calls() {
+async fn dropped_handles_are_detached_in_batches() {
     let world = world().await;
     let membership = world.join().await;
-    let all: Vec<Wanted> = (0..2_500).map(|n| wanted(&format!("s{n}"), "c")).collect();
+    let all: Vec<AttachRequest> = (0..2_500).map(|n| wanted(&format!("s{n}"), "c")).collect();
     let connections = world.run(membership.sessions().attach_many(&all)).await.unwrap();
-    // Three calls, which the store takes in steps of 200.
+    // Three calls, in steps of 200.
     assert_eq!(world.store.calls(crate::testing::Verb::Attach), 13);
     drop(connections);
     world.pass(Duration::from_millis(10)).await;

@@ -1,4 +1,4 @@
-//! Which groups the store has, asked now and then without holding up a turn.
+//! Lists the groups of the store periodically, without delaying a turn.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::Inner;
 
-/// The store is asked for at most one part in this many of the time: a long list is asked for less often.
+/// Listings take at most one part in this many of the time: a slow listing runs less often.
 const SHARE: u32 = 100;
-/// The longest pause, in times the usual one; so often the resting groups are asked for news too.
+/// The longest pause, as a multiple of the usual one. Resting groups are checked for new events at this rate.
 const NEWS: u32 = 6;
 
-/// The question for the groups of a store.
+/// The periodic listing of groups.
 pub(super) struct Discovery {
     ask_at: Mono,
     ask_news_at: Mono,
-    asking: Option<Asking>,
+    asking: Option<PendingListing>,
 }
 
-/// A question under way. Its answer is there before the loop is woken; the task itself may still run then.
-struct Asking {
+/// A listing in flight. Its answer arrives before the loop is woken; the task may still be running then.
+struct PendingListing {
     task: AbortOnDropHandle<()>,
-    answer: oneshot::Receiver<Result<Told>>,
+    answer: oneshot::Receiver<Result<GroupListing>>,
 }
 
-/// What the store has answered.
-struct Told {
+/// The answer of the store.
+struct GroupListing {
     groups: Vec<Group>,
     awake: Vec<Group>,
     took: Duration,
@@ -48,7 +48,8 @@ impl Discovery {
         }
     }
 
-    /// Takes the answer if it has come, and asks again if it is time. The error is that of an answer that came just now.
+    /// Handles an arrived answer, and starts the next listing if it is due. Returns the error of an answer that just
+    /// arrived.
     pub(super) async fn turn(&mut self, inner: &Arc<Inner>) -> Result<()> {
         let now = inner.clock.mono();
         let answered = match self.asking.as_mut().map(|asking| asking.answer.try_recv()) {
@@ -89,27 +90,27 @@ impl Discovery {
         let asked = Arc::clone(inner);
         let (tell, answer) = oneshot::channel();
         let task = inner.janitor.workers().spawn(async move {
-            // The loop may have ended.
+            // Fails if the loop has ended.
             let _ = tell.send(asked.ask(news).await);
             asked.janitor.wake();
         });
         let task = AbortOnDropHandle::new(task);
-        self.asking = Some(Asking { task, answer });
+        self.asking = Some(PendingListing { task, answer });
     }
 
-    /// How long until it wants a turn; `None` while the store is asked, since the answer wakes the loop.
+    /// The time until the next turn; `None` while a listing is in flight, because the answer wakes the loop.
     pub(super) fn next(&self, now: Mono) -> Option<Duration> {
         self.asking.is_none().then(|| self.ask_at.since(now))
     }
 }
 
 impl Inner {
-    async fn ask(self: &Arc<Self>, news: bool) -> Result<Told> {
+    async fn ask(self: &Arc<Self>, news: bool) -> Result<GroupListing> {
         let began = self.clock.mono();
         let bound = Timeout::read(self.settings.give_up);
         let groups = bound.call(&*self.clock, "the store", self.store.groups()).await?;
         let awake = if news { self.awake().await? } else { Vec::new() };
-        Ok(Told {
+        Ok(GroupListing {
             groups,
             awake,
             took: self.clock.mono().since(began),
@@ -117,9 +118,9 @@ impl Inner {
     }
 }
 
-/// Why there is no answer: the question panicked, which is passed on, or the loops stop.
-async fn unanswered(asking: Option<Asking>) -> Error {
-    let stopped = Error::unavailable("the loops stop", Outcome::Unchanged);
+/// Why there is no answer: the task panicked, in which case the panic is propagated, or the loops are stopping.
+async fn unanswered(asking: Option<PendingListing>) -> Error {
+    let stopped = Error::unavailable("the loops are stopping", Outcome::Unchanged);
     match asking.map(|asking| asking.task) {
         Some(task) => match task.await.map_err(|error| error.try_into_panic()) {
             Err(Ok(panic)) => resume_unwind(panic),

@@ -1,13 +1,13 @@
-//! What the janitor did, told once: in the log and in the metrics.
+//! Logs and counts the effects of the sweeps, each exactly once.
 //!
-//! Every sweeper sees the same events; each tells only what its own steps did, so that with three daemons nothing is
-//! told three times. What a step did is in its reply. The events are read for the rest:
+//! All sweepers see the same events. Each reports only the effects of its own steps, so that several daemons do not
+//! report one effect several times. A reply contains the effects of its step. Events are read for the rest:
 //!
-//! - The counts of a release or a reap whose reply was lost. Each holding is released by one sweeper and counted once, also
-//!   then, and a step that is repeated does not find what the lost one removed. Only the event with its pass tells. It is
-//!   read after the not-after of the step, when the step has taken effect or never will.
-//! - The end of a brake, and the begin and end of a grace period. A status shows that it happened, and not in whose tick;
-//!   the event has the time of the tick.
+//! - The counts of a release or reap whose reply was lost. Each holding is released by one sweeper, and a repeated step
+//!   does not find what the lost one removed, so only the events with the name of its pass have the counts. They are
+//!   read after the step's not-after, when it has taken effect or never will.
+//! - The end of a brake, and the start and end of a grace period. A status shows the change but not whose tick caused
+//!   it; the event has the time of that tick.
 
 use std::collections::BTreeMap;
 
@@ -20,15 +20,15 @@ use tenure_core::store::MAX_PAGE;
 use tenure_core::sweep::{Eviction, GroupStatus};
 use tenure_core::time::StoreTime;
 
-use super::reach::{Reach, Unanswered};
+use super::context::{PendingSteps, VisitContext};
 use super::visit::Visit;
 use crate::meters;
 
-/// The most pages of events that one question reads.
+/// The most event pages per read.
 const MAX_PAGES: usize = 100;
 
-/// Counts and tells one eviction.
-pub(super) fn tell_eviction(group: &Group, eviction: &Eviction, pass: &str) {
+/// Counts and logs one eviction.
+pub(super) fn log_eviction(group: &Group, eviction: &Eviction, pass: &str) {
     let Eviction {
         tenure,
         claims,
@@ -43,10 +43,10 @@ pub(super) fn tell_eviction(group: &Group, eviction: &Eviction, pass: &str) {
     }
     let evicted: u64 = claims.values().sum();
     let has_any = evicted + leases + connections > 0;
-    crate::crowd_line!(has_any, %group, %tenure, owner = tenure.member().host(), evicted, ?claims, leases, connections, pass, "evicted");
+    crate::burst_line!(has_any, %group, %tenure, owner = tenure.member().host(), evicted, ?claims, leases, connections, pass, "evicted");
 }
 
-/// What one pass did, by its events: one with counts for the claims of a tenure, and one for each lease.
+/// The evictions of one pass, from its events: one event with counts for the claims of a tenure, and one per lease.
 fn evictions_of(pass: &str, events: Vec<Event>) -> Vec<Eviction> {
     let mut evictions: BTreeMap<TenureId, Eviction> = BTreeMap::new();
     for event in events {
@@ -67,57 +67,57 @@ fn evictions_of(pass: &str, events: Vec<Event>) -> Vec<Eviction> {
     evictions.into_values().collect()
 }
 
-/// Looks up what became of releases whose reply was lost, once they can no longer take effect.
+/// Reads the counts of unanswered releases that can no longer take effect.
 pub(super) async fn read_back(visit: &mut Visit<'_>, status: &GroupStatus) -> Result<()> {
-    for pending in visit.work.unanswered.over(status.as_of) {
+    for pending in visit.work.pending_steps.over(status.as_of) {
         let kinds = vec![EventKind::Evicted, EventKind::LeaseReleased];
-        let (events, whole) = read(&visit.reach, pending.since, kinds).await?;
+        let (events, whole) = read(&visit.context, pending.since, kinds).await?;
         for eviction in evictions_of(&pending.pass, events) {
-            tell_eviction(visit.reach.group, &eviction, &pending.pass);
+            log_eviction(visit.context.group, &eviction, &pending.pass);
         }
-        tell_whole(visit.reach.group, &pending.pass, whole);
-        // Only now: a question that failed is asked again.
-        visit.work.unanswered.settle(&pending);
+        log_if_incomplete(visit.context.group, &pending.pass, whole);
+        // Only after a successful read: a failed one is retried.
+        visit.work.pending_steps.settle(&pending);
     }
     Ok(())
 }
 
-/// Counts and tells one orphan that was deleted.
-pub(super) fn tell_reaped(group: &Group, session: &SessionId, epoch: Epoch, pass: &str) {
+/// Counts and logs one deleted orphan.
+pub(super) fn log_reaped(group: &Group, session: &SessionId, epoch: Epoch, pass: &str) {
     meters::orphans_deleted(group, 1);
     tracing::info!(%group, %session, epoch = epoch.get(), pass, "reaped");
 }
 
-/// Looks up what became of reaps whose reply was lost, once they can no longer take effect.
+/// Reads the counts of unanswered reaps that can no longer take effect.
 pub(super) async fn read_back_reaps(
-    reach: &Reach<'_>,
-    unanswered: &mut Unanswered,
+    context: &VisitContext<'_>,
+    pending_steps: &mut PendingSteps,
     status: &GroupStatus,
 ) -> Result<()> {
-    for pending in unanswered.over(status.as_of) {
-        let (events, whole) = read(reach, pending.since, vec![EventKind::SessionReaped]).await?;
+    for pending in pending_steps.over(status.as_of) {
+        let (events, whole) = read(context, pending.since, vec![EventKind::SessionReaped]).await?;
         let ours = events
             .iter()
             .filter(|event| event.pass.as_deref() == Some(&pending.pass));
         for (session, epoch) in ours.filter_map(|event| event.session.as_ref().zip(event.epoch)) {
-            tell_reaped(reach.group, session, epoch, &pending.pass);
+            log_reaped(context.group, session, epoch, &pending.pass);
         }
-        tell_whole(reach.group, &pending.pass, whole);
-        unanswered.settle(&pending);
+        log_if_incomplete(context.group, &pending.pass, whole);
+        pending_steps.settle(&pending);
     }
     Ok(())
 }
 
-fn tell_whole(group: &Group, pass: &str, whole: bool) {
+fn log_if_incomplete(group: &Group, pass: &str, whole: bool) {
     if !whole {
-        tracing::warn!(%group, pass, "the events of a pass without an answer are gone; its count may be short");
+        tracing::warn!(%group, pass, "the events of an unanswered pass were trimmed; its counts may be low");
     }
 }
 
-/// Tells changes of the brake and of the grace period that this visit's own steps made. `ended_at`: the times of its steps
-/// that ended tenures since the status before.
-pub(super) async fn tell_changes(
-    reach: &Reach<'_>,
+/// Logs changes of the brake and the grace period made by this visit's own steps. `ended_at`: the times of steps that
+/// ended tenures since the previous status.
+pub(super) async fn log_changes(
+    context: &VisitContext<'_>,
     before: Option<&GroupStatus>,
     now: &GroupStatus,
     ended_at: &[StoreTime],
@@ -133,52 +133,52 @@ pub(super) async fn tell_changes(
             Brake {
                 until, lapsed, present, ..
             },
-        ) = (reach.group, brake);
-        tracing::warn!(%group, lapsed, present, %until, "braked: too many lapsed at once; nothing of theirs is removed");
+        ) = (context.group, brake);
+        tracing::warn!(%group, lapsed, present, %until, "braked: too many lapsed at once; their holdings are kept");
     }
     let unbraked = braked_before.is_some() && braked_before != braked(now);
     if unbraked || grace_before != grace(now) {
-        // Without an earlier status only the events of this tick are of interest; their numbers are not below its time.
+        // Without a previous status only the events of this tick matter; their numbers are not below its time.
         let tick = EventId(now.as_of.micros().saturating_sub(1)).min(now.last_event);
-        tell_ticked(reach, now, before.map_or(tick, |status| status.last_event)).await;
+        log_ticked(context, now, before.map_or(tick, |status| status.last_event)).await;
     }
 }
 
-/// Tells what our tick changed, by its events after one of them.
-async fn tell_ticked(reach: &Reach<'_>, now: &GroupStatus, since: EventId) {
+/// Logs the changes of our tick, from the events after `since`.
+async fn log_ticked(context: &VisitContext<'_>, now: &GroupStatus, since: EventId) {
     let kinds = vec![
         EventKind::SweepUnbraked,
         EventKind::GroupUnsettled,
         EventKind::GroupSettled,
     ];
-    match read(reach, since, kinds).await {
+    match read(context, since, kinds).await {
         Ok((events, _)) => {
-            // What a tick changes, it writes with its own time.
+            // A tick writes its events with its own time.
             let ours = events.iter().filter(|event| event.at == now.as_of);
-            ours.for_each(|event| tell(reach.group, event, now));
+            ours.for_each(|event| log(context.group, event, now));
         }
-        // The gauges show it, and telling is not worth failing a pass.
+        // The gauges show the change; a missing log line does not fail a pass.
         Err(error) => {
-            tracing::debug!(group = %reach.group, error = %error.chain(), "changes cannot be told");
+            tracing::debug!(group = %context.group, error = %error.chain(), "the events of a change could not be read");
         }
     }
 }
 
-fn tell(group: &Group, event: &Event, status: &GroupStatus) {
+fn log(group: &Group, event: &Event, status: &GroupStatus) {
     let (reason, counts) = (event.reason.as_deref().unwrap_or("none"), &event.counts);
     match event.kind {
-        EventKind::SweepUnbraked => tracing::warn!(%group, reason, "unbraked: removal goes on"),
+        EventKind::SweepUnbraked => tracing::warn!(%group, reason, "unbraked: removal resumes"),
         EventKind::GroupUnsettled => {
             let until = status.unsettled.map(|grace| grace.until.to_string());
-            tracing::warn!(%group, reason, ?counts, until, "unsettled: everyone gets one full ttl");
+            tracing::warn!(%group, reason, ?counts, until, "unsettled: every ttl restarts");
         }
         EventKind::GroupSettled => tracing::info!(%group, reason, "settled"),
         _ => {}
     }
 }
 
-/// All events of some kinds after one, and whether none of them was missing.
-async fn read(reach: &Reach<'_>, since: EventId, kinds: Vec<EventKind>) -> Result<(Vec<Event>, bool)> {
+/// All events of the given types after `since`, and whether none was missed.
+async fn read(context: &VisitContext<'_>, since: EventId, kinds: Vec<EventKind>) -> Result<(Vec<Event>, bool)> {
     let (mut events, mut whole) = (Vec::new(), true);
     let mut query = EventQuery {
         after: Some(since),
@@ -187,7 +187,9 @@ async fn read(reach: &Reach<'_>, since: EventId, kinds: Vec<EventKind>) -> Resul
         ..EventQuery::default()
     };
     for _ in 0..MAX_PAGES {
-        let page = reach.in_time(reach.inner.store.events(reach.group, &query)).await?;
+        let page = context
+            .in_time(context.inner.store.events(context.group, &query))
+            .await?;
         whole &= !page.missed;
         events.extend(page.events);
         if Some(page.last) == query.after {

@@ -1,8 +1,8 @@
-//! The reaper: deletes sessions whose grace is over, as a loop of its own beside the janitor.
+//! The reaper: deletes sessions whose grace is over, in its own loop beside the janitor.
 //!
-//! It sleeps until the earliest end of a grace. The janitor, which looks at every group all the time, tells it when that
-//! becomes earlier ([`Inner::hear`]); at its longest interval it looks by itself. A reap whose reply was lost is read back
-//! from the events, so that no session is told twice and none is forgotten.
+//! It sleeps until the earliest end of a grace. The janitor, which visits every group all the time, wakes it when that
+//! time becomes earlier ([`Inner::schedule_reap`]); in any case it runs at its longest interval. The counts of a reap whose
+//! reply was lost are read from the events, so each session is logged and counted once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use tenure_core::id::Group;
 use tenure_core::sweep::{BATCH, GroupStatus, ReleaseRequest};
 use tokio::sync::OwnedMutexGuard;
 
-use super::lanes::{Lanes, Sweeping};
-use super::reach::{Reach, Unanswered, is_due};
+use super::context::{PendingSteps, VisitContext, is_due};
+use super::queues::{Sweeping, VisitQueues};
 use super::rest::rests;
 use super::slot::Slot;
 use super::visit::{GATHER, Visited};
-use super::{Entry, Inner, journal};
+use super::{GroupEntry, Inner, journal};
 use crate::loops::{FLOOR, LoopBody, Turn};
 use crate::meters;
 
-/// What is known of a group from visit to visit.
+/// The state kept per group between visits.
 #[derive(Default)]
 pub(super) struct ReapWork {
-    unanswered: Unanswered,
+    pending_steps: PendingSteps,
     failed_in_a_row: u32,
 }
 
-/// The body of the loop.
+/// The loop body of the reaper.
 pub(super) struct Reaper {
     inner: Arc<Inner>,
 }
@@ -44,24 +44,24 @@ impl Reaper {
 #[async_trait]
 impl LoopBody for Reaper {
     async fn turn(&mut self) -> Result<Turn> {
-        Lanes::<Self>::turn(&self.inner, None)
+        VisitQueues::<Self>::turn(&self.inner, None)
     }
 }
 
 impl Sweeping for Reaper {
     type Work = ReapWork;
 
-    fn slot(entry: &mut Entry) -> &mut Slot<ReapWork> {
+    fn slot(entry: &mut GroupEntry) -> &mut Slot<ReapWork> {
         &mut entry.reaper
     }
 
-    fn lanes(inner: &Inner) -> &Lanes<Self> {
+    fn queues(inner: &Inner) -> &VisitQueues<Self> {
         &inner.reaper
     }
 
     async fn visit(inner: &Inner, group: &Group, work: OwnedMutexGuard<ReapWork>) -> Visited {
         let visit = Visit {
-            reach: Reach::new(inner, group),
+            context: VisitContext::new(inner, group),
             work,
         };
         visit.run().await
@@ -69,7 +69,7 @@ impl Sweeping for Reaper {
 }
 
 struct Visit<'a> {
-    reach: Reach<'a>,
+    context: VisitContext<'a>,
     work: OwnedMutexGuard<ReapWork>,
 }
 
@@ -78,7 +78,7 @@ impl Visit<'_> {
         match self.sweep().await {
             Ok(wait) => {
                 if std::mem::take(&mut self.work.failed_in_a_row) > 0 {
-                    tracing::info!(group = %self.reach.group, "the reaper reaches the group again");
+                    tracing::info!(group = %self.context.group, "the reaper reaches the group again");
                 }
                 Visited {
                     wait: wait.max(FLOOR),
@@ -89,20 +89,20 @@ impl Visit<'_> {
                 self.work.failed_in_a_row = self.work.failed_in_a_row.saturating_add(1);
                 if self.work.failed_in_a_row == 1 {
                     let error = error.chain();
-                    tracing::warn!(group = %self.reach.group, error, "reaping was given up; it is tried again");
+                    tracing::warn!(group = %self.context.group, error, "reaping failed; retrying");
                 }
                 Visited {
-                    wait: self.reach.backoff(self.work.failed_in_a_row),
+                    wait: self.context.backoff(self.work.failed_in_a_row),
                     error: Some(error),
                 }
             }
         }
     }
 
-    /// Reaps what is due. Answers when to come again.
+    /// Reaps what is due. Returns when to run again.
     async fn sweep(&mut self) -> Result<Duration> {
         let mut status = self.look().await?;
-        journal::read_back_reaps(&self.reach, &mut self.work.unanswered, &status).await?;
+        journal::read_back_reaps(&self.context, &mut self.work.pending_steps, &status).await?;
         if is_due(status.next_reap, &status) {
             let (reaped, drained) = self.reap(&status).await?;
             if !drained {
@@ -113,47 +113,47 @@ impl Visit<'_> {
                 return Ok(GATHER);
             }
         }
-        let inner = self.reach.inner;
+        let inner = self.context.inner;
         let longest = match rests(&status) {
             true => inner.rest(&status),
             false => jitter(&*inner.clock, inner.settings.reap_interval.mul_f64(0.9), 10),
         };
-        let settled = (!self.work.unanswered.is_empty()).then(|| status.as_of + inner.settings.give_up);
-        Ok(self.reach.until(&[status.next_reap, settled], &status, longest))
+        let settled = (!self.work.pending_steps.is_empty()).then(|| status.as_of + inner.settings.give_up);
+        Ok(self.context.until(&[status.next_reap, settled], &status, longest))
     }
 
-    /// Looks at the group. What a tick changes the janitor tells of, so the ticks are left to it.
+    /// Reads the status. Ticks are left to the janitor, which logs their changes.
     async fn look(&mut self) -> Result<GroupStatus> {
-        let look = self.reach.inner.store.status(self.reach.group);
-        let (status, _) = self.reach.ask(look).await?;
-        meters::sessions(self.reach.group, &status);
+        let look = self.context.inner.store.status(self.context.group);
+        let (status, _) = self.context.read_status(look).await?;
+        meters::sessions(self.context.group, &status);
         Ok(status)
     }
 
-    /// Deletes orphans. Answers how many, and whether nothing is left for now.
+    /// Deletes orphans. Returns how many, and whether all that are due are deleted.
     async fn reap(&mut self, status: &GroupStatus) -> Result<(u64, bool)> {
         let mut reaped = 0;
         loop {
             let request = ReleaseRequest {
-                pass: self.reach.pass(),
+                pass: self.context.pass(),
                 limit: BATCH,
                 force: false,
             };
-            let (group, call) = (self.reach.group, self.reach.call());
-            let (clock, began) = (&self.reach.inner.clock, self.reach.inner.clock.mono());
-            let step = self.reach.steps()?.reap(group, &request, call);
-            match self.reach.in_time(step).await {
+            let (group, call) = (self.context.group, self.context.call());
+            let (clock, began) = (&self.context.inner.clock, self.context.inner.clock.mono());
+            let step = self.context.steps()?.reap(group, &request, call);
+            match self.context.in_time(step).await {
                 Ok(batch) => {
                     if !batch.reaped.is_empty() {
                         meters::orphan_cleanup(group, clock.mono().since(began));
                     }
                     for gone in &batch.reaped {
-                        journal::tell_reaped(group, &gone.session, gone.epoch, &request.pass);
+                        journal::log_reaped(group, &gone.session, gone.epoch, &request.pass);
                     }
                     reaped += batch.reaped.len() as u64;
                     if batch.skipped > 0 {
                         let skipped = batch.skipped;
-                        tracing::warn!(%group, skipped, "the index of disconnected sessions named others; reconcile tells");
+                        tracing::warn!(%group, skipped, "the index of disconnected sessions has wrong entries; the reconcile repairs them");
                     }
                     if !batch.more {
                         return Ok((reaped, true));
@@ -161,13 +161,13 @@ impl Visit<'_> {
                 }
                 Err(error) => {
                     if error.outcome() == Outcome::Unknown {
-                        let unanswered = &mut self.work.unanswered;
-                        unanswered.remember(group, request.pass, call, status.last_event);
+                        let pending_steps = &mut self.work.pending_steps;
+                        pending_steps.remember(group, request.pass, call, status.last_event);
                     }
                     return Err(error);
                 }
             }
-            if self.reach.slice_is_over() {
+            if self.context.slice_is_over() {
                 return Ok((reaped, false));
             }
         }
@@ -175,10 +175,10 @@ impl Visit<'_> {
 }
 
 impl Inner {
-    /// The janitor has looked at a group: the reaper comes when the first grace ends, if it does not come before.
-    pub(super) fn hear(&self, group: &Group, status: &GroupStatus, arrived: tenure_core::clock::Mono) {
+    /// Called by the janitor with a group's status: schedules the reaper for the first end of a grace.
+    pub(super) fn schedule_reap(&self, group: &Group, status: &GroupStatus, arrived: tenure_core::clock::Mono) {
         meters::sessions(group, status);
-        self.hear_of_ends(group, status);
+        self.schedule_ledger(group, status);
         if let Some(entry) = self.groups().get_mut(group) {
             entry.occupied = status.is_occupied();
             entry.resting = rests(status).then_some(status.last_event);
@@ -194,7 +194,7 @@ impl Inner {
         }
     }
 
-    fn hear_of_ends(&self, group: &Group, status: &GroupStatus) {
+    fn schedule_ledger(&self, group: &Group, status: &GroupStatus) {
         let changed = self
             .groups()
             .get_mut(group)

@@ -1,8 +1,8 @@
-//! The reconcile: compares all that is kept about sessions in every direction, rarely and in small parts, and repairs what
-//! does not fit together.
+//! The reconcile: compares sessions with their indexes in every direction, rarely and in small parts, and repairs
+//! differences.
 //!
-//! Nothing of it should ever be needed: a store changes a session and its index in one step. It is there for what was
-//! written by others or by hand, and it tells what it found.
+//! A store changes a session and its index in one step, so differences come from other programs or manual edits. The
+//! reconcile reports them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,38 +16,38 @@ use tenure_core::sweep::{BATCH, ReconcileRequest, drift};
 use tenure_core::timeout::Timeout;
 use tokio::sync::OwnedMutexGuard;
 
-use super::lanes::Sweeping;
-use super::reach::Reach;
+use super::context::VisitContext;
+use super::queues::Sweeping;
 use super::visit::Visited;
 use super::{Inner, Janitor};
 use crate::loops::{LoopBody, Turn};
 use crate::meters;
 
-/// The pause between two slices of parts, so that it never takes more than half of a store's time.
+/// The pause between two slices, so that a reconcile takes at most half of the store's time.
 const REST: Duration = Duration::from_millis(100);
 /// The pause after a search that the store did not answer.
 const SEARCH_AGAIN: Duration = Duration::from_secs(10);
 
-/// A reconcile of one group, under way or over.
+/// The reconcile of one group.
 #[derive(Default)]
 pub(super) struct ReconcileWork {
-    /// Where to go on; `None` at the beginning.
+    /// The cursor; `None` at the start.
     after: Option<String>,
     looked_at: u64,
     repaired: BTreeMap<String, u64>,
-    /// The kinds that the gauge has told of.
+    /// The kinds with a gauge.
     told: BTreeSet<String>,
     failed_in_a_row: u32,
 }
 
-/// The body of the loop.
+/// The loop body of the reconcile.
 pub(super) struct Reconciler {
     inner: Arc<Inner>,
 }
 
 impl Reconciler {
     pub(super) fn new(inner: Arc<Inner>) -> Self {
-        // After a panic: what was under way then goes on after a while.
+        // After a panic: retry interrupted reconciles after a while.
         let soon = inner.clock.mono() + inner.settings.reconcile_interval / 100;
         let mut groups = inner.groups();
         let taken = groups.values_mut().filter(|entry| entry.reconcile.is_taken());
@@ -65,10 +65,10 @@ impl LoopBody for Reconciler {
         let inner = &*self.inner;
         let due = inner.take_due(|entry| &mut entry.reconcile);
         let failed: Vec<Error> = stream::iter(due)
-            // One after the other: nothing here is urgent.
+            // One at a time: nothing here is urgent.
             .then(|due| async move {
                 let visit = Visit {
-                    reach: Reach::new(inner, &due.group),
+                    context: VisitContext::new(inner, &due.group),
                     work: due.work.lock_owned().await,
                 };
                 let visited = visit.run().await;
@@ -79,7 +79,7 @@ impl LoopBody for Reconciler {
             .collect()
             .await;
         search(inner).await;
-        // A failed group is not a failed turn: all that suffers is when it is its turn again.
+        // A failed group does not fail the turn; it only delays that group.
         let search_in = inner.search_in();
         Ok(Turn {
             next: Some(
@@ -88,12 +88,12 @@ impl LoopBody for Reconciler {
                     .map_or(search_in, |due| due.min(search_in)),
             ),
             skipped: failed.len() as u64,
-            stalled: inner.nothing_works(|entry| &mut entry.reconcile) || inner.nothing_works(Janitor::slot),
+            stalled: inner.all_fail(|entry| &mut entry.reconcile) || inner.all_fail(Janitor::slot),
         })
     }
 }
 
-/// A part of the search for groups that the store's list has lost, when its time has come.
+/// Searches a part of the store for groups missing in its list, when due.
 async fn search(inner: &Inner) {
     if !inner.search_in().is_zero() {
         return;
@@ -107,14 +107,14 @@ async fn search(inner: &Inner) {
             let error = error.chain();
             tracing::warn!(
                 error,
-                "groups that the list has lost are not searched for: the store's user may not run SCAN"
+                "cannot search for groups missing in the list: the store's user may not run SCAN"
             );
             settings.reconcile_interval
         }
         Err(error) => {
             tracing::debug!(
                 error = error.chain(),
-                "the search for lost groups failed; it is retried later"
+                "the search for lost groups failed; retrying later"
             );
             SEARCH_AGAIN
         }
@@ -123,7 +123,7 @@ async fn search(inner: &Inner) {
 }
 
 struct Visit<'a> {
-    reach: Reach<'a>,
+    context: VisitContext<'a>,
     work: OwnedMutexGuard<ReconcileWork>,
 }
 
@@ -137,57 +137,57 @@ impl Visit<'_> {
             Err(error) => {
                 self.work.failed_in_a_row = self.work.failed_in_a_row.saturating_add(1);
                 if error.kind() == ErrorKind::Invalid {
-                    // A place that the store no longer knows: from the beginning.
+                    // The store does not know this cursor: start over.
                     self.work.after = None;
                 }
                 if self.work.failed_in_a_row == 1 {
                     let error = error.chain();
-                    tracing::warn!(group = %self.reach.group, error, "a reconcile was interrupted; it goes on later");
+                    tracing::warn!(group = %self.context.group, error, "a reconcile was interrupted; it continues later");
                 }
                 Visited {
-                    wait: self.reach.backoff(self.work.failed_in_a_row) * 10,
+                    wait: self.context.backoff(self.work.failed_in_a_row) * 10,
                     error: Some(error),
                 }
             }
         }
     }
 
-    /// As many parts as fit into a slice. Answers when to go on, or to begin anew.
+    /// Processes parts until the slice is used up. Returns when to continue or to start the next reconcile.
     async fn slice(&mut self) -> Result<Duration> {
-        let (inner, group) = (self.reach.inner, self.reach.group);
-        self.reach.ask(inner.store.status(group)).await?;
+        let (inner, group) = (self.context.inner, self.context.group);
+        self.context.read_status(inner.store.status(group)).await?;
         loop {
             let request = ReconcileRequest {
                 after: self.work.after.clone(),
                 limit: BATCH,
             };
-            let step = self.reach.steps()?.reconcile(group, &request, self.reach.call());
-            let part = self.reach.in_time(step).await?;
+            let step = self.context.steps()?.reconcile(group, &request, self.context.call());
+            let part = self.context.in_time(step).await?;
             self.work.looked_at += part.looked_at;
             for (kind, count) in part.repaired {
                 *self.work.repaired.entry(kind).or_default() += count;
             }
             self.work.after = part.next;
             if self.work.after.is_none() {
-                self.tell();
+                self.log();
                 return Ok(jitter(&*inner.clock, inner.settings.reconcile_interval, 10));
             }
-            if self.reach.slice_is_over() {
+            if self.context.slice_is_over() {
                 return Ok(REST);
             }
         }
     }
 
-    fn tell(&mut self) {
-        let (group, work) = (self.reach.group, &mut *self.work);
+    fn log(&mut self) {
+        let (group, work) = (self.context.group, &mut *self.work);
         let looked_at = std::mem::take(&mut work.looked_at);
         let mut repaired = std::mem::take(&mut work.repaired);
         if repaired.is_empty() {
             tracing::debug!(%group, looked_at, "reconciled: sessions and their index agree");
         } else {
-            tracing::warn!(%group, looked_at, ?repaired, "reconciled: repaired what did not fit together");
+            tracing::warn!(%group, looked_at, ?repaired, "reconciled: repaired differences");
         }
-        // Too old is not adrift.
+        // An aged connection is not drift.
         repaired.remove(drift::AGED_CONNECTION);
         work.told.extend(repaired.keys().cloned());
         for kind in &work.told {

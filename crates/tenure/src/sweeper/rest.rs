@@ -1,7 +1,7 @@
-//! Empty groups rest: they are visited rarely, so that ten thousand of them cost next to nothing.
+//! Resting groups: empty groups are visited rarely, so that ten thousand of them cost little.
 //!
-//! A group stops resting when its newest event changes. Joins through this process are reported to the sweeper; for the
-//! others the store is asked for the newest event of every resting group, which costs it one read of a field each.
+//! A new event ends the rest of a group. Joins through this process are reported to the sweeper. For other joins the
+//! newest event of every resting group is read, one field each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use tenure_core::timeout::Timeout;
 
 use super::Inner;
 
-/// A group rests after it was empty for this long.
+/// How long a group must be empty before it rests.
 const AFTER: Duration = Duration::from_secs(60);
 /// How often a resting group is visited.
 const RARELY: Duration = Duration::from_secs(900);
-/// Resting groups are visited together, at multiples of this: each turn of the janitor looks through all groups.
+/// Visits to resting groups are aligned to multiples of this, because each turn of the janitor scans all groups.
 const TOGETHER: Duration = Duration::from_secs(5);
 
-/// For how long a group has been empty.
+/// How long a group has been empty.
 pub(super) fn empty_for(status: &GroupStatus) -> Duration {
     status
         .empty_since
@@ -35,7 +35,7 @@ pub(super) fn rests(status: &GroupStatus) -> bool {
 }
 
 impl Inner {
-    /// How long until the next visit of a resting group: no later than when it may be forgotten.
+    /// The time until the next visit of a resting group: not later than it may be forgotten.
     pub(super) fn rest(&self, status: &GroupStatus) -> Duration {
         let to_forget = self.settings.forget_after.saturating_sub(empty_for(status));
         let wait = jitter(&*self.clock, RARELY.mul_f64(0.9), 10).min(to_forget);
@@ -46,7 +46,7 @@ impl Inner {
         wait + Duration::from_millis(u64::try_from(rest).unwrap_or(0))
     }
 
-    /// The groups that have a new event since they rest.
+    /// The resting groups with a new event.
     pub(super) async fn awake(self: &Arc<Self>) -> Result<Vec<Group>> {
         let resting = self.resting();
         if resting.is_empty() {

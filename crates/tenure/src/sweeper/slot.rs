@@ -1,4 +1,4 @@
-//! When a sweep visits a group next, and what it keeps from visit to visit.
+//! The schedule of one group in one sweep, and the state kept between visits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use tenure_core::clock::Mono;
 use tenure_core::id::Group;
 use tokio::sync::Mutex;
 
-/// Later than anything: a visit is under way.
+/// The due time during a visit: later than any other.
 const TAKEN: Mono = Mono::from_origin(Duration::MAX);
 
-/// A group whose time has come.
+/// A group that is due.
 pub(super) struct Due<W> {
     pub(super) group: Group,
     pub(super) work: Arc<Mutex<W>>,
@@ -21,11 +21,11 @@ pub(super) struct Due<W> {
 /// One group in one sweep.
 pub(super) struct Slot<W> {
     due_at: Mono,
-    /// Whether a visit is under way or waits for its place.
+    /// Whether it is queued or being visited.
     visited: bool,
     failing: bool,
     slow: bool,
-    /// Locked for a whole visit; its own lock, so that a panic in one visit costs no other group anything.
+    /// Locked during a visit. Each group has its own lock, so that a panic affects no other group.
     work: Arc<Mutex<W>>,
 }
 
@@ -40,15 +40,15 @@ impl<W: Default> Slot<W> {
         }
     }
 
-    /// Comes at that time, if it would not before. Answers whether that made it earlier.
+    /// Makes it due at `at` or earlier. Returns whether that changed the due time.
     pub(super) fn at_latest(&mut self, at: Mono) -> bool {
         let earlier = at < self.due_at;
         self.due_at = self.due_at.min(at);
         earlier
     }
 
-    /// Begins a visit, if its time has come and none is under way. A touch during the visit counts; the visit itself only ever
-    /// makes the next one later.
+    /// Starts a visit if it is due and not visited yet. A touch during the visit keeps its effect; the end of the visit
+    /// only postpones.
     pub(super) fn take(&mut self, group: &Group, now: Mono) -> Option<Due<W>> {
         (self.due_at <= now && !self.visited).then(|| {
             self.due_at = TAKEN;
@@ -61,14 +61,14 @@ impl<W: Default> Slot<W> {
         })
     }
 
-    /// A visit is over. Answers when the next one is due.
+    /// Ends a visit. Returns when the next one is due.
     pub(super) fn done(&mut self, due_at: Mono, failed: bool, slow: bool) -> Mono {
         self.at_latest(due_at);
         (self.visited, self.failing, self.slow) = (false, failed, slow);
         self.due_at
     }
 
-    /// Whether a visit is under way or waits for its place.
+    /// Whether it is queued or being visited.
     pub(super) fn is_taken(&self) -> bool {
         self.visited
     }
@@ -78,7 +78,7 @@ impl<W: Default> Slot<W> {
         self.failing
     }
 
-    /// How long until its time has come. While a visit is under way its end tells.
+    /// The time until it is due; `None` during a visit.
     pub(super) fn due_in(&self, now: Mono) -> Option<Duration> {
         (!self.visited).then(|| self.due_at.since(now))
     }

@@ -1,4 +1,4 @@
-//! Janitors, one and many, over a store that misbehaves on request.
+//! One or many janitors over a store with injected faults.
 
 use tenure_core::clock::ManualClock;
 use tenure_core::event::{EventKind, EventQuery};
@@ -10,7 +10,7 @@ use tenure_core::store::{Call, StoreOptions};
 use tokio::runtime::Handle;
 
 use super::*;
-use crate::testing::{Ears, Fault, Faulty, START, Verb, ms, pass, pass_until, secs};
+use crate::testing::{Fault, Faulty, START, Telemetry, Verb, ms, pass, pass_until, secs};
 
 const TTL: Duration = secs(6);
 
@@ -19,7 +19,7 @@ struct World {
     memory: Arc<dyn Store>,
     store: Arc<Faulty>,
     sweepers: Vec<(Sweeper, Loops)>,
-    ears: Ears,
+    telemetry: Telemetry,
 }
 
 fn world(sweepers: usize) -> World {
@@ -31,7 +31,7 @@ fn world(sweepers: usize) -> World {
         memory,
         store,
         sweepers: Vec::new(),
-        ears: Ears::default(),
+        telemetry: Telemetry::default(),
     };
     for _ in 0..sweepers {
         world.add_sweeper();
@@ -102,13 +102,13 @@ impl World {
         pass(&self.clock, time).await;
     }
 
-    /// The entries that the store removed, by its own account.
+    /// The number of evicted entries, from the events of the store.
     async fn evicted(&self, in_group: &Group) -> u64 {
         let events = self.events(in_group, &[EventKind::Evicted]).await;
         events.iter().flat_map(|event| event.counts.values()).sum()
     }
 
-    /// Beats for someone while time passes.
+    /// Beats for a tenure while time passes.
     async fn keep_alive(&self, in_group: &Group, tenure: &TenureId, time: Duration) {
         let end = self.clock.mono() + time;
         while self.clock.mono() < end {
@@ -124,9 +124,9 @@ impl World {
 }
 
 #[tokio::test]
-async fn what_a_dead_member_held_is_gone_shortly_after_its_ttl() {
+async fn dead_members_holdings_are_released_after_its_ttl() {
     let world = world(1);
-    let _listening = world.ears.listen();
+    let _listening = world.telemetry.listen();
     let g = group("g");
     let alive = world.join(&g, "alive").await;
     let dead = world.join(&g, "dead").await;
@@ -134,33 +134,38 @@ async fn what_a_dead_member_held_is_gone_shortly_after_its_ttl() {
     world.claim(&g, &dead, 1_234).await;
     world.sweepers[0].0.touch(&g);
     world.keep_alive(&g, &alive, TTL - ms(1)).await;
-    assert_eq!(world.ears.count("tenure_ended_total"), 0);
+    assert_eq!(world.telemetry.count("tenure_ended_total"), 0);
     world.pass(ms(25)).await;
-    assert_eq!(world.ears.count("tenure_ended_total{group=\"g\",reason=\"lapsed\"}"), 1);
+    assert_eq!(
+        world
+            .telemetry
+            .count("tenure_ended_total{group=\"g\",reason=\"lapsed\"}"),
+        1
+    );
     world.pass(ms(300)).await;
     assert_eq!(world.evicted(&g).await, 1_234);
     let series = "tenure_registry_evicted_total{group=\"g\",registry=\"devices\",owner=\"dead\"}";
-    assert_eq!(world.ears.count(series), 1_234);
+    assert_eq!(world.telemetry.count(series), 1_234);
     assert_eq!(
         (
-            world.ears.lines("INFO lapsed"),
-            world.ears.count("tenure_detection_lag_seconds")
+            world.telemetry.lines("INFO lapsed"),
+            world.telemetry.count("tenure_detection_lag_seconds")
         ),
         (1, 1)
     );
-    assert!((world.ears.gauge("tenure_members{group=\"g\"}") - 1.0).abs() < 0.1);
+    assert!((world.telemetry.gauge("tenure_members{group=\"g\"}") - 1.0).abs() < 0.1);
     world.keep_alive(&g, &alive, TTL * 4).await;
     assert_eq!(
-        (world.evicted(&g).await, world.ears.count("tenure_ended_total")),
+        (world.evicted(&g).await, world.telemetry.count("tenure_ended_total")),
         (1_234, 1)
     );
 }
 
 #[tokio::test]
-async fn it_keeps_the_cadence_so_that_its_own_silence_is_never_a_gap() {
+async fn janitor_ticks_often_enough_to_cause_no_gap() {
     let world = world(1);
     let (g, idle) = (group("g"), group("idle"));
-    // One beats so rarely that only the janitor keeps the group going; the other group is empty.
+    // One member beats so rarely that only the janitor ticks its group. The other group is empty.
     world.join(&g, "quiet").await;
     let gone = world.join(&idle, "gone").await;
     world
@@ -183,7 +188,7 @@ async fn it_keeps_the_cadence_so_that_its_own_silence_is_never_a_gap() {
 }
 
 #[tokio::test]
-async fn a_group_of_others_is_discovered_and_an_unnamed_one_forgotten() {
+async fn groups_are_discovered_and_unlisted_ones_dropped() {
     let world = world(1);
     let g = group("found");
     world.pass(secs(1)).await;
@@ -197,7 +202,7 @@ async fn a_group_of_others_is_discovered_and_an_unnamed_one_forgotten() {
 }
 
 #[tokio::test]
-async fn an_unnamed_group_is_dropped_only_when_empty() {
+async fn unlisted_group_is_dropped_only_when_empty() {
     let world = world(1);
     let (g, inner) = (group("g"), Arc::clone(&world.sweepers[0].0.inner));
     let tenure = world.join(&g, "a").await;
@@ -205,12 +210,12 @@ async fn an_unnamed_group_is_dropped_only_when_empty() {
     let unnamed = inner.settings.interval + secs(1);
     let look = async || {
         let status = world.memory.status(&g).await.unwrap();
-        inner.hear(&g, &status, world.clock.mono());
+        inner.schedule_reap(&g, &status, world.clock.mono());
         world.clock.advance(unnamed);
         inner.forget_unnamed();
         inner.groups().contains_key(&g)
     };
-    assert!(look().await, "the list that names it may be lost");
+    assert!(look().await, "the list of groups may be lost");
     let left = world
         .memory
         .end(&g, &tenure, tenure_core::membership::EndBy::Leave, Call::default());
@@ -219,7 +224,7 @@ async fn an_unnamed_group_is_dropped_only_when_empty() {
 }
 
 #[tokio::test]
-async fn a_count_is_neither_lost_nor_doubled_when_replies_are() {
+async fn counts_stay_exact_when_replies_are_lost() {
     for fault in [
         Fault::LoseReply,
         Fault::LoseRequest,
@@ -227,7 +232,7 @@ async fn a_count_is_neither_lost_nor_doubled_when_replies_are() {
         Fault::Hang { applied: false },
     ] {
         let world = world(1);
-        let _listening = world.ears.listen();
+        let _listening = world.telemetry.listen();
         let g = group("g");
         let alive = world.join(&g, "alive").await;
         let dead = world.join(&g, "dead").await;
@@ -235,16 +240,16 @@ async fn a_count_is_neither_lost_nor_doubled_when_replies_are() {
         world.sweepers[0].0.touch(&g);
         world.store.next(Verb::Release, fault.clone());
         world.store.next(Verb::Release, fault.clone());
-        // The first attempt to read the events back fails as well.
+        // The first read of the events fails, too.
         world.store.next(Verb::Events, Fault::LoseReply);
         world.keep_alive(&g, &alive, TTL + secs(20)).await;
         assert_eq!(world.evicted(&g).await, 700, "{fault:?}");
-        assert_eq!(world.ears.count("tenure_registry_evicted_total"), 700, "{fault:?}");
+        assert_eq!(world.telemetry.count("tenure_registry_evicted_total"), 700, "{fault:?}");
     }
 }
 
 #[tokio::test]
-async fn leases_of_the_dead_are_counted_once_whatever_becomes_of_the_replies() {
+async fn evicted_leases_are_counted_once_with_lost_replies() {
     for fault in [
         None,
         Some(Fault::LoseReply),
@@ -252,7 +257,7 @@ async fn leases_of_the_dead_are_counted_once_whatever_becomes_of_the_replies() {
         Some(Fault::Hang { applied: true }),
     ] {
         let world = world(2);
-        let _listening = world.ears.listen();
+        let _listening = world.telemetry.listen();
         let g = group("g");
         let alive = world.join(&g, "alive").await;
         let dead = world.join(&g, "dead").await;
@@ -268,22 +273,22 @@ async fn leases_of_the_dead_are_counted_once_whatever_becomes_of_the_replies() {
         let released = world.events(&g, &[EventKind::LeaseReleased]).await;
         assert_eq!((released.len(), world.evicted(&g).await), (350, 150), "{fault:?}");
         let series = "tenure_leases_evicted_total{group=\"g\",owner=\"dead\"}";
-        assert_eq!(world.ears.count(series), 350, "{fault:?}");
-        assert_eq!(world.ears.count("tenure_registry_evicted_total"), 150, "{fault:?}");
+        assert_eq!(world.telemetry.count(series), 350, "{fault:?}");
+        assert_eq!(world.telemetry.count("tenure_registry_evicted_total"), 150, "{fault:?}");
     }
 }
 
 #[tokio::test]
-async fn a_release_that_takes_effect_after_it_was_given_up_is_counted() {
+async fn release_applied_after_its_time_out_is_counted() {
     for late in [ms(300), ms(1_900), ms(2_500)] {
         let world = world(1);
-        let _listening = world.ears.listen();
+        let _listening = world.telemetry.listen();
         let g = group("g");
         let alive = world.join(&g, "alive").await;
         let dead = world.join(&g, "dead").await;
         world.claim(&g, &dead, 150).await;
         world.sweepers[0].0.touch(&g);
-        // Nobody else may release it first: what comes after it fails until the late one had its time.
+        // Later releases fail until the late one had time to take effect.
         world.store.late(Verb::Release, late);
         world.keep_alive(&g, &alive, TTL + ms(200)).await;
         world
@@ -298,14 +303,14 @@ async fn a_release_that_takes_effect_after_it_was_given_up_is_counted() {
         world.store.always(Verb::Release, None);
         world.keep_alive(&g, &alive, secs(4)).await;
         assert_eq!(world.evicted(&g).await, 150, "{late:?}");
-        assert_eq!(world.ears.count("tenure_registry_evicted_total"), 150, "{late:?}");
+        assert_eq!(world.telemetry.count("tenure_registry_evicted_total"), 150, "{late:?}");
     }
 }
 
 #[tokio::test]
-async fn any_number_of_sweepers_count_and_tell_everything_once() {
+async fn several_sweepers_log_and_count_each_effect_once() {
     let world = world(3);
-    let _listening = world.ears.listen();
+    let _listening = world.telemetry.listen();
     let g = group("g");
     let alive = world.join(&g, "alive").await;
     for n in 0..8 {
@@ -316,29 +321,29 @@ async fn any_number_of_sweepers_count_and_tell_everything_once() {
     assert_eq!(
         (
             world.evicted(&g).await,
-            world.ears.count("tenure_registry_evicted_total")
+            world.telemetry.count("tenure_registry_evicted_total")
         ),
         (800, 800)
     );
-    assert_eq!(world.ears.count("tenure_ended_total"), 8);
-    assert_eq!(world.ears.lines("INFO lapsed"), 8);
+    assert_eq!(world.telemetry.count("tenure_ended_total"), 8);
+    assert_eq!(world.telemetry.lines("INFO lapsed"), 8);
     assert_eq!(
-        world.ears.lines("INFO evicted"),
+        world.telemetry.lines("INFO evicted"),
         world.events(&g, &[EventKind::Evicted]).await.len()
     );
 }
 
 #[tokio::test]
-async fn an_outage_declares_nobody_dead_and_is_told_once() {
+async fn outage_marks_no_member_dead_and_is_logged_once() {
     let world = world(1);
-    let _listening = world.ears.listen();
+    let _listening = world.telemetry.listen();
     let g = group("g");
     let member = world.join(&g, "member").await;
     world.sweepers[0].0.touch(&g);
     world.keep_alive(&g, &member, TTL * 2).await;
     world.store.cut(true);
     world.pass(TTL * 10).await;
-    assert_eq!(world.ears.lines("a pass was given up"), 1);
+    assert_eq!(world.telemetry.lines("a pass failed"), 1);
     let status = world.sweepers[0].1.snapshot().remove(0);
     assert!(
         status.failures > 5 && status.last_success_age.unwrap() > TTL * 9,
@@ -348,22 +353,25 @@ async fn an_outage_declares_nobody_dead_and_is_told_once() {
     world.pass(secs(3)).await;
     assert_eq!(
         (
-            world.ears.lines("WARN unsettled"),
-            world.ears.count("tenure_ended_total")
+            world.telemetry.lines("WARN unsettled"),
+            world.telemetry.count("tenure_ended_total")
         ),
         (1, 0)
     );
-    assert!(world.ears.gauge("tenure_group_unsettled") > 0.5);
+    assert!(world.telemetry.gauge("tenure_group_unsettled") > 0.5);
     world.keep_alive(&g, &member, TTL * 3).await;
     assert_eq!(
-        (world.ears.lines("INFO settled"), world.ears.count("tenure_ended_total")),
+        (
+            world.telemetry.lines("INFO settled"),
+            world.telemetry.count("tenure_ended_total")
+        ),
         (1, 0)
     );
-    assert!(world.ears.gauge("tenure_group_unsettled") < 0.5);
+    assert!(world.telemetry.gauge("tenure_group_unsettled") < 0.5);
 }
 
 #[tokio::test]
-async fn a_broken_group_stops_no_other() {
+async fn broken_group_does_not_affect_others() {
     let world = world(1);
     let (broken, sound) = (group("broken"), group("sound"));
     for g in [&broken, &sound] {
@@ -382,7 +390,7 @@ async fn a_broken_group_stops_no_other() {
 }
 
 #[tokio::test]
-async fn a_panic_in_a_step_is_survived() {
+async fn janitor_survives_panics_in_every_step() {
     let world = world(1);
     let g = group("g");
     let dead = world.join(&g, "dead").await;
@@ -396,9 +404,9 @@ async fn a_panic_in_a_step_is_survived() {
 }
 
 #[tokio::test]
-async fn errors_of_every_step_only_delay_it() {
+async fn errors_in_any_step_only_delay_the_sweep() {
     let world = world(1);
-    let _listening = world.ears.listen();
+    let _listening = world.telemetry.listen();
     let g = group("g");
     let dead = world.join(&g, "dead").await;
     world.claim(&g, &dead, 450).await;
@@ -411,14 +419,14 @@ async fn errors_of_every_step_only_delay_it() {
     assert_eq!(
         (
             world.evicted(&g).await,
-            world.ears.count("tenure_registry_evicted_total")
+            world.telemetry.count("tenure_registry_evicted_total")
         ),
         (450, 450)
     );
 }
 
 #[tokio::test]
-async fn it_goes_when_nobody_holds_it_and_settings_that_cannot_work_are_refused() {
+async fn dropped_sweeper_stops_and_bad_settings_are_rejected() {
     let mut world = world(1);
     world.pass(secs(1)).await;
     world.sweepers.clear();

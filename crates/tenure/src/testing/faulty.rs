@@ -1,4 +1,4 @@
-//! A store around another that loses replies, fails, and stalls, verb by verb.
+//! A store wrapper with injected faults: lost replies, errors and stalls per verb.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_core::Clock;
-use tenure_core::call::{self, Ask, Reply};
+use tenure_core::call::{self, Reply, StoreRequest};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::Group;
 use tenure_core::store::Store;
-use tenure_core::store::around::Around;
+use tenure_core::store::middleware::Middleware;
 use tokio::sync::Notify;
 
-/// What a store does, as coarse as the tests want it.
+/// The kinds of store calls, as coarse as the tests need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verb {
     Join,
@@ -39,7 +39,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// The word for a call; `None` for one that nothing happens to.
+    /// The kind of a call; `None` if no faults apply to it.
     fn of(verb: call::Verb) -> Option<Self> {
         use call::Verb as V;
         Some(match verb {
@@ -65,8 +65,10 @@ impl Verb {
             V::Reap | V::Reconcile => Self::Reap,
             V::Now => Self::Now,
             V::Groups => Self::Groups,
-            V::PutProviders | V::Seat | V::Heartbeat | V::Available | V::Availability | V::Look => Self::Mirror,
-            V::Rows | V::RosterStats | V::Stamp | V::PendingOffline | V::OfflineDone => Self::Mirror,
+            V::PutProviders | V::EnsureTenures | V::Heartbeat | V::Available | V::Availability | V::Look => {
+                Self::Mirror
+            }
+            V::Rows | V::RosterStats | V::MirrorStatus | V::PendingOffline | V::OfflineDone => Self::Mirror,
             V::PutRosterSettings | V::RosterSettings | V::Retime | V::TakeTurn | V::EndTurn => Self::Mirror,
             V::MarkSeeded | V::VerifyRoster => Self::Mirror,
             V::NewestEvents
@@ -82,7 +84,7 @@ impl Verb {
         })
     }
 
-    /// Whether the replica is told as well.
+    /// Whether the call is also sent to the replica.
     fn is_replicated(self) -> bool {
         use Verb::{Acquire, Attach, Beat, Claim, Detach, End, Join, ReleaseClaim, ReleaseLeases, Tick};
         matches!(
@@ -92,52 +94,52 @@ impl Verb {
     }
 }
 
-/// What goes wrong with one call.
+/// The fault of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It fails before it does anything, with this kind.
+    /// Fails before it is applied, with this kind.
     Fail(ErrorKind),
-    /// It is applied, but its reply is lost.
+    /// Applied, but the reply is lost.
     LoseReply,
-    /// It is not applied, and nobody can tell.
+    /// Not applied; the outcome is unknown to the caller.
     LoseRequest,
-    /// It never answers; applied or not.
+    /// Never answers.
     Hang {
-        /// Whether it was applied first.
+        /// Whether it is applied first.
         applied: bool,
     },
-    /// It waits before it is applied.
+    /// Waits before it is applied.
     Delay(Duration),
-    /// It waits for [`Faulty::open`] before it is applied.
+    /// Waits for [`Faulty::open`] before it is applied.
     Gate,
-    /// It panics.
+    /// Panics.
     Panic,
 }
 
-/// The store.
+/// The wrapper.
 pub(crate) struct Faulty {
     inner: Mutex<Arc<dyn Store>>,
     clock: Arc<dyn Clock>,
     plan: Mutex<Plan>,
     gate: Notify,
-    /// What is written goes here as well.
+    /// Receives a copy of every write.
     replica: Mutex<Option<Arc<dyn Store>>>,
 }
 
 #[derive(Default)]
 struct Plan {
-    /// The faults of the next calls of a verb, in order.
+    /// The faults of the next calls, in order.
     next: BTreeMap<Verb, Vec<Fault>>,
-    /// The fault of every call of a verb, once `next` is used up.
+    /// The fault of every call once `next` is used up.
     always: BTreeMap<Verb, Fault>,
-    /// The fault of some calls of a verb, in percent of them.
+    /// The fault of a percentage of the calls.
     sometimes: BTreeMap<Verb, (u64, Fault)>,
-    /// The next call of a verb is given up at once, and arrives this much later.
+    /// The next call times out immediately and is applied this much later.
     late: BTreeMap<Verb, Duration>,
     calls: BTreeMap<Verb, u64>,
     beats: Vec<usize>,
     broken_group: Option<Group>,
-    /// How long every call about a group takes, and the node that has it.
+    /// How long each call about a group takes, and the node that has the group.
     slow_groups: BTreeMap<Group, (Duration, String)>,
 }
 
@@ -158,12 +160,12 @@ impl Faulty {
         })
     }
 
-    /// The next call of this verb goes wrong; calls add up.
+    /// Adds a fault for the next call of this verb.
     pub(crate) fn next(&self, verb: Verb, fault: Fault) {
         self.plan().next.entry(verb).or_default().push(fault);
     }
 
-    /// Every call of this verb goes wrong from now on; `None` heals it.
+    /// Sets the fault of every call of this verb; `None` clears it.
     pub(crate) fn always(&self, verb: Verb, fault: Option<Fault>) {
         match fault {
             Some(fault) => drop(self.plan().always.insert(verb, fault)),
@@ -171,12 +173,12 @@ impl Faulty {
         }
     }
 
-    /// So many percent of the calls of this verb go wrong from now on.
+    /// Sets the fault of a percentage of the calls of this verb.
     pub(crate) fn sometimes(&self, verb: Verb, percent: u64, fault: Fault) {
         self.plan().sometimes.insert(verb, (percent, fault));
     }
 
-    /// No call goes wrong any more.
+    /// Clears all faults.
     pub(crate) fn heal(&self) {
         let mut plan = self.plan();
         plan.next.clear();
@@ -184,17 +186,17 @@ impl Faulty {
         plan.sometimes.clear();
     }
 
-    /// The next call of this verb is given up at once, and arrives this much later.
+    /// Makes the next call of this verb time out immediately and take effect later.
     pub(crate) fn late(&self, verb: Verb, late: Duration) {
         self.plan().late.insert(verb, late);
     }
 
-    /// What is written from now on is written there as well, until `None`.
+    /// Copies further writes to a replica, until `None`.
     pub(crate) fn replicate(&self, replica: Option<Arc<dyn Store>>) {
         *self.replica.lock().unwrap_or_else(PoisonError::into_inner) = replica;
     }
 
-    /// Everything is out of reach, or in reach again.
+    /// Cuts off all calls, or reconnects.
     pub(crate) fn cut(&self, cut: bool) {
         use Verb::*;
         for verb in [
@@ -223,18 +225,18 @@ impl Faulty {
         }
     }
 
-    /// Sweep steps of one group fail.
+    /// Makes sweep steps of one group fail.
     pub(crate) fn break_group(&self, group: Option<Group>) {
         self.plan().broken_group = group;
     }
 
-    /// Every call about this group takes so long, on a node of its own name.
+    /// Makes each call about this group slow, on a node of its own.
     pub(crate) fn slow_group(&self, group: &Group, takes: Duration, node: &str) {
         let slow = (takes, node.to_owned());
         self.plan().slow_groups.insert(group.clone(), slow);
     }
 
-    /// Lets one gated call go on.
+    /// Releases one gated call.
     pub(crate) fn open(&self) {
         self.gate.notify_one();
     }
@@ -248,7 +250,7 @@ impl Faulty {
         self.plan().beats.clone()
     }
 
-    /// Another store takes the place of the one inside: its data is gone.
+    /// Replaces the store inside by another: its data is lost.
     pub(crate) fn swap(&self, inner: Arc<dyn Store>) {
         *self.inner.lock().unwrap_or_else(PoisonError::into_inner) = inner;
     }
@@ -309,12 +311,12 @@ impl Faulty {
     }
 }
 
-impl Around for Faulty {
+impl Middleware for Faulty {
     fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn around(&self, ask: Ask) -> Result<Reply> {
+    async fn handle(&self, ask: StoreRequest) -> Result<Reply> {
         let slow = ask
             .group
             .as_ref()

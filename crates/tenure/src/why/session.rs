@@ -1,12 +1,12 @@
-//! The story of a session, in sentences.
+//! Describes the events and the current state of a session in sentences.
 
 use tenure_core::event::{Event, EventKind};
 use tenure_core::session::{Session, SessionState};
 use tenure_core::time::show_duration;
 
-use super::story::number;
+use super::history::number;
 
-/// Whether a kind of event belongs into the story of a session.
+/// Whether events of this kind belong to the history of a session.
 pub(super) fn is_about(kind: EventKind) -> bool {
     matches!(
         kind,
@@ -19,10 +19,10 @@ pub(super) fn is_about(kind: EventKind) -> bool {
     )
 }
 
-/// How it is now.
+/// The current state.
 pub(super) fn now(session: Option<&Session>) -> String {
     let Some(session) = session else {
-        return "there is no such session".to_owned();
+        return "not found".to_owned();
     };
     let epoch = session.epoch;
     match (session.state, session.reap_in) {
@@ -35,14 +35,14 @@ pub(super) fn now(session: Option<&Session>) -> String {
             format!("disconnected, and can be resumed for another {left} (epoch {epoch})")
         }
         (SessionState::Disconnected, None) => {
-            format!("its connections are all of the dead; its grace begins when the janitor comes (epoch {epoch})")
+            format!("all its connections are of dead members; the grace begins when they are detached (epoch {epoch})")
         }
         (SessionState::Orphan, _) => format!("an orphan: its grace is over, the reaper will delete it (epoch {epoch})"),
     }
 }
 
-/// What an event tells.
-pub(super) fn tell(event: &Event, who: &str, reason: &str) -> String {
+/// The sentence for an event.
+pub(super) fn describe(event: &Event, who: &str, reason: &str) -> String {
     let epoch = event.epoch.map(|epoch| epoch.to_string()).unwrap_or_default();
     let connection = event.connection.as_ref().map(ToString::to_string).unwrap_or_default();
     let alias = event
@@ -51,16 +51,18 @@ pub(super) fn tell(event: &Event, who: &str, reason: &str) -> String {
         .map(|alias| format!(", alias {alias}"))
         .unwrap_or_default();
     match event.kind {
-        EventKind::SessionCreated => format!("{who} made it with the connection {connection} (epoch {epoch}{alias})"),
+        EventKind::SessionCreated => {
+            format!("{who} created it with the connection {connection} (epoch {epoch}{alias})")
+        }
         EventKind::SessionResumed => {
             format!("{who} resumed it with the connection {connection} (epoch {epoch}{alias})")
         }
         EventKind::SessionDisconnected => {
-            let last = format!("its last connection {connection} at {who} went");
+            let last = format!("its last connection {connection} at {who} is gone");
             match reason {
                 "detached" => format!("{last}: it was detached (epoch {epoch}); the grace began"),
                 "max_age" => format!("{last}: it had been attached for too long (epoch {epoch}); the grace began"),
-                "ghost" => format!("{last}: nobody knew that tenure any more (epoch {epoch}); the grace began"),
+                "ghost" => format!("{last}: its tenure is unknown (epoch {epoch}); the grace began"),
                 _ => format!("{last}: that tenure had ended ({reason}; epoch {epoch}); the grace began"),
             }
         }

@@ -1,13 +1,13 @@
-//! What can be asked about.
+//! What an explanation is about.
 
 use std::fmt;
 
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{Key, LeaseName, MemberId, RegistryName, SessionId, TenureId};
 
-/// What the name of a lease is asked about with, as in `--leader lease:NAME`.
+/// The prefix of a lease name, as in `--leader lease:NAME`.
 const LEASE: &str = "lease:";
-/// What the id of a session is asked about with.
+/// The prefix of a session id.
 const SESSION: &str = "session:";
 
 /// A member, a tenure, a key, a lease or a session.
@@ -21,16 +21,16 @@ pub enum Subject {
     Key(RegistryName, Key),
     /// A lease, and the target of the same name.
     Lease(LeaseName),
-    /// A session, in all stretches of its life.
+    /// A session, including earlier sessions of the same name.
     Session(SessionId),
 }
 
 impl Subject {
-    /// Reads `member`, `member@term`, `registry/key`, `lease:name` or `session:id`. A member whose name begins with `lease:`
-    /// or `session:` can only be asked about by its tenures.
+    /// Parses `member`, `member@term`, `registry/key`, `lease:name` or `session:id`. A member whose name begins with
+    /// `lease:` or `session:` can be given only by one of its tenures.
     ///
     /// # Errors
-    /// `Invalid`, naming the five forms.
+    /// `Invalid`, listing the five forms.
     pub fn parse(text: &str) -> Result<Self> {
         let parsed = if let Some((registry, key)) = text.split_once('/') {
             RegistryName::new(registry).and_then(|registry| Ok(Self::Key(registry, Key::new(key)?)))

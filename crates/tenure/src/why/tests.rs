@@ -1,4 +1,4 @@
-//! What the events tell about a member, a tenure and a key.
+//! The history and current state of members, tenures, keys, leases and sessions.
 
 use std::sync::Arc;
 
@@ -24,8 +24,12 @@ struct World {
 }
 
 fn world(options: StoreOptions) -> World {
+    world_on(|clock| MemoryStore::new(options, clock))
+}
+
+fn world_on(store: impl FnOnce(Arc<ManualClock>) -> Arc<MemoryStore>) -> World {
     let clock = Arc::new(ManualClock::new(START, 1));
-    let store = MemoryStore::new(options, clock.clone());
+    let store = store(Arc::clone(&clock));
     World {
         store,
         clock,
@@ -65,7 +69,7 @@ impl World {
         self.store.beat(&self.group, &[Beat::of(tenure.clone())]).await.unwrap();
     }
 
-    /// Lets time pass in small steps, so that it is not taken for an outage, and sweeps.
+    /// Advances the clock in small steps, so that no gap is detected, and sweeps.
     async fn sweep_for(&self, seconds: u64) {
         for _ in 0..seconds {
             self.clock.advance(secs(1));
@@ -94,12 +98,12 @@ impl Seconds for ManualClock {
     }
 }
 
-fn texts(lines: &[Line]) -> Vec<&str> {
+fn texts(lines: &[ExplanationLine]) -> Vec<&str> {
     lines.iter().map(|line| line.text.as_str()).collect()
 }
 
 #[tokio::test]
-async fn it_tells_the_life_and_death_of_a_member_and_what_became_of_its_entries() {
+async fn history_of_a_member_with_its_evictions() {
     let world = world(StoreOptions::default());
     let first = world.join("a").await;
     world.claim(&first, "d1").await;
@@ -130,15 +134,11 @@ async fn it_tells_the_life_and_death_of_a_member_and_what_became_of_its_entries(
 
     let told = world.why(&first.to_string()).await;
     assert_eq!(told.history.len(), 3, "only its own: {told}");
-    assert!(
-        told.now[0]
-            .text
-            .starts_with("over; the member is here under a later tenure")
-    );
+    assert!(told.now[0].text.starts_with("ended; the member has a later tenure"));
 }
 
 #[tokio::test]
-async fn it_tells_why_a_key_is_gone_and_whose_it_is_now() {
+async fn history_of_a_key_with_its_owner() {
     let world = world(StoreOptions::default());
     let dead = world.join("a").await;
     world.claim(&dead, "d1").await;
@@ -149,7 +149,7 @@ async fn it_tells_why_a_key_is_gone_and_whose_it_is_now() {
         texts(&told.history).iter().any(|text| text.starts_with(&removed)),
         "{told}"
     );
-    assert_eq!(texts(&told.now), ["owned by nobody"]);
+    assert_eq!(texts(&told.now), ["not owned"]);
 
     let owner = world.join("b").await;
     world.claim(&owner, "d1").await;
@@ -175,7 +175,7 @@ async fn it_tells_why_a_key_is_gone_and_whose_it_is_now() {
 }
 
 #[tokio::test]
-async fn it_tells_who_held_a_lease_and_why_it_moved() {
+async fn history_of_a_lease_with_its_holders() {
     let world = world(StoreOptions::default());
     let [dead, heir] = [world.join("a").await, world.join("b").await];
     let name = LeaseName::new("t1").unwrap();
@@ -183,7 +183,7 @@ async fn it_tells_who_held_a_lease_and_why_it_moved() {
     world.acquire(&heir, "other").await;
     world.sweep_for(5).await;
     world.beat(&heir).await;
-    // The end of the first, and the same instant: nobody has swept it.
+    // Exactly the end time of the first tenure; no sweep has run.
     world.sweep_for(4).await;
     world.clock.advance(secs(1));
     let second = world.acquire(&heir, "t1").await;
@@ -219,7 +219,7 @@ async fn it_tells_who_held_a_lease_and_why_it_moved() {
     );
     assert!(told.to_string().starts_with("lease t1 in group g\n"));
 
-    // Its holder's own story has its leases, and those that others took over from it.
+    // A member's own history contains its leases, and those that others took over from it.
     let told = world.why("a").await;
     assert!(texts(&told.history).contains(&lines[1].as_str()) && texts(&told.history).contains(&lines[3].as_str()));
     assert!(told.now[0].text.ends_with("with 0 claims and 1 lease"), "{told}");
@@ -233,18 +233,27 @@ async fn it_tells_who_held_a_lease_and_why_it_moved() {
     assert!(
         told.now[0]
             .text
-            .starts_with(&format!("kept for {again} for another 10s")),
+            .starts_with(&format!("blocked for another 10s: {again}")),
         "{told}"
     );
     world.sweep_for(11).await;
     let told = world.why("lease:t1").await;
     let removed = format!("the lease t1 (token {third}) was removed from {again}, which had ended (expelled); pass ");
     assert!(told.history.last().unwrap().text.starts_with(&removed), "{told}");
-    assert_eq!(texts(&told.now), ["held by nobody"]);
+    assert_eq!(texts(&told.now), ["not held"]);
 }
 
 #[tokio::test]
-async fn it_tells_of_outages_that_explain_why_nobody_lapsed() {
+async fn history_explains_the_wait_of_a_new_store() {
+    let world = world_on(|clock| MemoryStore::after_loss(StoreOptions::default(), clock));
+    let tenure = world.join("a").await;
+    let told = world.why(&tenure.to_string()).await;
+    let first = &told.history[0].text;
+    assert!(first.contains("new or emptied store"), "{first}");
+}
+
+#[tokio::test]
+async fn history_includes_outages() {
     let world = world(StoreOptions::default());
     let tenure = world.join("a").await;
     world.clock.advance(secs(60));
@@ -256,7 +265,7 @@ async fn it_tells_of_outages_that_explain_why_nobody_lapsed() {
         .find(|line| line.text.contains("did not serve"))
         .unwrap();
     assert!(
-        gap.text.contains("silent, 61000 ms") && gap.text.contains("one full ttl"),
+        gap.text.contains("silent, 61000 ms") && gap.text.contains("every ttl restarted"),
         "{}",
         gap.text
     );
@@ -264,7 +273,7 @@ async fn it_tells_of_outages_that_explain_why_nobody_lapsed() {
 }
 
 #[tokio::test]
-async fn it_tells_the_life_of_a_session_and_leaves_it_out_of_its_front_ends_story() {
+async fn history_of_a_session_is_not_in_its_front_ends() {
     let world = world(StoreOptions::default());
     let (front, other) = (world.join("front").await, world.join("other").await);
     let attach = |connection: &str| Attach {
@@ -316,7 +325,7 @@ async fn it_tells_the_life_of_a_session_and_leaves_it_out_of_its_front_ends_stor
         panic!("{told}")
     };
     assert!(
-        made.starts_with(&format!("{front} made it with the connection c1")),
+        made.starts_with(&format!("{front} created it with the connection c1")),
         "{made}"
     );
     assert!(
@@ -329,7 +338,7 @@ async fn it_tells_the_life_of_a_session_and_leaves_it_out_of_its_front_ends_stor
     );
     assert!(detached.contains("it was detached"), "{detached}");
     assert!(reaped.contains("alias alice") && reaped.contains("; pass "), "{reaped}");
-    assert_eq!(texts(&told.now), ["there is no such session"]);
+    assert_eq!(texts(&told.now), ["not found"]);
     let told = world.why("front").await;
     let [joined, lapsed, evicted] = texts(&told.history)[..] else {
         panic!("{told}")
@@ -342,7 +351,7 @@ async fn it_tells_the_life_of_a_session_and_leaves_it_out_of_its_front_ends_stor
 }
 
 #[tokio::test]
-async fn it_says_when_older_events_are_gone_and_when_nothing_is_known() {
+async fn history_reports_trimmed_events() {
     let world = world(StoreOptions {
         events_max: 50,
         ..StoreOptions::default()
@@ -360,7 +369,7 @@ async fn it_says_when_older_events_are_gone_and_when_nothing_is_known() {
 }
 
 #[tokio::test]
-async fn a_long_story_keeps_its_newest_lines() {
+async fn long_history_keeps_the_newest_lines() {
     let world = world(StoreOptions::default());
     for _ in 0..1_200 {
         world.join("a").await;
@@ -372,7 +381,7 @@ async fn a_long_story_keeps_its_newest_lines() {
 }
 
 #[test]
-fn what_is_none_of_the_forms_is_refused_with_them() {
+fn invalid_subject_lists_the_valid_forms() {
     for bad in [
         "",
         "a b",

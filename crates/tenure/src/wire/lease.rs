@@ -14,17 +14,17 @@ pub use tenure_core::lease::Lease;
 use tenure_core::membership::Revision;
 use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest};
 
-/// Leases, page by page.
+/// A page of leases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LeasesPage {
     /// The leases.
     pub leases: Vec<Lease>,
-    /// Pass it as `after` to read on; absent at the end.
+    /// The cursor for the next page, passed as `after`; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// With `tenure`: what that tenure holds goes by this number; absent when it is not current, or never held anything.
-    /// When it is the same on every page, nothing changed in between.
+    /// With `tenure`: the revision of that tenure's holdings; absent if the tenure is not current or never held
+    /// anything. If it is equal on all pages, nothing changed in between.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
@@ -61,13 +61,13 @@ impl From<LeasesPage> for HeldLeases {
     }
 }
 
-/// Which leases to list.
+/// Query of the lease listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct LeasesQuery {
-    /// Only what this member holds, under its current tenure and under ended ones that are not released yet.
+    /// Only leases of this member, under its current tenure and under ended ones that are not released yet.
     #[serde(
         default,
         deserialize_with = "super::if_given",
@@ -75,7 +75,7 @@ pub struct LeasesQuery {
     )]
     #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub holder: Option<MemberId>,
-    /// Only what exactly this tenure holds; the answer tells its `revision` as well. Not together with `holder`.
+    /// Only leases of exactly this tenure; the answer then has its `revision`. Not together with `holder`.
     #[serde(
         default,
         deserialize_with = "super::if_given",
@@ -83,14 +83,14 @@ pub struct LeasesQuery {
     )]
     #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub tenure: Option<TenureId>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[serde(
         default,
         deserialize_with = "super::if_given",
         skip_serializing_if = "Option::is_none"
     )]
     pub after: Option<String>,
-    /// At most this many, 1 to 1,000; 100 when not given.
+    /// Page size, 1 to 1,000; default 100.
     #[serde(
         default,
         deserialize_with = "super::if_given",
@@ -99,30 +99,30 @@ pub struct LeasesQuery {
     pub limit: Option<u32>,
 }
 
-/// Whose leases to list.
+/// The leases to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Whose {
-    /// Everybody's.
+pub enum LeaseFilter {
+    /// All leases.
     All,
-    /// A member's.
+    /// Those of a member.
     Holder(MemberId),
-    /// Exactly one tenure's.
+    /// Those of one tenure.
     Tenure(TenureId),
 }
 
 impl LeasesQuery {
-    /// Whose leases, and the page it asks for.
+    /// Converts to a filter and a page request.
     ///
     /// # Errors
-    /// `Invalid` for a limit outside 1..=1000, or a holder and a tenure at once.
-    pub fn request(self) -> Result<(Whose, PageRequest)> {
+    /// `Invalid` for a limit outside 1..=1000, or a holder together with a tenure.
+    pub fn request(self) -> Result<(LeaseFilter, PageRequest)> {
         let whose = match (self.holder, self.tenure) {
-            (None, None) => Whose::All,
-            (Some(holder), None) => Whose::Holder(holder),
-            (None, Some(tenure)) => Whose::Tenure(tenure),
+            (None, None) => LeaseFilter::All,
+            (Some(holder), None) => LeaseFilter::Holder(holder),
+            (None, Some(tenure)) => LeaseFilter::Tenure(tenure),
             (Some(_), Some(_)) => {
                 return Err(Error::invalid(
-                    "in the query: ask for a holder or for a tenure, not for both",
+                    "in the query: holder and tenure cannot be combined; give one of them",
                 ));
             }
         };

@@ -18,13 +18,13 @@ use super::ms;
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JoinRequest {
-    /// Who joins: 1 to 200 characters of `A-Z a-z 0-9 . _ : -`.
+    /// The name of the member: 1 to 200 characters of `A-Z a-z 0-9 . _ : -`.
     #[cfg_attr(feature = "openapi", schema(value_type = String, pattern = "^[A-Za-z0-9._:-]{1,200}$"))]
     pub member: MemberId,
-    /// How long the store waits for a beat, 1,000 to the daemon's `max_ttl`. 30,000 when not given.
+    /// How long the store waits for a beat: 1,000 to the daemon's `max_ttl`; default 30,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// Free text about the member: at most 16, names and values of at most 256 bytes.
+    /// Labels of the member: at most 16, with names and values of at most 256 bytes.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = std::collections::BTreeMap<String, String>))]
     pub labels: Labels,
@@ -41,24 +41,24 @@ impl From<JoinRequest> for Join {
     }
 }
 
-/// A tenure that began.
+/// A new tenure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JoinAnswer {
-    /// The tenure id, to be carried by every act of the member. Opaque.
+    /// The tenure id, required in every act of the member. Opaque.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// Who joined.
+    /// The member.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub member: MemberId,
-    /// The strictly rising number that makes the tenure unique.
+    /// The strictly increasing number that makes the tenure unique.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub term: Term,
-    /// Its ttl.
+    /// The ttl.
     pub ttl_ms: u64,
-    /// How long it lasts without a beat. Count from when the request was sent.
+    /// Time until expiry without a beat, counted from when the request was sent.
     pub expires_in_ms: u64,
-    /// The tenure of the same member that this join ended.
+    /// The tenure of the same member that this join superseded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub superseded: Option<TenureId>,
@@ -93,13 +93,13 @@ impl From<JoinAnswer> for Joined {
     }
 }
 
-/// Members, page by page.
+/// A page of members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MembersPage {
     /// The members.
     pub members: Vec<Member>,
-    /// Pass it as `after` to read on; absent at the end.
+    /// The cursor for the next page, passed as `after`; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -113,20 +113,20 @@ impl From<Page<Member>> for MembersPage {
     }
 }
 
-/// Which page of a listing.
+/// Query of a listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct PageQuery {
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[serde(
         default,
         deserialize_with = "super::if_given",
         skip_serializing_if = "Option::is_none"
     )]
     pub after: Option<String>,
-    /// At most this many, 1 to 1,000; 100 when not given.
+    /// Page size, 1 to 1,000; default 100.
     #[serde(
         default,
         deserialize_with = "super::if_given",
@@ -136,7 +136,7 @@ pub struct PageQuery {
 }
 
 impl PageQuery {
-    /// The page it asks for.
+    /// Converts to a page request.
     ///
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000.
@@ -145,72 +145,72 @@ impl PageQuery {
     }
 }
 
-/// `PUT …/tenures/{t}/beat`; the whole body may be left out.
+/// `PUT …/tenures/{t}/beat`; the body may be omitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BeatRequest {
-    /// A new ttl, from now on.
+    /// A new ttl, effective now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// The highest revision that the member was told; below 2^53, and 0 or nothing when it was told none. One that the
-    /// store does not know shows that it lost the end of its data.
+    /// The highest revision that the member has received, below 2^53; 0 or absent if none. A revision unknown to the
+    /// store shows that the store lost its latest writes.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_i64))]
     pub revision: Revision,
 }
 
-/// A tenure that goes on.
+/// A renewed tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Renewed {
-    /// How long it lasts without another beat. Count from when the request was sent.
+    /// Time until expiry without another beat, counted from when the request was sent.
     pub expires_in_ms: u64,
-    /// What the tenure holds goes by this number, as the store knows it; absent when it never held anything. Another one
-    /// than the member was told last: it missed a reply, or the store lost the end of its data. Then it reads back what it
-    /// holds.
+    /// The revision of the tenure's holdings at the store; absent if it never held anything. If it differs from the
+    /// last one received, the member missed a reply or the store lost its latest writes; the member then re-reads its
+    /// holdings.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
 }
 
-/// What one beat of a batch came to.
+/// The outcome of one beat of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum BeatStatus {
-    /// The tenure goes on.
+    /// The tenure is renewed.
     Renewed,
-    /// It has ended, and stays ended; `reason` says why.
+    /// The tenure has ended; `reason` says why.
     Ended,
-    /// The store has no record of it.
+    /// The store has no record of the tenure.
     Unknown,
 }
 
-/// The answer to one beat of a batch.
+/// The result of one beat of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BeatResult {
-    /// Whose.
+    /// The tenure.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// What became of it.
+    /// The outcome.
     pub status: BeatStatus,
-    /// With `renewed`: how long it lasts without another beat.
+    /// With `renewed`: time until expiry without another beat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
-    /// With `ended`: why.
+    /// With `ended`: the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub reason: Option<EndReason>,
-    /// With `renewed`: the number of what the tenure holds, as for a single beat.
+    /// With `renewed`: the revision of the tenure's holdings, as for a single beat.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
 }
 
 impl BeatResult {
-    /// Puts the answer to one beat together.
+    /// Builds the result of one beat.
     #[must_use]
     pub fn new(tenure: TenureId, reply: BeatReply) -> Self {
         let mut result = Self {
@@ -235,8 +235,8 @@ impl BeatResult {
         result
     }
 
-    /// What it means to a Rust caller. A `renewed` without a time counts as just expired, an `ended` without a reason
-    /// as unknown: the safe readings of an answer that breaks the contract.
+    /// Converts to the core type. `renewed` without a time reads as just expired, and `ended` without a reason as
+    /// `unknown`: the safe interpretations of an invalid answer.
     #[must_use]
     pub fn reply(&self) -> BeatReply {
         match (self.status, self.reason) {
@@ -250,11 +250,11 @@ impl BeatResult {
     }
 }
 
-/// The answers to a batch of beats, in the order asked.
+/// The results of a batch of beats, in request order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BeatsAnswer {
-    /// One each.
+    /// One result per beat.
     pub results: Vec<BeatResult>,
     /// The store's time of the batch.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
@@ -267,7 +267,7 @@ pub struct BeatsAnswer {
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct EndQuery {
-    /// An operator ends it, not its member. The client will not join again by itself.
+    /// An operator ends the tenure instead of its member. The client then does not rejoin.
     #[serde(default)]
     pub expel: bool,
 }

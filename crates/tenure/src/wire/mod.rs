@@ -1,10 +1,10 @@
-//! The HTTP surface as types: what a daemon reads and answers, shared by the daemon and by its clients.
+//! The HTTP API as types, shared by the daemon and its clients.
 //!
-//! Durations are integers named `…_ms`, times are RFC 3339 in UTC, names are checked as they are read. Requests refuse
-//! fields they do not know, so that a misspelt option is an error and not silence; answers may grow fields, so readers
-//! ignore what they do not know. Errors are one shape, [`Problem`].
+//! Durations are integers named `…_ms`, times are RFC 3339 in UTC, and names are validated when parsed. Requests reject
+//! unknown fields, so that a misspelt option is an error. Answers may gain fields, so readers ignore unknown ones. All
+//! errors have one shape, [`Problem`].
 //!
-//! It refuses to do I/O and to decide anything.
+//! This module does no I/O and makes no decisions.
 
 mod event;
 mod lease;
@@ -18,10 +18,10 @@ mod status;
 mod sweep;
 mod target;
 
-pub use event::{EventsPage, EventsQuery, Gap};
+pub use event::{EventAnswer, EventsPage, EventsQuery, Gap};
 pub use lease::{
-    AcquireAnswer, AcquireLeasesAnswer, AcquireRequest, AcquireResult, AcquireWord, Lease, LeasesPage, LeasesQuery,
-    ReleaseLeaseAnswer, ReleaseLeaseRequest, ReleaseLeaseResult, ReleaseLeasesAnswer, ReleaseWord, Whose,
+    AcquireAnswer, AcquireLeasesAnswer, AcquireRequest, AcquireResult, AcquireWord, Lease, LeaseFilter, LeasesPage,
+    LeasesQuery, ReleaseLeaseAnswer, ReleaseLeaseRequest, ReleaseLeaseResult, ReleaseLeasesAnswer, ReleaseWord,
 };
 pub use membership::{
     BeatRequest, BeatResult, BeatStatus, BeatsAnswer, EndQuery, JoinAnswer, JoinRequest, Member, MembersPage,
@@ -34,8 +34,8 @@ pub use registry::{
 };
 pub use session::{
     AttachAnswer, AttachRequest, AttachResult, AttachSessionsAnswer, AttachWord, DetachQuery, DetachResult,
-    DetachSessionsAnswer, DetachWord, Orphans, OrphansQuery, PatchSessionRequest, Session, SessionStats, SessionsPage,
-    SessionsQuery, WhichSessions,
+    DetachSessionsAnswer, DetachWord, Orphans, OrphansQuery, PatchSessionRequest, Session, SessionFilter, SessionStats,
+    SessionsPage, SessionsQuery,
 };
 pub use settle::SettleRequest;
 pub use status::{AccessState, Findings, GroupsPage, LoopState, Now, Readiness, ServerStatus, StoreState, Watched};
@@ -52,20 +52,20 @@ pub use tenure_core::millis::{down as ms, up as ms_up};
 
 /// The request header with the store time after which a mutating call must not take effect.
 pub const NOT_AFTER: &str = "tenure-not-after";
-/// The answer header with a store time that is not after the moment of the answer.
+/// The response header with a store time not later than the response.
 pub const STORE_TIME: &str = "tenure-store-time";
-/// The answer header that tells why a tenure ended, on `DELETE …/tenures/{t}` (which has no body).
+/// The response header with the reason why a tenure ended, on `DELETE …/tenures/{t}` (which has no body).
 pub const END_REASON: &str = "tenure-end-reason";
-/// The answer header that tells whether there was something to remove (`true` or `false`), on `DELETE …/targets/{t}`.
+/// The response header with whether a target was removed (`true` or `false`), on `DELETE …/targets/{t}`.
 pub const REMOVED: &str = "tenure-removed";
-/// The answer header with the last epoch of a session that was deleted, on `DELETE …/sessions/{s}`.
+/// The response header with the last epoch of a deleted session, on `DELETE …/sessions/{s}`.
 pub const SESSION_EPOCH: &str = "tenure-session-epoch";
-/// The answer header that tells whether the mirror has a removal already (`true` or `false`), on `DELETE …/providers/{p}`.
+/// The response header with whether a removal reached the mirror (`true` or `false`), on `DELETE …/providers/{p}`.
 pub const MIRRORED: &str = "tenure-mirrored";
 /// The longest `wait_ms` of an events page.
 pub const MAX_EVENT_WAIT: Duration = Duration::from_secs(30);
 
-/// Reads an optional query value; `after=` with nothing behind it counts as not given.
+/// Parses an optional query value; an empty value (`after=`) counts as absent.
 pub(crate) fn if_given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -90,7 +90,7 @@ where
     deserializer.deserialize_str(Given(PhantomData))
 }
 
-/// The beginning of what somebody sent, short enough for an error message.
+/// The start of an invalid input, short enough for an error message.
 pub(crate) fn shorten(text: &str) -> String {
     text.chars().take(64).collect()
 }

@@ -1,4 +1,4 @@
-//! The one shape of errors on the wire (RFC 9457), and its two-way mapping to [`tenure_core::Error`].
+//! The error format of the API (RFC 9457), and its conversion from and to [`tenure_core::Error`].
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{ms_up, roster};
 /// The media type of errors.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// What to try again after when the store is away and nobody knows better.
+/// The default retry delay while the store is down.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 macro_rules! codes {
@@ -30,19 +30,19 @@ macro_rules! codes {
             /// Every code.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The name on the wire.
+            /// The name in JSON.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// The HTTP status it travels with.
+            /// The HTTP status.
             #[must_use]
             pub fn status(self) -> u16 {
                 match self { $(Self::$variant => $status,)* }
             }
 
-            /// The same sentence for every occurrence.
+            /// The title, constant per code.
             #[must_use]
             pub fn title(self) -> &'static str {
                 match self { $(Self::$variant => $title,)* }
@@ -54,123 +54,124 @@ macro_rules! codes {
 codes! {
     /// The body is not JSON.
     MalformedJson = "malformed_json", 400, "The body is not JSON";
-    /// The request is not what HTTP or this interface asks for.
+    /// The request violates HTTP or this API.
     BadRequest = "bad_request", 400, "The request cannot be read";
-    /// The daemon asks who is calling, and nobody it knows is.
+    /// The daemon requires authentication, and the token is missing or unknown.
     Unauthenticated = "unauthenticated", 401, "A token is needed";
-    /// The route is for providers, who have to show a token, and none came.
+    /// The route is for providers and requires their token, which is missing.
     TokenMissing = "token_missing", 401, "A provider's token is needed";
-    /// The token is longer than any that is looked at.
+    /// The token is longer than the limit.
     TokenTooLong = "token_too_long", 401, "The token is too long";
-    /// It is no token.
+    /// The token cannot be parsed.
     TokenMalformed = "token_malformed", 401, "The token cannot be read";
-    /// The token is signed by another algorithm than the configured one.
+    /// The token is signed with another algorithm than the configured one.
     TokenAlgorithm = "token_algorithm", 401, "The token is signed by another algorithm";
-    /// The token needs an extension that is not understood.
+    /// The token requires an extension that is not supported.
     TokenExtension = "token_extension", 401, "The token needs an extension";
-    /// The token is signed by a key that is not known here.
+    /// The token is signed with an unknown key.
     TokenKeyUnknown = "token_key_unknown", 401, "The key of the token is not known";
-    /// The signature is wrong.
+    /// The signature is invalid.
     TokenSignature = "token_signature", 401, "The signature of the token is wrong";
-    /// The token does not say when it expires.
-    TokenWithoutExpiry = "token_without_expiry", 401, "The token does not expire";
-    /// The token's time is over.
+    /// The token has no expiry time.
+    TokenWithoutExpiry = "token_without_expiry", 401, "The token has no expiry time";
+    /// The token has expired.
     TokenExpired = "token_expired", 401, "The token has expired";
-    /// The token does not say when it was issued.
+    /// The token has no issue time.
     TokenWithoutIssueTime = "token_without_issue_time", 401, "The token does not say when it was issued";
-    /// The token's time has not come.
+    /// The token is not valid yet.
     TokenNotYetValid = "token_not_yet_valid", 401, "The token is not valid yet";
-    /// The token names no provider.
+    /// The token has no provider as its subject.
     TokenSubject = "token_subject", 401, "The token names no provider";
     /// The token is from another issuer.
     TokenIssuer = "token_issuer", 401, "The token is from another issuer";
     /// The token is for another audience.
     TokenAudience = "token_audience", 401, "The token is for another audience";
-    /// The token lacks a claim that is required.
+    /// The token lacks a required claim.
     TokenClaim = "token_claim", 401, "The token lacks a claim";
     /// The token was issued before its provider was deactivated.
     TokenRevoked = "token_revoked", 401, "The token was revoked";
-    /// The token may not do this, or not here; `detail` names what it lacks.
-    Forbidden = "forbidden", 403, "The token may not do this";
-    /// The token is another provider's.
+    /// The token does not permit this action or this resource; `detail` names what is missing.
+    Forbidden = "forbidden", 403, "The token does not permit this";
+    /// The token belongs to another provider.
     WrongProvider = "wrong_provider", 403, "The token is another provider's";
-    /// The route is for operators, and the token is a provider's.
+    /// The route is for operators, and the token belongs to a provider.
     NotForProviders = "not_for_providers", 403, "This is not for providers";
     /// An operator has deactivated the provider.
     ProviderDeactivated = "provider_deactivated", 403, "The provider is deactivated";
-    /// A page from elsewhere made a browser send this to a daemon that asks nobody for a token; nothing was done.
+    /// A web page of another origin sent this request through a browser to a daemon without authentication; nothing was
+    /// done.
     WrongOrigin = "wrong_origin", 403, "The request comes from another page";
-    /// Nothing is served at this path.
+    /// No route has this path.
     NoSuchRoute = "no_such_route", 404, "Nothing is served at this path";
-    /// There is no such session, or only an orphan that nothing resumes.
-    SessionNotFound = "session_not_found", 404, "There is no such session";
-    /// There is no such member, claim or group.
-    NotFound = "not_found", 404, "There is no such thing";
-    /// The path exists, with other methods.
-    MethodNotAllowed = "method_not_allowed", 405, "This path does not take this method";
-    /// The client took too long to send its request.
+    /// The session does not exist, or is only an orphan that cannot be resumed.
+    SessionNotFound = "session_not_found", 404, "Session not found";
+    /// The member, claim or group does not exist.
+    NotFound = "not_found", 404, "Not found";
+    /// The path exists, but not with this method.
+    MethodNotAllowed = "method_not_allowed", 405, "This path does not allow this method";
+    /// The client took too long to send the request.
     RequestTimeout = "request_timeout", 408, "The request took too long to arrive";
-    /// A living owner keeps the key.
+    /// A living member owns the key.
     ClaimHeld = "claim_held", 409, "A living member owns this key";
-    /// Somebody else holds the lease, or it is kept for somebody else.
-    LeaseHeld = "lease_held", 409, "Somebody else has this lease";
-    /// Somebody else owns what was to be released.
-    NotOwner = "not_owner", 409, "Somebody else holds this";
-    /// The lease to be released is held by another tenure, or under another token; the connection to be detached is held
-    /// by another tenure.
-    NotHolder = "not_holder", 409, "Somebody else is the holder";
+    /// Another member holds the lease, or it is reserved for another member.
+    LeaseHeld = "lease_held", 409, "Another member has this lease";
+    /// Another tenure owns what should be released.
+    NotOwner = "not_owner", 409, "Another tenure holds this";
+    /// The lease to release is held by another tenure or under another token, or the connection to detach is held by
+    /// another tenure.
+    NotHolder = "not_holder", 409, "Another tenure is the holder";
     /// The alias belongs to another session.
     AliasTaken = "alias_taken", 409, "Another session has this alias";
     /// The session to be deleted has connections.
     SessionActive = "session_active", 409, "The session has connections";
-    /// The session cannot take another connection, or more fields of data.
-    SessionFull = "session_full", 409, "The session cannot take more";
+    /// The session has reached its limit of connections or data fields.
+    SessionFull = "session_full", 409, "The session is full";
     /// The provider is not online.
     ProviderOffline = "provider_offline", 409, "The provider is offline";
     /// The provider to be removed is online or engaged.
     ProviderBusy = "provider_busy", 409, "The provider is online or engaged";
-    /// Nobody has room.
-    NoneAvailable = "none_available", 409, "Nobody is available";
-    /// The engagement is over, or is another than the one meant.
+    /// No provider has room.
+    NoneAvailable = "none_available", 409, "No provider is available";
+    /// The engagement is over, or is not the expected one.
     EngagementConflict = "engagement_conflict", 409, "The engagement does not allow this";
-    /// The group is inside a grace period.
-    Unsettled = "unsettled", 409, "The group is inside a grace period";
+    /// The group is in a grace period.
+    Unsettled = "unsettled", 409, "The group is in a grace period";
     /// The call arrived after its `Tenure-Not-After` and changed nothing.
     TooLate = "too_late", 409, "The call arrived after its not-after time";
-    /// The tenure is over; `reason` says why.
+    /// The tenure has ended; `reason` says why.
     TenureEnded = "tenure_ended", 410, "The tenure has ended";
-    /// The body is longer than is read.
+    /// The body exceeds the limit.
     BodyTooLarge = "body_too_large", 413, "The body is too large";
-    /// The body is not announced as JSON.
-    UnsupportedMediaType = "unsupported_media_type", 415, "The body has to be application/json";
-    /// The daemon asks nobody for a token, and does not go by this name, lest pages from elsewhere reach it under theirs.
+    /// The content type of the body is not JSON.
+    UnsupportedMediaType = "unsupported_media_type", 415, "The body must be application/json";
+    /// The `Host` header is not a name of this daemon. A daemon without authentication checks it against DNS rebinding.
     WrongHost = "wrong_host", 421, "The daemon does not answer to this name";
-    /// The request is JSON, but breaks a rule.
-    Invalid = "invalid", 422, "The request breaks a rule";
-    /// The caller asks more often than it may; nothing was done.
+    /// The request is JSON, but a value is not allowed.
+    Invalid = "invalid", 422, "The request is not valid";
+    /// The caller exceeded its request rate; nothing was done.
     RateLimited = "rate_limited", 429, "Too many requests from one caller";
     /// A bug.
-    Internal = "internal", 500, "Something went wrong inside";
-    /// The daemon's configuration cannot work.
+    Internal = "internal", 500, "Internal error";
+    /// The daemon's configuration is not valid.
     Misconfigured = "misconfigured", 500, "The configuration cannot work";
-    /// The store behind the daemon cannot do this by its nature.
+    /// The store behind the daemon does not support this.
     Unsupported = "unsupported", 501, "This store cannot do that";
-    /// The store behind the daemon refuses the daemon's credentials: not the caller's fault, hence not 403.
+    /// The store rejects the daemon's credentials. Not the caller's fault, hence not 403.
     Denied = "denied", 502, "The store refuses the daemon";
-    /// The store does not answer in time. `outcome` tells whether the call may have taken effect.
+    /// The store did not answer in time. `outcome` says whether the call may have taken effect.
     StoreUnavailable = "store_unavailable", 503, "The store cannot be reached";
-    /// Too many requests or streams at once; nothing was done.
-    Overloaded = "overloaded", 503, "Too much at once";
+    /// Too many concurrent requests or streams; nothing was done.
+    Overloaded = "overloaded", 503, "Too many concurrent requests";
 }
 
 impl Code {
-    /// From the name on the wire.
+    /// Parses the name in JSON.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.as_str() == name)
     }
 
-    /// Which code an error travels under.
+    /// The code of an error.
     #[must_use]
     pub fn of(error: &Error) -> Self {
         match error.kind() {
@@ -194,41 +195,41 @@ impl Code {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
-    /// A name for the kind of problem, `urn:tenure:problem:<code>`.
+    /// A URN of the problem type, `urn:tenure:problem:<code>`.
     #[serde(rename = "type")]
     pub urn: String,
-    /// The same sentence for every problem of this kind.
+    /// The title, constant per problem type.
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// What programs look at.
+    /// The code, for programs.
     pub code: String,
-    /// What people look at: what was wrong this time, and what to do.
+    /// The detail, for people: what was wrong and what to do.
     pub detail: String,
-    /// When trying again makes sense.
+    /// When to retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// With `tenure_ended`: why it ended (`left`, `lapsed`, `superseded`, `expelled`, `unknown`).
+    /// With `tenure_ended`: the reason (`left`, `lapsed`, `superseded`, `expelled`, `unknown`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub reason: Option<EndReason>,
-    /// With status 500 and above: `unchanged` when the call certainly did nothing, `unknown` when it may have taken
-    /// effect (or may still, up to its `Tenure-Not-After`).
+    /// With status 500 and above: `unchanged` if the call certainly did nothing, `unknown` if it may have taken effect
+    /// (or still may, until its `Tenure-Not-After`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
     /// With `lease_held` and `not_holder`: the member that holds the lease or the connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub holder: Option<MemberId>,
-    /// With `claim_held`: the member that owns the key.
+    /// With `claim_held` and `not_owner`: the member that owns the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub owner: Option<MemberId>,
-    /// With `holder` and `owner`: the tenure of that member under which it is held.
+    /// With `holder` and `owner`: the tenure that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub tenure: Option<TenureId>,
-    /// With `lease_held`: the member that the lease is kept for, when it was handed off.
+    /// With `lease_held`: the member that the lease is reserved for, if it was handed off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub reserved_for: Option<MemberId>,
@@ -239,20 +240,20 @@ pub struct Problem {
     /// With `session_active`: how many connections it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<u64>,
-    /// With `session_full`: of what, `connections` or `fields`.
+    /// With `session_full`: the limit reached, `connections` or `fields`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub limit: Option<Limit>,
-    /// With `provider_deactivated` and `provider_busy`: the provider as it is.
+    /// With `provider_deactivated` and `provider_busy`: the current provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<Box<roster::Provider>>,
-    /// With `engagement_conflict`: the engagement as it is.
+    /// With `engagement_conflict`: the current engagement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engagement: Option<Box<Engagement>>,
 }
 
 impl Problem {
-    /// A problem of a kind.
+    /// A problem with a code.
     #[must_use]
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self {
@@ -276,7 +277,7 @@ impl Problem {
         }
     }
 
-    /// Adds when to try again.
+    /// Adds when to retry.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.retry_after_ms = Some(ms_up(after));
@@ -309,50 +310,50 @@ impl Problem {
         self
     }
 
-    /// Adds whom the lease is kept for.
+    /// Adds the member that the lease is reserved for.
     #[must_use]
     pub fn with_reserved_for(mut self, member: MemberId) -> Self {
         self.reserved_for = Some(member);
         self
     }
 
-    /// Adds which session has the alias.
+    /// Adds the session that has the alias.
     #[must_use]
     pub fn with_session(mut self, session: SessionId) -> Self {
         self.session = Some(session);
         self
     }
 
-    /// Adds how many connections the session has.
+    /// Adds the number of connections of the session.
     #[must_use]
     pub fn with_connections(mut self, connections: u64) -> Self {
         self.connections = Some(connections);
         self
     }
 
-    /// Adds of what the session is full.
+    /// Adds the limit that the session reached.
     #[must_use]
     pub fn with_limit(mut self, limit: Limit) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Adds the provider as it is.
+    /// Adds the current provider.
     #[must_use]
     pub fn with_provider(mut self, provider: roster::Provider) -> Self {
         self.provider = Some(Box::new(provider));
         self
     }
 
-    /// Adds the engagement as it is.
+    /// Adds the current engagement.
     #[must_use]
     pub fn with_engagement(mut self, engagement: Engagement) -> Self {
         self.engagement = Some(Box::new(engagement));
         self
     }
 
-    /// What it means to a Rust caller. A code that this version does not know is judged by its status: below 500
-    /// nothing changed, from 500 on the outcome is unknown.
+    /// Converts to an error. An unknown code is classified by its status: below 500 nothing changed, from 500 on the
+    /// outcome is unknown.
     #[must_use]
     pub fn into_error(self) -> Error {
         let outcome = match self.outcome.as_deref() {
@@ -398,6 +399,10 @@ impl Problem {
     }
 
     fn finish(&self, error: Error) -> Error {
+        let error = match &self.tenure {
+            Some(holder) => error.with_holder(holder.clone()),
+            None => error,
+        };
         match self.retry_after_ms {
             Some(after) => error.with_retry_after(Duration::from_millis(after)),
             None => error,
@@ -408,8 +413,8 @@ impl Problem {
 impl From<&Error> for Problem {
     fn from(error: &Error) -> Self {
         let code = Code::of(error);
-        // The causes of what is not the caller's fault help whoever has to repair it; those of the caller's own
-        // mistakes would only tell about our insides.
+        // Causes help to repair errors that are not the caller's fault. For the caller's own mistakes they would only
+        // reveal internals.
         let detail = if code.status() >= 500 {
             error.chain()
         } else {
@@ -418,6 +423,9 @@ impl From<&Error> for Problem {
         let mut problem = Self::new(code, detail);
         if let ErrorKind::Ended(reason) = error.kind() {
             problem.reason = Some(reason);
+        }
+        if let (Code::NotOwner, Some(owner)) = (code, error.holder()) {
+            problem = problem.with_owner(owner.clone());
         }
         if code.status() >= 500 {
             problem = problem.with_outcome(error.outcome());

@@ -13,10 +13,10 @@ use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest};
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClaimRequest {
-    /// Under which tenure.
+    /// The tenure that claims.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// Only where the key is free, owned by the dead, or by an earlier tenure of the same member.
+    /// Claim only if the key is free, owned by a dead member, or owned by an earlier tenure of the same member.
     #[serde(default)]
     pub if_absent: bool,
 }
@@ -26,10 +26,10 @@ pub struct ClaimRequest {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClaimsRequest {
-    /// Under which tenure.
+    /// The tenure that claims.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// At most 10,000.
+    /// The keys, at most 10,000.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub keys: Vec<Key>,
     /// As for a single claim.
@@ -37,7 +37,7 @@ pub struct ClaimsRequest {
     pub if_absent: bool,
 }
 
-/// What `if_absent` means to a store.
+/// The claim mode for `if_absent`.
 #[must_use]
 pub(crate) fn mode(if_absent: bool) -> ClaimMode {
     if if_absent {
@@ -48,7 +48,7 @@ pub(crate) fn mode(if_absent: bool) -> ClaimMode {
 }
 
 impl ClaimRequest {
-    /// How it takes the key.
+    /// The claim mode.
     #[must_use]
     pub fn mode(&self) -> ClaimMode {
         mode(self.if_absent)
@@ -56,14 +56,14 @@ impl ClaimRequest {
 }
 
 impl ClaimsRequest {
-    /// How it takes the keys.
+    /// The claim mode.
     #[must_use]
     pub fn mode(&self) -> ClaimMode {
         mode(self.if_absent)
     }
 }
 
-/// What a claim came to, in a word.
+/// The outcome of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -72,20 +72,20 @@ pub enum ClaimWord {
     New,
     /// The same tenure owned it already.
     Kept,
-    /// It was taken over.
+    /// It was taken from its previous owner.
     Moved,
-    /// `if_absent`, and somebody alive owns it. Nothing changed.
+    /// `if_absent`, and a living member owns it. Nothing changed.
     Held,
 }
 
-/// A key that was claimed.
+/// A claimed key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClaimAnswer {
     /// The key.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub key: Key,
-    /// Its owner from now on.
+    /// Its new owner.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub owner: MemberId,
     /// The tenure it is held under.
@@ -93,29 +93,37 @@ pub struct ClaimAnswer {
     pub tenure: TenureId,
     /// `new`, `kept` or `moved`.
     pub outcome: ClaimWord,
-    /// With `moved`: the owner before.
+    /// With `moved`: the previous owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub from: Option<TenureId>,
-    /// What the tenure holds now goes by this number; send it with the next beat.
+    /// The member of `from`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub from_member: Option<MemberId>,
+    /// The revision of the tenure's holdings; send it with the next beat.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
 }
 
-/// What the claim of one key of many came to.
+/// The result for one of many keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClaimResult {
     /// The key.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub key: Key,
-    /// What became of it.
+    /// The outcome.
     pub outcome: ClaimWord,
-    /// With `moved`: the owner before.
+    /// With `moved`: the previous owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub from: Option<TenureId>,
+    /// The member of `from`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub from_member: Option<MemberId>,
     /// With `held`: the member that owns it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
@@ -127,7 +135,7 @@ pub struct ClaimResult {
 }
 
 impl ClaimResult {
-    /// Puts the answer for one key together.
+    /// Builds the result for one key.
     #[must_use]
     pub fn new(key: Key, outcome: ClaimOutcome) -> Self {
         let (outcome, from, tenure) = match outcome {
@@ -139,13 +147,14 @@ impl ClaimResult {
         Self {
             key,
             outcome,
+            from_member: from.as_ref().map(|from| from.member().clone()),
             from,
             owner: tenure.as_ref().map(|tenure| tenure.member().clone()),
             tenure,
         }
     }
 
-    /// What it means to a Rust caller; `None` when a part is missing.
+    /// Converts to the core type; `None` if a part is missing.
     #[must_use]
     pub fn outcome(self) -> Option<ClaimOutcome> {
         match self.outcome {
@@ -157,30 +166,30 @@ impl ClaimResult {
     }
 }
 
-/// The answers to many claims, in the order asked.
+/// The results of many claims, in request order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClaimsAnswer {
-    /// One each.
+    /// One result per key.
     pub results: Vec<ClaimResult>,
-    /// What the tenure holds now goes by this number; send it with the next beat. Absent when no keys were asked for.
+    /// The revision of the tenure's holdings; send it with the next beat. Absent if there were no keys.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
-    /// What it held before this call went by this number. Lower than what you were told last: the store lost the end of
-    /// its data; claim again what you remember.
+    /// The revision before this call. If it is lower than the last one received, the store lost its latest writes;
+    /// claim the remembered keys again.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision_before: Revision,
 }
 
-/// Claims, page by page.
+/// A page of claims.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClaimsPage {
     /// The claims.
     pub claims: Vec<Claim>,
-    /// Pass it as `after` to read on; absent at the end.
+    /// The cursor for the next page, passed as `after`; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -194,13 +203,13 @@ impl From<Page<Claim>> for ClaimsPage {
     }
 }
 
-/// Which claims to list.
+/// Query of the claim listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct ClaimsQuery {
-    /// Only of this member.
+    /// Only claims of this member.
     #[serde(
         default,
         deserialize_with = "super::if_given",
@@ -208,14 +217,14 @@ pub struct ClaimsQuery {
     )]
     #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub owner: Option<MemberId>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[serde(
         default,
         deserialize_with = "super::if_given",
         skip_serializing_if = "Option::is_none"
     )]
     pub after: Option<String>,
-    /// At most this many, 1 to 1,000; 100 when not given.
+    /// Page size, 1 to 1,000; default 100.
     #[serde(
         default,
         deserialize_with = "super::if_given",
@@ -225,7 +234,7 @@ pub struct ClaimsQuery {
 }
 
 impl ClaimsQuery {
-    /// The owner and the page it asks for.
+    /// Converts to an owner and a page request.
     ///
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000.
@@ -243,7 +252,7 @@ impl ClaimsQuery {
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct ReleaseQuery {
-    /// The tenure that gives the key up.
+    /// The tenure that releases the key.
     #[cfg_attr(feature = "openapi", param(value_type = String))]
     pub tenure: TenureId,
 }

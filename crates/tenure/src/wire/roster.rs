@@ -1,8 +1,8 @@
 //! Rosters on the wire.
 //!
-//! Most bodies are the types of [`tenure_core::ledger`] themselves, in [`Sourced`](crate::roster::Sourced) when they were
-//! read and in [`Written`](crate::roster::Written) when they were written. What is here differs from them: pages, queries,
-//! names that may be left out, and what is derived when it is shown.
+//! Most bodies are types of [`tenure_core::ledger`], inside [`Sourced`](crate::roster::Sourced) for reads and
+//! [`Written`](crate::roster::Written) for writes. This module has what differs: pages, queries, optional names, and
+//! derived fields.
 
 mod engagement;
 mod log;
@@ -19,20 +19,20 @@ pub use status::{RosterState, RostersState, TokensState};
 use serde::{Deserialize, Serialize};
 use tenure_core::id::RosterName;
 
-/// The body of calls that need none: it may be left out, and has no fields.
+/// An empty body; it may be omitted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NoFields {}
 
-/// The names of rosters, page by page, in their order.
+/// A page of roster names, sorted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RostersPage {
     /// The rosters.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub rosters: Vec<RosterName>,
-    /// Pass it as `after` to read on; absent at the end.
+    /// The cursor for the next page, passed as `after`; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }

@@ -15,13 +15,13 @@ use tenure_core::session::{Data, SessionState};
 pub use tenure_core::session::{Orphans, Session, SessionStats};
 use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest, check_limit};
 
-/// Sessions, page by page.
+/// A page of sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionsPage {
     /// The sessions.
     pub sessions: Vec<Session>,
-    /// Pass it as `after` to read on; absent at the end.
+    /// The cursor for the next page, passed as `after`; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -35,13 +35,13 @@ impl From<Page<Session>> for SessionsPage {
     }
 }
 
-/// Which sessions to list.
+/// Query of the session listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct SessionsQuery {
-    /// Only the one with this alias, if there is one. Not together with `state` or `after`.
+    /// Only the session with this alias. Not together with `state` or `after`.
     #[serde(
         default,
         deserialize_with = "super::if_given",
@@ -49,21 +49,21 @@ pub struct SessionsQuery {
     )]
     #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub alias: Option<Alias>,
-    /// Only those in this state: `active`, `disconnected` or `orphan`.
+    /// Only sessions in this state: `active`, `disconnected` or `orphan`.
     #[serde(
         default,
         deserialize_with = "super::if_given",
         skip_serializing_if = "Option::is_none"
     )]
     pub state: Option<String>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[serde(
         default,
         deserialize_with = "super::if_given",
         skip_serializing_if = "Option::is_none"
     )]
     pub after: Option<String>,
-    /// At most this many, 1 to 1,000; 100 when not given.
+    /// Page size, 1 to 1,000; default 100.
     #[serde(
         default,
         deserialize_with = "super::if_given",
@@ -72,29 +72,29 @@ pub struct SessionsQuery {
     pub limit: Option<u32>,
 }
 
-/// What a [`SessionsQuery`] asks for.
+/// The sessions that a [`SessionsQuery`] requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WhichSessions {
-    /// The one with this alias.
+pub enum SessionFilter {
+    /// The session with this alias.
     Alias(Alias),
-    /// A page of those in a state, or of all.
+    /// A page of all sessions, or of those in a state.
     Of(Option<SessionState>, PageRequest),
 }
 
 impl SessionsQuery {
-    /// Which sessions it asks for.
+    /// Converts to a filter.
     ///
     /// # Errors
-    /// `Invalid` for a limit outside 1..=1000, a state that does not exist, or an alias beside a state or a cursor.
-    pub fn request(self) -> Result<WhichSessions> {
+    /// `Invalid` for a limit outside 1..=1000, an unknown state, or an alias together with a state or a cursor.
+    pub fn request(self) -> Result<SessionFilter> {
         let limit = check_limit(self.limit.unwrap_or(DEFAULT_PAGE))?;
         let state = self.state.as_deref().map(SessionState::parse).transpose()?;
         match self.alias {
-            None => Ok(WhichSessions::Of(state, PageRequest::new(self.after, limit)?)),
+            None => Ok(SessionFilter::Of(state, PageRequest::new(self.after, limit)?)),
             Some(_) if state.is_some() || self.after.is_some() => Err(Error::invalid(
-                "in the query: an alias has at most one session; ask for an alias alone, without state and after",
+                "in the query: give alias alone, without state and after; an alias has at most one session",
             )),
-            Some(alias) => Ok(WhichSessions::Alias(alias)),
+            Some(alias) => Ok(SessionFilter::Alias(alias)),
         }
     }
 }
@@ -104,29 +104,29 @@ impl SessionsQuery {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PatchSessionRequest {
-    /// A change to its data: each field given replaces the old one, and `null` removes it.
+    /// Changes to its data: a field replaces the old value, and `null` removes it.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub data: Data,
-    /// Only if this tenure is alive.
+    /// Apply only if this tenure is alive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub tenure: Option<TenureId>,
 }
 
-/// Which orphans to list.
+/// Query of the orphan listing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct OrphansQuery {
-    /// Only those whose grace has been over for at least this long; 0 when not given.
+    /// Only sessions whose grace ended at least this long ago; default 0.
     #[serde(
         default,
         deserialize_with = "super::if_given",
         skip_serializing_if = "Option::is_none"
     )]
     pub overdue_ms: Option<u64>,
-    /// At most this many, 1 to 1,000; 100 when not given.
+    /// Page size, 1 to 1,000; default 100.
     #[serde(
         default,
         deserialize_with = "super::if_given",
@@ -136,7 +136,7 @@ pub struct OrphansQuery {
 }
 
 impl OrphansQuery {
-    /// For how long overdue, and how many.
+    /// Converts to the minimum overdue time and the limit.
     ///
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000.

@@ -1,4 +1,4 @@
-//! The daemon about itself: loops, store, groups, readiness.
+//! The status of a daemon: loops, store, groups, readiness.
 
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{Group, RegistryName};
@@ -12,40 +12,40 @@ use super::sweep::GroupState;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Now {
-    /// Now.
+    /// The current time.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub now: StoreTime,
 }
 
-/// The names of groups, page by page, in the order of their names.
+/// A page of group names, sorted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GroupsPage {
     /// The groups.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub groups: Vec<Group>,
-    /// Pass it as `after` to read on; absent at the end.
+    /// The cursor for the next page, passed as `after`; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// What the doctor found out about the store.
+/// The doctor's findings about the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Findings {
-    /// One each.
+    /// The findings.
     pub findings: Vec<Finding>,
 }
 
-/// Whether the daemon can do its work.
+/// Whether the daemon is ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Readiness {
-    /// Whether it can.
+    /// Whether it is ready.
     pub ready: bool,
-    /// Why not; empty when it can.
+    /// Why it is not ready; empty if it is.
     pub reasons: Vec<String>,
-    /// What works, but not as it should: a roster that is seeding answers from the ledger, a node of the store is away.
+    /// Degraded parts: a seeding roster answers from the ledger, or a node of the store is down.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -54,25 +54,25 @@ pub struct Readiness {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LoopState {
-    /// Which.
+    /// The name of the loop.
     pub name: String,
-    /// When it last did what it is for, by the daemon's clock; absent when it never did.
+    /// Time of the last success on the daemon's clock; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub last_success: Option<StoreTime>,
-    /// How long that is ago.
+    /// Time since the last success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_success_age_ms: Option<u64>,
-    /// How often it ran.
+    /// Number of turns.
     pub runs: u64,
-    /// How often it failed.
+    /// Number of failures.
     pub failures: u64,
-    /// How often it panicked and was started again.
+    /// Number of panics, each followed by a restart.
     pub panics: u64,
-    /// How often it failed or panicked since it last did what it is for: 0 when it is well.
+    /// Failures and panics since the last success; 0 when healthy.
     #[serde(default)]
     pub bad_in_a_row: u32,
-    /// What went wrong last. Kept when it is well again, for whoever comes to look later.
+    /// The last error. It is kept after a recovery, for later inspection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
 }
@@ -81,80 +81,80 @@ pub struct LoopState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StoreState {
-    /// Where it is, without secrets.
+    /// Its location, without secrets.
     pub place: String,
-    /// Whether it answered lately.
+    /// Whether it answered recently.
     pub up: bool,
-    /// Why not.
+    /// Why it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// The state of a group as it was seen last.
+/// The last known state of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Watched {
-    /// What was seen.
+    /// The state.
     #[serde(flatten)]
     pub state: GroupState,
-    /// How long ago. Grows while the store is away.
+    /// Its age, which grows while the store is down.
     pub age_ms: u64,
-    /// The registries whose claims went through this daemon, at most 100, in the order of their names. There may be others:
-    /// a store knows claims and not which registries there are.
+    /// The registries whose claims went through this daemon, at most 100, sorted. The list may be incomplete, because a
+    /// store has no list of registries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub registries: Vec<RegistryName>,
 }
 
-/// How the daemon finds out who is calling.
+/// The authentication of the daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AccessState {
-    /// How many tokens are known; absent when none is asked for.
+    /// Number of known tokens; absent if no token is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    /// Why what is in the file of tokens now is not used, if it is not.
+    /// Why the current content of the token file is not used, if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_trouble: Option<String>,
     /// Whether connections are encrypted.
     pub tls: bool,
-    /// Whether clients have to show a certificate.
+    /// Whether clients must present a certificate.
     pub client_certificates: bool,
-    /// Why the certificate that is in its file now is not used, if it is not.
+    /// Why the certificate now in its file is not used, if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_trouble: Option<String>,
-    /// What this caller may do: `read`, `beat`, `write`, `operate`. All of it when no token is asked for.
+    /// The scopes of this caller: `read`, `beat`, `write`, `operate`. All of them if no token is required.
     #[serde(default)]
     pub scopes: Vec<String>,
 }
 
-/// `GET /v1/status`. Answered also while the store is away, from what was seen last.
+/// `GET /v1/status`. Also available while the store is down, from the last known state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ServerStatus {
     /// The daemon's version.
     pub version: String,
-    /// How long it runs.
+    /// Time since the daemon started.
     pub uptime_ms: u64,
     /// The store.
     pub store: StoreState,
     /// The background loops.
     pub loops: Vec<LoopState>,
-    /// The groups, at most 1,000, in the order of their names.
+    /// The groups, at most 1,000, sorted by name.
     pub groups: Vec<Watched>,
-    /// How many groups there are, also those that are not listed.
+    /// Total number of groups, including those not listed.
     pub groups_total: u64,
-    /// The rosters; absent when the daemon has no ledger.
+    /// The rosters; absent if the daemon has no ledger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rosters: Option<RostersState>,
-    /// How it finds out who is calling.
+    /// Authentication.
     #[serde(default)]
     pub access: AccessState,
-    /// How long ago the groups were last listed; absent when they never were.
+    /// Time since the groups were last listed; absent before the first listing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups_age_ms: Option<u64>,
-    /// Event streams that are open.
+    /// Open event streams.
     pub streams: u64,
-    /// Requests that are being answered.
+    /// Requests in progress.
     pub requests: u64,
 }

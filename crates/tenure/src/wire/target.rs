@@ -7,24 +7,23 @@ use tenure_core::lease::Token;
 use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest};
 use tenure_core::target::{self as core, TargetSpec};
 
-use crate::nodes::Placed;
+use crate::nodes::PlacedTarget;
 
-/// `PUT …/targets/{t}`; the whole body may be left out. What is not given is as in a new target: a target is replaced, not
-/// patched.
+/// `PUT …/targets/{t}`; the body may be omitted. Replaces the target: an absent field gets its default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TargetRequest {
-    /// Nobody is to work on it for now; whoever holds its lease gives it up. `false` when not given.
+    /// Whether work on it is paused; its holder then releases the lease. Default `false`.
     #[serde(default)]
     pub paused: bool,
-    /// Its share of a node's load, 1 to 1,000; 1 when not given. Only bounded load looks at it.
+    /// Its share of a node's load, 1 to 1,000; default 1. Only used with bounded load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
 }
 
 impl TargetRequest {
-    /// The specification it asks for.
+    /// Converts to a specification.
     ///
     /// # Errors
     /// `Invalid` for a weight outside 1..=1000.
@@ -47,27 +46,27 @@ impl From<TargetSpec> for TargetRequest {
     }
 }
 
-/// A target, where a fleet would rather have it, and who works on it.
+/// A target with its preferred node and the holder of its lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Target {
-    /// Its name, and that of its lease.
+    /// Its name, which is also the name of its lease.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub target: LeaseName,
-    /// Whether nobody is to work on it for now.
+    /// Whether work on it is paused.
     pub paused: bool,
     /// Its share of a node's load.
     pub weight: u32,
-    /// The node it is placed on first: of the living members that do not drain. Only a preference, and without bounded
-    /// load; the lease decides. Absent without such nodes, and with `plain`.
+    /// The first node in its placement, among living members that are not draining, without bounded load. A preference;
+    /// the lease decides. Absent without such nodes, and with `plain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub preferred: Option<MemberId>,
-    /// The member that holds its lease. Absent when nobody does, and with `plain`.
+    /// The member that holds its lease. Absent if the lease is free, and with `plain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub holder: Option<MemberId>,
-    /// With a holder: the tenure it holds the lease under.
+    /// With a holder: the tenure that holds the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub tenure: Option<TenureId>,
@@ -80,8 +79,8 @@ pub struct Target {
     pub alive: Option<bool>,
 }
 
-impl From<Placed> for Target {
-    fn from(placed: Placed) -> Self {
+impl From<PlacedTarget> for Target {
+    fn from(placed: PlacedTarget) -> Self {
         let mut shown = Self::from(placed.target);
         shown.preferred = placed.preferred;
         if let Some(lease) = placed.lease {
@@ -121,19 +120,19 @@ impl From<Target> for core::Target {
     }
 }
 
-/// Targets, page by page.
+/// A page of targets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TargetsPage {
     /// The targets.
     pub targets: Vec<Target>,
-    /// Pass it as `after` to read on; absent at the end.
+    /// The cursor for the next page, passed as `after`; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-impl From<Page<Placed>> for TargetsPage {
-    fn from(page: Page<Placed>) -> Self {
+impl From<Page<PlacedTarget>> for TargetsPage {
+    fn from(page: Page<PlacedTarget>) -> Self {
         Self {
             targets: page.items.into_iter().map(Into::into).collect(),
             next: page.next,
@@ -141,44 +140,44 @@ impl From<Page<Placed>> for TargetsPage {
     }
 }
 
-/// How much to tell about a target.
+/// Query of a target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct TargetQuery {
-    /// Only the target itself: neither its preferred node nor its holder. Costs less.
+    /// Omit the preferred node and the holder, which is cheaper.
     #[serde(default)]
     pub plain: bool,
 }
 
-/// Which page of targets, and how much to tell about each.
+/// Query of the target listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct TargetsQuery {
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[serde(
         default,
         deserialize_with = "super::if_given",
         skip_serializing_if = "Option::is_none"
     )]
     pub after: Option<String>,
-    /// At most this many, 1 to 1,000; 100 when not given.
+    /// Page size, 1 to 1,000; default 100.
     #[serde(
         default,
         deserialize_with = "super::if_given",
         skip_serializing_if = "Option::is_none"
     )]
     pub limit: Option<u32>,
-    /// Only the targets themselves: neither their preferred nodes nor their holders. Costs less.
+    /// Omit the preferred nodes and holders, which is cheaper.
     #[serde(default)]
     pub plain: bool,
 }
 
 impl TargetsQuery {
-    /// The page it asks for.
+    /// Converts to a page request.
     ///
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000.

@@ -1,11 +1,11 @@
-//! The wire as it is pinned: names, forms and refusals.
+//! The pinned wire format: names, forms and errors.
 
 use std::time::Duration;
 
 use tenure_core::error::{Error, ErrorKind, Outcome};
 use tenure_core::event::{EventId, EventKind};
 use tenure_core::id::{LeaseName, MemberId, TenureId, Term};
-use tenure_core::lease::{AcquireOutcome, Acquired, GivenUp, ReleaseOutcome, Token};
+use tenure_core::lease::{AcquireOutcome, Acquired, ReleaseOutcome, ReleasedLeases, Token};
 use tenure_core::membership::{Beat, BeatReply, EndReason, Revision};
 use tenure_core::settling::GapCause;
 use tenure_core::time::StoreTime;
@@ -25,7 +25,7 @@ fn token() -> Token {
 }
 
 #[test]
-fn an_error_survives_the_wire() {
+fn error_round_trips() {
     let kinds = [
         ErrorKind::Invalid,
         ErrorKind::Ended(EndReason::Superseded),
@@ -53,7 +53,7 @@ fn an_error_survives_the_wire() {
 }
 
 #[test]
-fn every_code_has_its_own_name_and_reads_back() {
+fn every_code_has_a_unique_name_and_round_trips() {
     for code in Code::ALL {
         assert_eq!(Code::parse(code.as_str()), Some(*code));
         assert!((400..600).contains(&code.status()), "{code:?}");
@@ -61,7 +61,7 @@ fn every_code_has_its_own_name_and_reads_back() {
 }
 
 #[test]
-fn the_causes_of_a_failing_store_are_shown_and_those_of_a_bad_request_are_not() {
+fn causes_are_shown_for_store_errors_only() {
     let cause = || Error::invalid("the cause");
     let ours = Problem::from(&Error::unavailable("no store", Outcome::Unknown).because(cause()));
     assert_eq!(
@@ -73,7 +73,7 @@ fn the_causes_of_a_failing_store_are_shown_and_those_of_a_bad_request_are_not() 
 }
 
 #[test]
-fn requests_refuse_what_they_do_not_know() {
+fn requests_reject_unknown_fields() {
     for (json, must_say) in [
         (r#"{"member":"a","tll_ms":1}"#, "unknown field `tll_ms`"),
         (r#"{"member":"a b"}"#, "' ' at position 2"),
@@ -90,7 +90,7 @@ fn requests_refuse_what_they_do_not_know() {
 }
 
 #[test]
-fn a_beat_answer_means_the_same_on_both_sides() {
+fn beat_answer_round_trips() {
     for reply in [
         BeatReply::Renewed {
             expires_in: Duration::from_secs(3),
@@ -113,7 +113,7 @@ fn a_beat_answer_means_the_same_on_both_sides() {
 }
 
 #[test]
-fn what_asking_for_leases_came_to_means_the_same_on_both_sides() {
+fn acquire_results_round_trip() {
     let wait = Duration::from_millis(1_501);
     let outcomes = vec![
         AcquireOutcome::Granted {
@@ -153,8 +153,8 @@ fn what_asking_for_leases_came_to_means_the_same_on_both_sides() {
 }
 
 #[test]
-fn what_giving_up_leases_came_to_means_the_same_on_both_sides() {
-    let given = GivenUp {
+fn release_results_round_trip() {
+    let given = ReleasedLeases {
         outcomes: vec![
             ReleaseOutcome::Released,
             ReleaseOutcome::Reserved,
@@ -174,7 +174,7 @@ fn what_giving_up_leases_came_to_means_the_same_on_both_sides() {
 }
 
 #[test]
-fn an_answer_with_a_part_missing_is_none() {
+fn incomplete_answer_is_none() {
     for broken in [
         r#"{"lease":"l","outcome":"granted"}"#,
         r#"{"lease":"l","outcome":"held","retry_after_ms":5}"#,
@@ -192,7 +192,7 @@ fn an_answer_with_a_part_missing_is_none() {
 }
 
 #[test]
-fn numbers_of_the_sequence_stay_below_two_to_the_53() {
+fn sequence_numbers_stay_below_two_to_the_53() {
     let release = |token: &str| {
         serde_json::from_str::<ReleaseLeaseRequest>(&format!(r#"{{"tenure":"a@1","token":{token}}}"#))
             .map(|request| request.token.get())
@@ -227,9 +227,9 @@ fn numbers_of_the_sequence_stay_below_two_to_the_53() {
     }
 }
 
-/// A tenure reads shorter than it is and a wait longer, by less than a millisecond.
+/// A tenure is rounded down and a wait is rounded up to milliseconds.
 #[test]
-fn durations_travel_rounded_to_the_safe_side() {
+fn durations_are_rounded_to_the_safe_side() {
     let exact = Duration::from_micros(1_500_001);
     let held = AcquireOutcome::Held {
         by: tenure(),
@@ -250,7 +250,7 @@ fn durations_travel_rounded_to_the_safe_side() {
     assert_eq!(read.outcomes, [AcquireOutcome::Held { by: tenure(), free_in }]);
 }
 
-/// Every object of an answer with one field more, as a later version may send it.
+/// Adds a field to every object of an answer, as a later version may.
 fn of_a_later_version(json: &str) -> String {
     fn grow(value: &mut serde_json::Value) {
         match value {
@@ -274,7 +274,7 @@ fn reads<T: serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(json: &st
 }
 
 #[test]
-fn answers_may_have_fields_that_this_version_does_not_know() {
+fn answers_may_have_unknown_fields() {
     reads::<JoinAnswer>(
         r#"{"tenure":"a@1","member":"a","term":1,"ttl_ms":3000,"expires_in_ms":3000,"as_of":"2026-01-01T00:00:00Z"}"#,
     );
@@ -297,24 +297,24 @@ fn answers_may_have_fields_that_this_version_does_not_know() {
 }
 
 #[test]
-fn events_of_a_later_version_are_passed_over_and_hold_nobody_up() {
+fn unknown_event_types_are_skipped() {
     let page = r#"{"events":[
         {"id":1,"at":"2026-01-01T00:00:00Z","type":"joined","tenure":"a@1","added_later":1},
         {"id":2,"at":"2026-01-01T00:00:01Z","type":"what_comes_later","tenure":{"member":"a"}},
         {"id":3,"at":"2026-01-01T00:00:02Z","type":"left","tenure":"a@1"}],"next":"3","missed":false}"#;
     let read: EventsPage = serde_json::from_str(page).unwrap();
-    let kinds: Vec<_> = read.events.iter().map(|event| event.kind).collect();
+    let kinds: Vec<_> = read.events.iter().map(|answer| answer.event.kind).collect();
     assert_eq!(kinds, [EventKind::Joined, EventKind::Left]);
     assert_eq!(read.page().unwrap().last, EventId(3));
     let broken = page.replace("\"left\",\"tenure\":\"a@1\"", "\"left\",\"tenure\":\"a\"");
     assert!(
         serde_json::from_str::<EventsPage>(&broken).is_err(),
-        "what is known has to be right"
+        "known types must be valid"
     );
 }
 
 #[test]
-fn a_code_of_a_later_version_is_judged_by_its_status() {
+fn unknown_code_is_classified_by_its_status() {
     let error = |status: u16| {
         let problem =
             format!(r#"{{"type":"about:blank","title":"T","status":{status},"code":"what_comes_later","detail":"d"}}"#);

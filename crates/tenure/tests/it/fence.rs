@@ -1,4 +1,4 @@
-//! Fences in real sinks: Postgres, Valkey and Redis, and this process, against holders that come too late.
+//! Fences in real sinks (Postgres, Valkey, Redis and this process) against late writers.
 
 mod guide;
 #[cfg(feature = "valkey")]

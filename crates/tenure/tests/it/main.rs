@@ -2,6 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod fence;
-mod heart;
+mod heartbeat;
 mod roster;
 mod stores;

@@ -1,8 +1,9 @@
-//! Rosters over real servers and over files: their life, what outages cost, and what many do at once.
+//! Rosters over real servers and over files: lifecycle, outages, and concurrency.
 #![cfg(all(feature = "postgres", feature = "sqlite", feature = "valkey"))]
 
 mod alone;
 mod crowd;
+mod deactivation;
 mod default_capacity;
 mod drift;
 mod hot_away;
@@ -11,6 +12,5 @@ mod ledger_away;
 mod life;
 mod plain_sql;
 mod quiet;
-mod shut_out;
-mod told;
+mod reconcile_meters;
 mod world;

@@ -1,4 +1,4 @@
-//! The client over real stores and real faults.
+//! The client over real stores with real faults.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait::until_async;
 use tenure_testkit::{Mode, Proxy};
 
-/// Of those who are to lose their tenure.
+/// The ttl of members that should lapse.
 const TTL: Duration = Duration::from_secs(2);
-/// Of those who are not, on a machine that may stand still for a moment.
+/// The ttl of members that should not lapse when the machine stalls shortly.
 const LONG: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(40);
 
-/// A request that meets a machine which stands still for a moment has not failed yet.
+/// Time-outs that tolerate a short stall of the machine.
 fn patient() -> OpenOptions {
     OpenOptions {
         request_timeout: Some(Duration::from_secs(5)),
@@ -46,7 +46,7 @@ async fn evicted(tenure: &Tenure) -> u64 {
     page.events.iter().flat_map(|event| event.counts.values()).sum()
 }
 
-/// A process that is gone without a word: its runtime, thread and connections end, and nobody leaves.
+/// A process that dies: its runtime, thread and connections end without a leave.
 async fn vanish(url: String, member: &'static str, keys: usize) {
     tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -79,7 +79,7 @@ async fn vanish(url: String, member: &'static str, keys: usize) {
 }
 
 #[tokio::test]
-async fn clients_of_a_server_clean_up_after_each_other_and_count_once() {
+async fn clients_clean_up_after_each_other_and_count_once() {
     for flavour in [Flavour::Valkey, Flavour::Redis] {
         let Some(server) = Server::start(flavour) else { continue };
         let clients = [connect(&server.url()).await, connect(&server.url()).await];
@@ -103,7 +103,7 @@ async fn clients_of_a_server_clean_up_after_each_other_and_count_once() {
 }
 
 #[tokio::test]
-async fn a_cut_connection_is_failed_closed_and_the_tenure_goes_on_or_begins_anew() {
+async fn cut_connection_fails_closed_and_recovers() {
     let Some(server) = Server::start(Flavour::Valkey) else {
         return;
     };
@@ -116,7 +116,7 @@ async fn a_cut_connection_is_failed_closed_and_the_tenure_goes_on_or_begins_anew
     proxy.set(Mode::BlackHole);
     until_async("it is lost", SOON, async || lost.is_cancelled()).await;
     assert_eq!(member.verdict(), Verdict::Lost);
-    until_async("others see it lapse", SOON, async || {
+    until_async("other clients see it lapse", SOON, async || {
         near.group("g").unwrap().member("member").await.unwrap().is_none()
     })
     .await;
@@ -124,7 +124,7 @@ async fn a_cut_connection_is_failed_closed_and_the_tenure_goes_on_or_begins_anew
     until_async("it is held again", SOON, async || member.verdict() == Verdict::Held).await;
     assert_ne!(member.tenure(), tenure);
     let devices = witness.registry("devices").unwrap();
-    until_async("its claim is its own again", SOON, async || {
+    until_async("it owns its claim again", SOON, async || {
         devices
             .look_up("d1")
             .await
@@ -136,12 +136,12 @@ async fn a_cut_connection_is_failed_closed_and_the_tenure_goes_on_or_begins_anew
 }
 
 #[tokio::test]
-async fn a_server_that_stops_for_longer_than_the_ttl_costs_nobody_their_tenure() {
+async fn server_stopped_for_longer_than_the_ttl_ends_no_tenure() {
     let Some(server) = Server::start(Flavour::Valkey) else {
         return;
     };
     let client = connect(&server.url()).await;
-    // It has one whole ttl to be heard once the server runs again.
+    // Its whole ttl is available after the server resumes.
     let member = join(&client, "member", TTL * 3).await;
     let (tenure, lost) = (member.tenure(), member.lost());
     server.pause();
@@ -152,7 +152,7 @@ async fn a_server_that_stops_for_longer_than_the_ttl_costs_nobody_their_tenure()
 }
 
 #[tokio::test]
-async fn a_server_that_lost_its_data_is_joined_again() {
+async fn server_data_loss_leads_to_a_rejoin() {
     let Some(server) = Server::start(Flavour::Valkey) else {
         return;
     };
@@ -170,17 +170,17 @@ async fn a_server_that_lost_its_data_is_joined_again() {
 }
 
 #[tokio::test]
-async fn a_file_keeps_what_was_claimed_over_a_restart() {
+async fn claims_survive_a_restart_of_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", dir.path().join("tenure.db").display());
     let client = connect(&url).await;
     let member = join(&client, "member", TTL * 3).await;
     member.registry("devices").unwrap().claim("d1").await.unwrap();
     client.close().await;
-    // Without its store it cannot leave, and says so.
+    // Leaving fails without its store, and the error says so.
     assert_eq!(member.leave().await.unwrap_err().kind(), ErrorKind::Unavailable);
 
-    // Without a janitor, which would take it away a moment after the join.
+    // No janitor, which would release the claim right after the join.
     let settings = ClientSettings {
         sweeper: None,
         ..ClientSettings::default()

@@ -1,4 +1,4 @@
-//! One page of a pass of the reaper: which entries, what became of them, and what became of a page whose reply was lost.
+//! One page of a reaper's pass: its candidates, their results, and the read-back of a page whose reply was lost.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use tenure_core::error::{Outcome, Result};
 use tenure_core::time::StoreTime;
 
 use super::Reaper;
-use crate::health::{Break, Vitals};
+use crate::health::{Break, ServerSnapshot};
 use crate::sessions::SILENCE;
 use crate::sessions::report::{ReapNotice, ReapReport};
-use crate::sessions::step::{Candidate, Judged};
+use crate::sessions::step::{Candidate, ReapReply};
 use crate::text;
 
 /// The most sessions that one step judges.
 const BATCH: u64 = 100;
-/// How long one pass tries to read back a page.
+/// How long one pass tries to read a page back.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it looks.
+/// The interval of these attempts.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A page whose reply was lost.
@@ -27,27 +27,27 @@ pub(super) struct Pending {
     pub(super) candidates: Vec<Candidate>,
 }
 
-/// What became of such a page.
-enum Told {
+/// The outcome of such a page.
+enum PageOutcome {
     Marks(Vec<u8>),
-    /// It never arrived, and cannot any more.
-    Never,
-    /// The store lost its memory of it.
-    Nothing,
+    /// Not applied, and too late to be.
+    NotApplied,
+    /// Unknown: the store lost the marker.
+    Forgotten,
 }
 
-/// Where in the index a pass is: what it leaves in place is passed over.
-pub(super) struct Place {
+/// The position of a pass in the index. Entries that stay are skipped.
+pub(super) struct IndexCursor {
     from: String,
     skip: u64,
 }
 
 impl Reaper {
-    /// The next old entries, no more than the limit leaves.
+    /// The next old entries, within the limit.
     pub(super) async fn candidates(
         &self,
-        vitals: &Vitals,
-        place: &Place,
+        snapshot: &ServerSnapshot,
+        cursor: &IndexCursor,
         report: &ReapReport,
     ) -> Result<Vec<Candidate>> {
         let left = self
@@ -57,21 +57,21 @@ impl Reaper {
         if left == 0 {
             return Ok(Vec::new());
         }
-        let cutoff = vitals.at.minus(self.settings.max_age);
-        self.steps.due(cutoff, &place.from, place.skip, left.min(BATCH)).await
+        let cutoff = snapshot.at.minus(self.settings.max_age);
+        self.steps.due(cutoff, &cursor.from, cursor.skip, left.min(BATCH)).await
     }
 
-    /// One page: what became of each candidate, or why nothing may be decided any more.
+    /// Reaps one page. Returns the mark of each candidate, or the break that forbids further decisions.
     pub(super) async fn reap(
         &mut self,
         epoch: &str,
         page: u64,
         candidates: &[Candidate],
         resumed: StoreTime,
-        base: &Vitals,
+        base: &ServerSnapshot,
         report: &mut ReapReport,
-    ) -> Result<Result<(Vitals, Vec<u8>), Break>> {
-        if self.steps.connection.life() != Some(base.life) {
+    ) -> Result<Result<(ServerSnapshot, Vec<u8>), Break>> {
+        if self.steps.connection.generation() != Some(base.generation) {
             return Ok(Err(Break::Reconnected));
         }
         let sent = self.mono();
@@ -83,8 +83,8 @@ impl Reaper {
             .reap(&self.settings, &self.marker, call, resumed, candidates)
             .await;
         let (at, marks) = match done {
-            Ok(Judged { marks: None, .. }) => return Ok(Err(Break::DataLost)),
-            Ok(Judged {
+            Ok(ReapReply { marks: None, .. }) => return Ok(Err(Break::DataLost)),
+            Ok(ReapReply {
                 at, marks: Some(marks), ..
             }) => (at, marks),
             Err(error) if error.outcome() == Outcome::Unknown => {
@@ -93,7 +93,7 @@ impl Reaper {
                     reason,
                     pass = epoch,
                     page,
-                    "the reply to a page was lost; reading back what became of it"
+                    "the reply to a page was lost; reading its outcome back"
                 );
                 self.pending = Some(Pending {
                     epoch: epoch.to_owned(),
@@ -101,22 +101,22 @@ impl Reaper {
                     not_after,
                     candidates: candidates.to_vec(),
                 });
-                // It is counted by this, once.
+                // This counts the page exactly once.
                 self.read_back(report).await?;
                 return Ok(Err(Break::Unreachable { reason }));
             }
             Err(error) => return Err(error),
         };
         let arrived = self.mono();
-        let later = Vitals {
-            life: self.steps.connection.life().unwrap_or(0),
+        let later = ServerSnapshot {
+            generation: self.steps.connection.generation().unwrap_or(0),
             at,
             arrived,
             marker: true,
             info: None,
         };
         let silent = arrived.since(sent);
-        // The page itself was decided in one step, and counts.
+        // The page itself was decided in one step, so it counts.
         match base.broken_by(&later) {
             None if silent <= SILENCE => {}
             broken => {
@@ -125,18 +125,18 @@ impl Reaper {
             }
         }
         let info = base.info.clone();
-        Ok(Ok((Vitals { info, ..later }, marks)))
+        Ok(Ok((ServerSnapshot { info, ..later }, marks)))
     }
 
-    /// Finds out what became of a page whose reply was lost, and counts it.
+    /// Reads back the outcome of a page whose reply was lost, and counts it.
     pub(super) async fn read_back(&mut self, report: &mut ReapReport) -> Result<()> {
         let Some(pending) = &self.pending else { return Ok(()) };
         let give_up = self.mono() + PATIENCE;
-        let told = loop {
+        let outcome = loop {
             match self.steps.check(&self.marker, &pending.epoch).await {
-                Ok((vitals, marker)) => {
-                    if let Some(told) = pending.outcome(&vitals, marker.as_deref()) {
-                        break told;
+                Ok((snapshot, marker)) => {
+                    if let Some(outcome) = pending.outcome(&snapshot, marker.as_deref()) {
+                        break outcome;
                     }
                 }
                 Err(error) if self.mono() > give_up || !error.is_unavailable() => return Err(error),
@@ -147,15 +147,15 @@ impl Reaper {
         let Some(pending) = self.pending.take() else {
             return Ok(());
         };
-        match told {
-            Told::Marks(marks) => self.count(&pending.candidates, &marks, report),
-            Told::Never => {}
-            Told::Nothing => {
+        match outcome {
+            PageOutcome::Marks(marks) => self.count(&pending.candidates, &marks, report),
+            PageOutcome::NotApplied => {}
+            PageOutcome::Forgotten => {
                 let candidates = pending.candidates.len() as u64;
                 report.unsure += candidates;
                 tracing::warn!(
                     candidates,
-                    "the store lost its memory of a page: nobody knows how many of these sessions were reaped by it"
+                    "the store lost the marker of a page: an unknown number of these sessions was reaped"
                 );
                 self.tell(&ReapNotice::Unsure(candidates));
             }
@@ -188,21 +188,21 @@ impl Reaper {
 }
 
 impl Pending {
-    /// What the marker tells, or `None` when it does not tell (yet). Before the not-after time a page may still arrive.
-    fn outcome(&self, vitals: &Vitals, marker: Option<&str>) -> Option<Told> {
+    /// The outcome by the marker; `None` while it is unknown. Until the not-after time the page may still be applied.
+    fn outcome(&self, snapshot: &ServerSnapshot, marker: Option<&str>) -> Option<PageOutcome> {
         let mut words = marker.unwrap_or_default().split(' ');
         if words.next() != Some(&self.epoch) {
-            return Some(Told::Nothing);
+            return Some(PageOutcome::Forgotten);
         }
         if words.next().and_then(|page| page.parse().ok()) == Some(self.page) {
             let marks = words.next().filter(|marks| marks.len() == self.candidates.len());
-            return Some(marks.map_or(Told::Nothing, |marks| Told::Marks(marks.into())));
+            return Some(marks.map_or(PageOutcome::Forgotten, |marks| PageOutcome::Marks(marks.into())));
         }
-        (vitals.at > self.not_after).then_some(Told::Never)
+        (snapshot.at > self.not_after).then_some(PageOutcome::NotApplied)
     }
 }
 
-impl Place {
+impl IndexCursor {
     pub(super) fn start() -> Self {
         Self {
             from: "-inf".to_owned(),
@@ -210,7 +210,7 @@ impl Place {
         }
     }
 
-    /// Goes on behind a batch of which some stay in the index.
+    /// Moves behind a batch of which some entries stay in the index.
     pub(super) fn advance(&mut self, batch: &[Candidate], stays: impl Fn(usize) -> bool) {
         let Some(last) = batch.last() else { return };
         let with_last = batch
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pass_goes_on_behind_what_it_leaves_in_place() {
+    fn cursor_skips_entries_that_stay() {
         let batch = |scores: &[&str]| -> Vec<Candidate> {
             let each = scores.iter().map(|score| Candidate {
                 id: Vec::new(),
@@ -240,14 +240,14 @@ mod tests {
             });
             each.collect()
         };
-        let mut place = Place::start();
-        place.advance(&batch(&["1", "2", "2"]), |n| n != 1);
-        assert_eq!((place.from.as_str(), place.skip), ("2", 1));
-        place.advance(&batch(&["2", "2"]), |_| true);
-        assert_eq!((place.from.as_str(), place.skip), ("2", 3));
-        place.advance(&batch(&["2", "3"]), |_| false);
-        assert_eq!((place.from.as_str(), place.skip), ("3", 0));
-        place.advance(&[], |_| true);
-        assert_eq!((place.from.as_str(), place.skip), ("3", 0));
+        let mut cursor = IndexCursor::start();
+        cursor.advance(&batch(&["1", "2", "2"]), |n| n != 1);
+        assert_eq!((cursor.from.as_str(), cursor.skip), ("2", 1));
+        cursor.advance(&batch(&["2", "2"]), |_| true);
+        assert_eq!((cursor.from.as_str(), cursor.skip), ("2", 3));
+        cursor.advance(&batch(&["2", "3"]), |_| false);
+        assert_eq!((cursor.from.as_str(), cursor.skip), ("3", 0));
+        cursor.advance(&[], |_| true);
+        assert_eq!((cursor.from.as_str(), cursor.skip), ("3", 0));
     }
 }

@@ -1,4 +1,4 @@
-//! What a walk is for, and what it has seen so far.
+//! The purpose and the results of a walk.
 
 use std::collections::HashSet;
 
@@ -6,18 +6,18 @@ use tenure_core::time::StoreTime;
 
 use super::{WalkListener, WalkNotice};
 use crate::sessions::Sessions;
-use crate::sessions::report::{Comparison, Difference, IndexReport, Kind};
-use crate::sessions::step::{Mode, Seen};
+use crate::sessions::report::{Comparison, Difference, DifferenceKind, IndexReport};
+use crate::sessions::step::{EntryComparison, Mode};
 
 /// The most differences that are listed.
 const LISTED: usize = 1_000;
 
-/// What one walk is for.
+/// The purpose of a walk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Bring the index up to date, or tell what that would do.
+    /// Update the index, or preview that.
     Index(Mode),
-    /// Tell what a repair would do.
+    /// Preview a repair.
     PreviewRepair,
     /// Compare everything.
     Compare,
@@ -40,7 +40,7 @@ impl Purpose {
     }
 }
 
-/// What a walk has seen so far.
+/// The results of a walk so far.
 #[derive(Default)]
 pub(super) struct Tally {
     pub(super) report: IndexReport,
@@ -49,68 +49,68 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Tells what was done so far. Answers whether that is all, because the walk is to end.
-    pub(super) fn told(&mut self, sessions: &Sessions, listener: WalkListener<'_>) -> bool {
+    /// Reports the results so far. Returns whether the walk is to end.
+    pub(super) fn report_progress(&mut self, sessions: &Sessions, listener: WalkListener<'_>) -> bool {
         self.report.stopped = sessions.is_stopped();
         listener(&WalkNotice::Changed(&self.report));
         self.report.stopped
     }
 
-    /// Counts a key that a scan showed.
+    /// Counts a scanned key.
     pub(super) fn scanned(
         &mut self,
         purpose: Purpose,
         since: Option<StoreTime>,
         sessions: &Sessions,
         id: &[u8],
-        seen: Seen,
+        seen: EntryComparison,
         listener: WalkListener<'_>,
     ) {
-        let standing = &mut self.report.standing;
-        standing.scanned += 1;
+        let counts = &mut self.report.counts;
+        counts.scanned += 1;
         match seen.mark {
-            b'a' | b'k' | b'u' | b'o' => standing.disconnected += 1,
-            b'n' => standing.not_hash += 1,
-            b'i' | b'?' => standing.invalid += 1,
-            b'g' => standing.scanned -= 1,
-            // An entry without a disconnected session: mostly an active one.
-            _ => standing.active += 1,
+            b'a' | b'k' | b'u' | b'o' => counts.disconnected += 1,
+            b'n' => counts.not_hash += 1,
+            b'i' | b'?' => counts.invalid += 1,
+            b'g' => counts.scanned -= 1,
+            // An entry without a disconnected session: usually the session is active.
+            _ => counts.active += 1,
         }
         match seen.mark {
             b'a' if since.is_some_and(|since| is_since(&seen.session, since, sessions)) => self.found.fresh += 1,
             b'a' => {
                 self.report.added += 1;
                 self.found.missing += 1;
-                self.differ(id, Kind::Missing, true, seen, listener);
+                self.differ(id, DifferenceKind::Missing, true, seen, listener);
             }
             b'u' | b'o' => {
                 let ours = seen.mark == b'u';
                 self.report.updated += u64::from(ours);
                 self.report.repaired += u64::from(!ours && purpose.is_to_repair());
                 self.found.differing += 1;
-                self.differ(id, Kind::Differing, ours, seen, listener);
+                self.differ(id, DifferenceKind::Differing, ours, seen, listener);
             }
-            // A look counts them when it comes to the entries.
+            // A preview counts these when it scans the entries.
             b'r' if purpose.is_to_write() => {
                 self.report.removed += 1;
-                self.differ(id, Kind::Extra, true, seen, listener);
+                self.differ(id, DifferenceKind::Extra, true, seen, listener);
             }
             b'!' if purpose == Purpose::Index(Mode::Repair) => {
                 self.report.repaired += 1;
-                self.differ(id, Kind::Extra, false, seen, listener);
+                self.differ(id, DifferenceKind::Extra, false, seen, listener);
             }
             _ => {}
         }
     }
 
-    /// Counts an entry that has no disconnected session.
-    pub(super) fn entry(&mut self, purpose: Purpose, id: &[u8], seen: Seen, listener: WalkListener<'_>) {
+    /// Counts an entry without a disconnected session.
+    pub(super) fn entry(&mut self, purpose: Purpose, id: &[u8], seen: EntryComparison, listener: WalkListener<'_>) {
         let report = &mut self.report;
         match seen.mark {
             b'r' => report.removed += 1,
             b'!' if purpose.is_to_repair() => report.repaired += 1,
             b'!' | b'?' if purpose == Purpose::Compare => {}
-            // Its session came, or changed, after the scan was there.
+            // The session was created or changed after its key was scanned.
             b'a' if purpose.is_to_write() => report.added += 1,
             b'u' if purpose.is_to_write() => report.updated += 1,
             b'o' if purpose == Purpose::Index(Mode::Repair) => report.repaired += 1,
@@ -118,15 +118,22 @@ impl Tally {
         }
         let ours = !b"!?o".contains(&seen.mark);
         let kind = match seen.mark {
-            b'a' => Kind::Missing,
-            b'u' | b'o' => Kind::Differing,
-            _ => Kind::Extra,
+            b'a' => DifferenceKind::Missing,
+            b'u' | b'o' => DifferenceKind::Differing,
+            _ => DifferenceKind::Extra,
         };
-        self.found.extra += u64::from(kind == Kind::Extra);
+        self.found.extra += u64::from(kind == DifferenceKind::Extra);
         self.differ(id, kind, ours, seen, listener);
     }
 
-    fn differ(&mut self, id: &[u8], kind: Kind, ours: bool, seen: Seen, listener: WalkListener<'_>) {
+    fn differ(
+        &mut self,
+        id: &[u8],
+        kind: DifferenceKind,
+        ours: bool,
+        seen: EntryComparison,
+        listener: WalkListener<'_>,
+    ) {
         let difference = Difference {
             id: id.to_vec(),
             kind,
@@ -141,7 +148,7 @@ impl Tally {
     }
 }
 
-/// Whether a time as a session tells it is not before another, as exactly as whole units can tell.
+/// Whether a session's time is not before `since`, with the precision of whole units.
 fn is_since(session: &[u8], since: StoreTime, sessions: &Sessions) -> bool {
     let unit = sessions.steps.settings.unit.micros();
     let whole = session.split(|byte| *byte == b'.').next().unwrap_or_default();

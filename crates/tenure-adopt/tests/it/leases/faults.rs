@@ -1,4 +1,4 @@
-//! Faults of the store that has the old keys, and of nothing else: Tenure's own store is in this process and serves.
+//! Faults of the store of the old keys only: Tenure's own store runs in this process.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,12 +13,12 @@ use tenure_testkit::{Mode, Proxy, wait};
 
 use crate::leases::patient;
 
-/// A key is renewed every third of it; the rest outlasts a machine that stands still for a moment.
+/// A key is renewed every third of it; the rest survives a short stall of the machine.
 const OLD_TTL: Duration = Duration::from_secs(4);
 const SOON: Duration = Duration::from_secs(30);
 const KEY: &str = "poll:lease:t";
 
-/// What the task does, as its endpoint would see it.
+/// The activity of the task, as seen by its endpoint.
 #[derive(Default)]
 struct Work {
     running: AtomicUsize,
@@ -55,7 +55,7 @@ impl World {
         let fleet = Fleet::builder(&membership)
             .targets(TargetList::new(["t"]).unwrap())
             .settings(patient())
-            .start(old.around(move |target| tick(Arc::clone(&seen), Arc::clone(&clock), target)))
+            .start(old.guard_task(move |target| tick(Arc::clone(&seen), Arc::clone(&clock), target)))
             .unwrap();
         Self {
             tenure,
@@ -74,7 +74,7 @@ impl World {
         wait::until_async("the task runs", SOON, async || self.work.runs()).await;
     }
 
-    /// Waits until the task has been dropped, and checks that its last act was in time.
+    /// Waits until the task is dropped. Checks that its last action was in time.
     async fn stops_by(&self, end: Mono) {
         wait::until_async("the task is dropped", SOON, async || !self.work.runs()).await;
         assert!(self.work.last() < end, "{:?} after it", self.work.last().since(end));
@@ -94,7 +94,7 @@ async fn tick(work: Arc<Work>, clock: Arc<dyn Clock>, target: Assignment) {
     while target.next_cycle().await {
         assert_eq!(target.verdict(), Verdict::Held);
         *work.last.lock().unwrap() = clock.mono();
-        // It does not ask by itself: sleeping through the loss must not help it.
+        // The task does not check itself: sleeping through the loss must not help it.
         clock.sleep(Duration::from_millis(5)).await;
     }
 }
@@ -107,7 +107,7 @@ fn value(server: &Server) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_task_stops_before_the_old_key_can_expire_in_a_store_that_is_frozen() {
+async fn task_stops_before_the_old_key_expires_in_a_frozen_store() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
         let world = World::start(&server.url()).await;
@@ -116,10 +116,10 @@ async fn the_task_stops_before_the_old_key_can_expire_in_a_store_that_is_frozen(
         assert!(ours.starts_with("new-a@") && ours.contains('#'), "{ours}");
         let lost = world.old.status().lost;
         server.pause();
-        // Whatever was confirmed was sent before this.
+        // Every confirmed step was sent before this.
         let frozen = world.now();
         world.stops_by(frozen + OLD_TTL).await;
-        assert_eq!(world.fleet.status().held, 1, "its lease is ours all along");
+        assert_eq!(world.fleet.status().held, 1, "the lease is still ours");
         wait::until_async("the old key has expired", SOON, async || {
             world.now().since(frozen) > OLD_TTL + OLD_TTL / 4
         })
@@ -134,18 +134,18 @@ async fn the_task_stops_before_the_old_key_can_expire_in_a_store_that_is_frozen(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stolen_key_drops_the_task_and_is_left_to_the_thief() {
+async fn stolen_key_drops_the_task_and_is_left_alone() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
         let world = World::start(&server.url()).await;
         world.until_it_runs().await;
         server.cli(&["SET", KEY, "old-1", "PX", "60000"]).unwrap();
         let stolen = world.now();
-        // The next renewal tells.
+        // The next renewal detects it.
         world.stops_by(stolen + OLD_TTL).await;
         wait::until_async("it waits", SOON, async || world.old.status().waiting == 1).await;
         assert_eq!(value(&server).as_deref(), Some("old-1"));
-        assert_eq!(world.fleet.status().restarts, 0, "for the fleet it is the same task");
+        assert_eq!(world.fleet.status().restarts, 0, "the fleet sees one task");
         server.cli(&["DEL", KEY]).unwrap();
         world.until_it_runs().await;
         let ended = world.fleet.shut_down().await;
@@ -154,7 +154,7 @@ async fn a_stolen_key_drops_the_task_and_is_left_to_the_thief() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_replies_are_lost_the_task_stops_in_time_and_then_finds_its_key_kept() {
+async fn lost_replies_stop_the_task_but_its_key_is_kept() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
         let proxy = Proxy::start(server.addr());
@@ -174,7 +174,7 @@ async fn while_replies_are_lost_the_task_stops_in_time_and_then_finds_its_key_ke
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_target_waits_for_as_long_as_an_old_instance_renews_its_key() {
+async fn target_waits_while_an_old_instance_renews_its_key() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
         server.cli(&["SET", KEY, "old-1", "PX", "60000"]).unwrap();
@@ -189,7 +189,7 @@ async fn a_target_waits_for_as_long_as_an_old_instance_renews_its_key() {
             assert_eq!((world.old.status(), world.work.runs()), (status, false));
             tokio::task::yield_now().await;
         }
-        // A node that leaves while it waits takes nothing and deletes nothing.
+        // A node that leaves while it waits acquires nothing and deletes nothing.
         world.fleet.shut_down().await;
         assert_eq!(value(&server).as_deref(), Some("old-1"));
     }

@@ -1,11 +1,11 @@
-//! What the polled endpoint saw: one line per step of a poll, with whoever had the old key at that very moment.
+//! The view of the polled endpoint: one line per step of a poll, with the value of the old key at that moment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tenure_testkit::valkey::Server;
 
-/// Records a step: its time, target, instance, token, whether it begins or ends a poll, and what the old key held then.
+/// Records a step: its time, target, instance, token, whether it starts or ends a poll, and the value of the old key.
 pub(crate) const RECORD: &str = "local t = redis.call('TIME') \
     return redis.call('RPUSH', KEYS[2], string.format('%.0f', t[1] * 1000000 + t[2]) .. ' ' .. ARGV[1] .. ' ' .. ARGV[2] \
     .. ' ' .. ARGV[3] .. ' ' .. ARGV[4] .. ' ' .. (redis.call('GET', KEYS[1]) or '-'))";
@@ -21,7 +21,7 @@ pub(crate) struct Step {
     held_by: String,
 }
 
-/// Everything so far, in the order in which it happened.
+/// All steps so far, in their order.
 pub(crate) fn read(server: &Server) -> Vec<Step> {
     let lines = server.cli(&["LRANGE", "polls", "0", "-1"]).unwrap().texts();
     let steps = lines.iter().map(|line| {
@@ -41,7 +41,7 @@ pub(crate) fn read(server: &Server) -> Vec<Step> {
     steps.collect()
 }
 
-/// How many targets each instance polled within the last while.
+/// How many targets each instance polled recently.
 pub(crate) fn lately(server: &Server, within: Duration) -> BTreeMap<String, usize> {
     let steps = read(server);
     let end = steps.last().map_or(Duration::ZERO, |step| step.at);
@@ -56,14 +56,14 @@ pub(crate) fn lately(server: &Server, within: Duration) -> BTreeMap<String, usiz
         .collect()
 }
 
-/// Everything that must not be: polls without the old key, polls of two at once, older tokens after newer ones, and
-/// targets that nobody polled for longer than `gap`. `killed` may leave a poll without an end.
+/// All faults: polls without the old key, concurrent polls, older tokens after newer ones, and targets without a poll
+/// for longer than `gap`. Polls of `killed` may lack an end.
 pub(crate) fn faults(steps: &[Step], killed: &str, gap: Duration) -> Vec<String> {
     let mut faults = Vec::new();
     let mut targets = BTreeMap::<&str, Vec<&Step>>::new();
     for step in steps {
         targets.entry(&step.target).or_default().push(step);
-        // The old fleet holds by its id, the new nodes by their tenure and a number.
+        // The old fleet uses its id as the value, the new nodes their tenure and a number.
         let own = step.held_by == step.instance || step.held_by.starts_with(&format!("{}#", step.instance));
         if !own {
             faults.push(format!("polled without the old key: {step:?}"));
@@ -74,13 +74,13 @@ pub(crate) fn faults(steps: &[Step], killed: &str, gap: Duration) -> Vec<String>
             let (one, two) = (pair[0], pair[1]);
             let is_cut = one.begins && one.instance != two.instance && one.instance != killed;
             if is_cut || !one.begins && !two.begins {
-                faults.push(format!("two at once: {one:?} {two:?}"));
+                faults.push(format!("concurrent polls: {one:?} {two:?}"));
             }
             if one.token > two.token && two.token > 0 {
                 faults.push(format!("an older token: {one:?} {two:?}"));
             }
             if two.at - one.at > gap {
-                faults.push(format!("nobody for {:?}: {one:?} {two:?}", two.at - one.at));
+                faults.push(format!("no poll for {:?}: {one:?} {two:?}", two.at - one.at));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Instances of the old fleet, which is a program in another language.
+//! Instances of the old fleet, a program in another language.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,11 +10,11 @@ use tenure_testkit::valkey::Server;
 
 use crate::leases::log::RECORD;
 
-/// The ttl of the old fleet's keys. An instance renews them after a third of it, and knows no fence: it has to outlast a
-/// machine that stands still for a moment.
+/// The ttl of the old fleet's keys. An instance renews them every third of it and uses no fencing, so the ttl must
+/// survive a short stall of the machine.
 pub(crate) const OLD_TTL: Duration = Duration::from_secs(10);
 
-/// Starts one that takes at most so many of so many targets. `None` where there is no Python.
+/// Starts an instance that holds at most `most` of `targets` targets. `None` without Python.
 pub(crate) fn start(server: &Server, instance: &str, targets: usize, most: usize) -> Option<Process> {
     let python = have("python3").or_skip()?;
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/leases/old_instance.py");

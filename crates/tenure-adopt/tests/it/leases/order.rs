@@ -1,4 +1,4 @@
-//! In which order things end: the work, then the old key, then the lease. Over old keys that this test keeps itself.
+//! The order of the end: the task, then the old key, then the lease. With old keys kept by the test.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,21 +8,21 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure::fleet::{Assignment, Fleet, TargetList};
 use tenure::{Clock, Error, ErrorKind, JoinOptions, LeaseName, Membership, Result, SystemClock, Tenure};
-use tenure_adopt::{OldKeys, OldLeaseSettings, OldLeases, Taken};
+use tenure_adopt::{OldKeys, OldLeaseSettings, OldLeases, TakeOutcome};
 use tenure_testkit::wait;
 
 use crate::leases::patient;
 
 const SOON: Duration = Duration::from_secs(40);
 
-/// Old keys in memory that never expire, and what was seen at each release.
+/// Old keys in memory that never expire, and the observations at each release.
 #[derive(Default)]
 struct Keys {
     held: Mutex<BTreeMap<LeaseName, String>>,
     working: AtomicUsize,
     renewals: AtomicUsize,
     membership: OnceLock<Membership>,
-    /// Whether anybody worked, and whether the lease was ours.
+    /// Whether a task was running, and whether the lease was ours.
     released: Mutex<Vec<(bool, bool)>>,
 }
 
@@ -34,14 +34,14 @@ impl std::fmt::Debug for Keys {
 
 #[async_trait]
 impl OldKeys for Keys {
-    async fn take(&self, wanted: &[(LeaseName, String)]) -> Result<Vec<Taken>> {
+    async fn take(&self, wanted: &[(LeaseName, String)]) -> Result<Vec<TakeOutcome>> {
         let mut held = self.held.lock().unwrap();
         let take = |(target, value): &(LeaseName, String)| {
             let by = held.entry(target.clone()).or_insert_with(|| value.clone());
             if by == value {
-                return Taken::Ours;
+                return TakeOutcome::Ours;
             }
-            Taken::Held {
+            TakeOutcome::Held {
                 by: by.clone(),
                 free_in: None,
             }
@@ -60,7 +60,7 @@ impl OldKeys for Keys {
 
     async fn release(&self, held: &[(LeaseName, String)]) -> Result<Vec<bool>> {
         let working = self.working.load(Ordering::SeqCst) > 0;
-        // tidy: waits on a lease that would go back too early; it is gone after this.
+        // tidy: waits for a lease that would be released too early; it would be gone by then.
         SystemClock::new().sleep(Duration::from_millis(200)).await;
         let membership = self
             .membership
@@ -105,21 +105,21 @@ where
     let tenure = Tenure::connect("memory:").await.unwrap();
     let group = tenure.group("pollers").unwrap();
     let membership = group.join(JoinOptions::named("new-a").unwrap()).await.unwrap();
-    // Five hundred keys and tasks are slow on a machine that does other things as well.
+    // Five hundred keys and tasks are slow on a busy machine.
     let settings = OldLeaseSettings::new("{target}", Duration::from_secs(6));
     let shared: Arc<dyn OldKeys> = Arc::<Keys>::clone(keys);
     let old = OldLeases::over(&membership, shared, &settings).unwrap();
     let fleet = Fleet::builder(&membership)
         .targets(TargetList::new((0..targets).map(|n| format!("t-{n}"))).unwrap())
         .settings(patient())
-        .start(old.around(task))
+        .start(old.guard_task(task))
         .unwrap();
     assert!(keys.membership.set(membership).is_ok());
     (tenure, fleet)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_work_ends_then_the_old_key_is_given_back_then_the_lease() {
+async fn task_ends_then_old_key_then_lease_is_released() {
     let keys = Arc::<Keys>::default();
     let seen = Arc::clone(&keys);
     let work = move |target: Assignment| {
@@ -130,45 +130,48 @@ async fn the_work_ends_then_the_old_key_is_given_back_then_the_lease() {
                 target.rest(Duration::from_millis(20)).await;
             }
             if target.target().as_str().ends_with('7') {
-                // It does not stop by itself, and is dropped.
+                // This task does not stop, so it is dropped.
                 std::future::pending::<()>().await;
             }
         }
     };
     let (_tenure, fleet) = begin(&keys, 500, work).await;
-    wait::until_async("all are worked on", SOON, async || {
+    wait::until_async("all tasks run", SOON, async || {
         keys.working.load(Ordering::SeqCst) == 500
     })
     .await;
     assert!(fleet.shut_down().await.stubborn.is_empty());
     let released = keys.released.lock().unwrap();
     assert_eq!(released.len(), 500);
-    assert!(released.iter().all(|(_, is_ours)| *is_ours), "the lease goes last");
+    assert!(
+        released.iter().all(|(_, is_ours)| *is_ours),
+        "the lease is released last"
+    );
     assert!(keys.held.lock().unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_still_has_the_assignment_keeps_the_old_key_and_the_lease() {
+async fn leaked_assignment_keeps_the_old_key_and_the_lease() {
     let keys = Arc::<Keys>::default();
     let (seen, leaked) = (Arc::clone(&keys), Arc::new(Mutex::new(Vec::new())));
     let leak = Arc::clone(&leaked);
     let work = move |target: Assignment| {
         let (seen, leak) = (Arc::clone(&seen), Arc::clone(&leak));
         async move {
-            // Work that goes on elsewhere, whatever becomes of the task.
+            // Work that continues elsewhere, independent of the task.
             leak.lock().unwrap().push((Working::begin(&seen), target.clone()));
             target.stopping().cancelled().await;
         }
     };
     let (_tenure, fleet) = begin(&keys, 1, work).await;
-    wait::until_async("it is worked on", SOON, async || !leaked.lock().unwrap().is_empty()).await;
+    wait::until_async("the task runs", SOON, async || !leaked.lock().unwrap().is_empty()).await;
     let draining = async {
         fleet.drain().await;
     };
     let mut draining = std::pin::pin!(draining);
     let before = keys.renewals.load(Ordering::SeqCst);
     tokio::select! {
-        () = &mut draining => panic!("somebody still works"),
+        () = &mut draining => panic!("released while work continues"),
         () = wait::until_async("its key is renewed for a ttl", SOON, async || {
             keys.renewals.load(Ordering::SeqCst) >= before + 4
         }) => {}
@@ -181,7 +184,7 @@ async fn whoever_still_has_the_assignment_keeps_the_old_key_and_the_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_that_panics_gives_its_key_back_and_is_started_again() {
+async fn panicking_task_releases_its_key_and_restarts() {
     let keys = Arc::<Keys>::default();
     let (seen, starts) = (Arc::clone(&keys), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&starts);
@@ -189,12 +192,15 @@ async fn a_task_that_panics_gives_its_key_back_and_is_started_again() {
         let (seen, count) = (Arc::clone(&seen), Arc::clone(&count));
         async move {
             let _working = Working::begin(&seen);
-            assert!(count.fetch_add(1, Ordering::SeqCst) > 0, "the first one panics");
+            assert!(count.fetch_add(1, Ordering::SeqCst) > 0, "the first start panics");
             target.stopping().cancelled().await;
         }
     };
     let (_tenure, fleet) = begin(&keys, 1, work).await;
-    wait::until_async("it is started again", SOON, async || starts.load(Ordering::SeqCst) == 2).await;
+    wait::until_async("the task is restarted", SOON, async || {
+        starts.load(Ordering::SeqCst) == 2
+    })
+    .await;
     assert_eq!(*keys.released.lock().unwrap(), [(false, true)]);
     assert!(fleet.shut_down().await.stubborn.is_empty());
     assert!(keys.held.lock().unwrap().is_empty());

@@ -1,4 +1,4 @@
-//! The rolling change: an old fleet of two instances and fifty targets, new nodes that join, old ones that go.
+//! The rolling migration: an old fleet of two instances and fifty targets, new nodes that join, old ones that leave.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::leases::old_fleet::{self, OLD_TTL};
 use crate::leases::patient;
 
 const SOON: Duration = Duration::from_secs(40);
-/// What a slow or halted machine may add to the time in which nobody polls a target.
+/// How much a slow or stalled machine may add to the time without a poll.
 const SLACK: Duration = Duration::from_secs(5);
 const TARGETS: usize = 50;
 
@@ -46,7 +46,7 @@ impl Node {
             .targets(TargetList::new((0..targets).map(|n| format!("t-{n:02}"))).unwrap())
             .settings(patient());
         let fleet = if wrapped {
-            builder.start(old.around(task))
+            builder.start(old.guard_task(task))
         } else {
             builder.start(task)
         };
@@ -79,14 +79,14 @@ async fn poll(endpoint: Arc<Mutex<Client>>, target: Assignment) {
     }
 }
 
-/// How many targets those whose name begins so have polled lately: in a time in which a slow machine, too, polls each.
+/// How many targets the instances with this prefix polled recently. The window is long enough for a slow machine.
 fn polled_by(server: &Server, name: &str) -> usize {
     let lately = log::lately(server, Duration::from_secs(2));
     let counts = lately.iter().filter(|(instance, _)| instance.starts_with(name));
     counts.map(|(_, count)| count).sum()
 }
 
-/// One that has long been there: a new one grants no lease before its first max ttl is over.
+/// A server with an old enough store: a new one grants no lease before its first max ttl is over.
 fn old_server(flavour: Flavour) -> Option<Server> {
     let server = Server::start(flavour)?;
     server.cli(&["HSET", "tenure:store", "born", "1"]).unwrap();
@@ -112,11 +112,11 @@ async fn change_one_by_one(flavour: Flavour) {
     assert_eq!(
         polled_by(&server, "new-"),
         0,
-        "they poll nothing that an old instance polls"
+        "the new nodes poll a target of an old instance"
     );
 
     old_1.terminate(SOON).unwrap();
-    wait::until_async("the new nodes poll what it polled", SOON, async || {
+    wait::until_async("the new nodes poll its targets", SOON, async || {
         polled_by(&server, "new-") == TARGETS / 2 && waiting() == TARGETS / 2
     })
     .await;
@@ -128,9 +128,9 @@ async fn change_one_by_one(flavour: Flavour) {
     .await;
     assert_eq!((waiting(), a.old.status().held + b.old.status().held), (0, TARGETS));
 
-    // One new node less: it hands over both, the lease and the old key.
+    // One new node stops: it hands over the lease and the old key.
     a.stop().await;
-    wait::until_async("the other polls all", SOON, async || {
+    wait::until_async("the other node polls all", SOON, async || {
         polled_by(&server, "new-b") == TARGETS
     })
     .await;
@@ -139,7 +139,7 @@ async fn change_one_by_one(flavour: Flavour) {
     let left = server
         .cli(&["EVAL", "return #redis.call('KEYS', 'poll:lease:*')", "0"])
         .unwrap();
-    assert_eq!(left.int(), Some(0), "what was taken is given back");
+    assert_eq!(left.int(), Some(0), "every acquired key is released");
 
     let steps = log::read(&server);
     let faults = log::faults(&steps, "old-2", OLD_TTL + SLACK);
@@ -147,17 +147,17 @@ async fn change_one_by_one(flavour: Flavour) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_rolling_change_no_target_is_polled_by_two_on_valkey() {
+async fn rolling_migration_has_one_poller_per_target_on_valkey() {
     change_one_by_one(Flavour::Valkey).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_rolling_change_no_target_is_polled_by_two_on_redis() {
+async fn rolling_migration_has_one_poller_per_target_on_redis() {
     change_one_by_one(Flavour::Redis).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_wrapper_the_same_record_shows_two_pollers() {
+async fn without_the_guard_the_log_shows_two_pollers() {
     let Some(server) = old_server(Flavour::Valkey) else {
         return;
     };

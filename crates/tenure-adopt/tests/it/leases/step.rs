@@ -1,9 +1,9 @@
-//! The steps over other programs' leases, on real servers.
+//! The steps over the leases of other programs, on real servers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_adopt::{KeyPattern, OldKeys, StoredKeys, Taken};
+use tenure_adopt::{KeyPattern, OldKeys, StoredKeys, TakeOutcome};
 use tenure_core::error::{ErrorKind, Outcome};
 use tenure_core::id::LeaseName;
 use tenure_testkit::resp::Reply;
@@ -16,7 +16,7 @@ use crate::world::connected;
 const TTL: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A machine that stands still for a moment is not what these tests are about.
+/// Tolerates a short stall of the machine.
 async fn old_keys(url: &str) -> StoredKeys {
     let patient = ConnectionOptions {
         request_timeout: PATIENCE,
@@ -50,7 +50,7 @@ fn ttl(server: &Server, key: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_nobody_holds_is_taken_and_what_is_ours_stays_ours() {
+async fn take_acquires_free_keys_and_keeps_ours() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
         let keys = old_keys(&server.url()).await;
@@ -60,13 +60,13 @@ async fn only_what_nobody_holds_is_taken_and_what_is_ours_stays_ours() {
         server.cli(&["SET", "poll:lease:c", "old-1"]).unwrap();
         server.cli(&["HSET", "poll:lease:d", "holder", "old-1"]).unwrap();
         let taken = keys.take(&by("new", &["a", "b", "c", "d"])).await.unwrap();
-        assert_eq!(taken[0], Taken::Ours);
-        let Taken::Held { by: holder, free_in } = &taken[1] else {
+        assert_eq!(taken[0], TakeOutcome::Ours);
+        let TakeOutcome::Held { by: holder, free_in } = &taken[1] else {
             panic!("{taken:?}")
         };
         assert_eq!(holder, "old-1");
         assert!(free_in.is_some_and(|left| left <= Duration::from_secs(20) && left > Duration::from_secs(5)));
-        let for_ever = |by: &str| Taken::Held {
+        let for_ever = |by: &str| TakeOutcome::Held {
             by: by.to_owned(),
             free_in: None,
         };
@@ -81,7 +81,7 @@ async fn only_what_nobody_holds_is_taken_and_what_is_ours_stays_ours() {
         );
         server.cli(&["PEXPIRE", "poll:lease:a", "9000"]).unwrap();
         let again = keys.take(&by("new", &["a"])).await.unwrap();
-        assert_eq!(again, [Taken::Ours], "a lost reply is read back like this");
+        assert_eq!(again, [TakeOutcome::Ours], "a lost reply is read back like this");
         assert!(ttl(&server, "poll:lease:a") > 25_000);
         assert_eq!(get(&server, "poll:lease:b").as_deref(), Some("old-1"));
         assert!(ttl(&server, "poll:lease:b") <= 20_000);
@@ -89,12 +89,12 @@ async fn only_what_nobody_holds_is_taken_and_what_is_ours_stays_ours() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_holds_our_value_is_renewed_or_released() {
+async fn renew_and_release_require_our_value() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
         let keys = old_keys(&server.url()).await;
         let all = by("new", &["kept", "stolen", "expired"]);
-        assert_eq!(keys.take(&all).await.unwrap(), vec![Taken::Ours; 3]);
+        assert_eq!(keys.take(&all).await.unwrap(), vec![TakeOutcome::Ours; 3]);
         server
             .cli(&["SET", "poll:lease:stolen", "thief", "PX", "20000"])
             .unwrap();
@@ -103,19 +103,15 @@ async fn only_what_holds_our_value_is_renewed_or_released() {
         assert_eq!(keys.renew(&all).await.unwrap(), [true, false, false]);
         assert!(ttl(&server, "poll:lease:kept") > 25_000);
         assert!(ttl(&server, "poll:lease:stolen") <= 20_000);
-        assert_eq!(
-            get(&server, "poll:lease:expired"),
-            None,
-            "nothing comes back by a renewal"
-        );
+        assert_eq!(get(&server, "poll:lease:expired"), None, "a renewal creates no key");
         assert_eq!(keys.release(&all).await.unwrap(), [true, false, false]);
         assert_eq!(get(&server, "poll:lease:kept"), None);
         assert_eq!(get(&server, "poll:lease:stolen").as_deref(), Some("thief"));
-        // Many, in one call; too many, in none.
+        // Many targets in one call, too many are rejected.
         let many: Vec<_> = (0..200)
             .map(|n| (LeaseName::new(format!("t-{n}")).unwrap(), "new".to_owned()))
             .collect();
-        assert_eq!(keys.take(&many).await.unwrap(), vec![Taken::Ours; 200]);
+        assert_eq!(keys.take(&many).await.unwrap(), vec![TakeOutcome::Ours; 200]);
         assert_eq!(keys.renew(&many).await.unwrap(), vec![true; 200]);
         let more = [many.clone(), by("new", &["one-more"])].concat();
         assert_eq!(keys.take(&more).await.unwrap_err().kind(), ErrorKind::Invalid);
@@ -123,12 +119,12 @@ async fn only_what_holds_our_value_is_renewed_or_released() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_reply_is_read_back_by_asking_again() {
+async fn lost_reply_is_read_back_by_a_repeated_take() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
         let proxy = Proxy::start(server.addr());
         let keys = old_keys(&proxy.url("valkey")).await;
-        // The server learns the scripts.
+        // Lets the server learn the scripts.
         keys.take(&by("new", &["warm"])).await.unwrap();
         keys.release(&by("new", &["warm"])).await.unwrap();
         proxy.set(Mode::DropReplies);
@@ -143,18 +139,22 @@ async fn a_lost_reply_is_read_back_by_asking_again() {
             (lost.kind(), lost.outcome()),
             (ErrorKind::Unavailable, Outcome::Unknown)
         );
-        assert_eq!(get(&server, "poll:lease:a").as_deref(), Some("new"), "it was applied");
-        wait::until_async("it is connected again", PATIENCE, || {
+        assert_eq!(
+            get(&server, "poll:lease:a").as_deref(),
+            Some("new"),
+            "the lost step was applied"
+        );
+        wait::until_async("the client has reconnected", PATIENCE, || {
             let keys = keys.clone();
             async move { keys.renew(&by("new", &["a"])).await.is_ok() }
         })
         .await;
-        assert_eq!(keys.take(&by("new", &["a"])).await.unwrap(), [Taken::Ours]);
+        assert_eq!(keys.take(&by("new", &["a"])).await.unwrap(), [TakeOutcome::Ours]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_arrives_after_its_caller_gave_up_takes_nothing() {
+async fn take_that_arrives_after_its_timeout_acquires_nothing() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
         let proxy = Proxy::start(server.addr());
@@ -167,10 +167,10 @@ async fn what_arrives_after_its_caller_gave_up_takes_nothing() {
         assert_eq!(late.outcome(), Outcome::Unknown);
         let before = proxy.counts();
         proxy.release();
-        proxy.wait("all that was held has arrived", |counts| {
+        proxy.wait("all held data have arrived", |counts| {
             counts.held == 0 && counts.requests >= before.requests + before.held
         });
-        // One round trip behind it on the server.
+        // One round trip later on the server.
         server.cli(&["PING"]).unwrap();
         assert_eq!(get(&server, "poll:lease:b"), None);
         assert_eq!(get(&server, "poll:lease:a").as_deref(), Some("new"));
@@ -178,7 +178,7 @@ async fn what_arrives_after_its_caller_gave_up_takes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_memory_takes_nothing_new_and_loses_nothing_that_is_held() {
+async fn full_memory_blocks_take_but_not_renew_and_release() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
         let keys = old_keys(&server.url()).await;
@@ -196,7 +196,7 @@ async fn a_full_memory_takes_nothing_new_and_loses_nothing_that_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_old_leases_are_listed_and_nothing_else() {
+async fn list_returns_exactly_the_old_leases() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
         let fill = "for i = 1, 3000 do redis.call('SET', 'poll:lease:t-' .. i, 'old-' .. i % 3, 'PX', 60000); \
@@ -213,7 +213,7 @@ async fn all_old_leases_are_listed_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_look_that_did_not_reach_its_end_tells_nothing() {
+async fn incomplete_list_is_an_error() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
         let fill = "for i = 1, 30000 do redis.call('SET', 'poll:lease:' .. i, 'old-1', 'PX', 600000) end";
@@ -221,7 +221,7 @@ async fn a_look_that_did_not_reach_its_end_tells_nothing() {
         let proxy = Arc::new(Proxy::start(server.addr()));
         let keys = old_keys(&proxy.url("valkey")).await;
         assert_eq!(keys.list().await.unwrap().len(), 30_000);
-        // Slow enough that it cannot end before it is cut.
+        // Slow enough that it cannot complete before the cut.
         proxy.set(Mode::Delay {
             requests: Duration::ZERO,
             replies: Duration::from_millis(20),
@@ -236,7 +236,7 @@ async fn a_look_that_did_not_reach_its_end_tells_nothing() {
         let error = keys.list().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         cut.join().unwrap();
-        wait::until_async("a whole look again", PATIENCE, || {
+        wait::until_async("a complete list", PATIENCE, || {
             let keys = keys.clone();
             async move { keys.list().await.is_ok_and(|found| found.len() == 30_000) }
         })

@@ -1,5 +1,5 @@
-//! Targets that another program adds, pauses and removes as keys of its own, and targets that are sessions, while a fleet
-//! works on them.
+//! Targets that another program adds, pauses and deletes by its own keys, and targets that are sessions, in a running
+//! fleet.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -12,12 +12,12 @@ use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait;
 
 const SOON: Duration = Duration::from_secs(30);
-/// How often is looked where nothing tells of changes.
+/// The poll interval without change events.
 const OFTEN: Duration = Duration::from_millis(100);
-/// Longer than any test: what is noticed was told by an event.
+/// Longer than any test: changes are noticed by events.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// Who works on what now.
+/// The targets with a running task.
 type Worked = Arc<Mutex<BTreeSet<String>>>;
 
 async fn work(worked: Worked, target: Assignment) {
@@ -32,7 +32,7 @@ async fn works_on(worked: &Worked, what: &str, names: &[&str]) {
     wait::until_async(what, SOON, async || *worked.lock().unwrap() == names).await;
 }
 
-/// A fleet that notes what is worked on.
+/// A fleet that records its running tasks.
 fn fleet(membership: &Membership, source: impl TargetSource, discovery: Duration) -> (Fleet, Worked) {
     let settings = FleetSettings {
         discovery,
@@ -50,7 +50,7 @@ fn run(server: &Server, args: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_of_another_program_are_the_targets_as_they_come_and_go() {
+async fn fleet_follows_the_keys_of_another_program() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
         run(&server, &["HSET", "endpoint:a", "paused", "0"]);
@@ -72,9 +72,9 @@ async fn keys_of_another_program_are_the_targets_as_they_come_and_go() {
         run(&server, &["DEL", "endpoint:b"]);
         works_on(&worked, "the removed one is not", &["a", "c"]).await;
 
-        // What cannot be read changes nothing.
+        // An unreadable key changes nothing.
         server.kill();
-        wait::until_async("asking for targets fails", SOON, async || {
+        wait::until_async("reading the targets fails", SOON, async || {
             fleet.status().last_error.is_some()
         })
         .await;
@@ -86,7 +86,7 @@ async fn keys_of_another_program_are_the_targets_as_they_come_and_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_of_another_program_are_targets_while_they_are_live() {
+async fn live_sessions_of_another_program_are_targets() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
         let (live, away) = (r#"{"user":"a","gone":0}"#, r#"{"user":"a","gone":1767225600}"#);
@@ -103,7 +103,7 @@ async fn sessions_of_another_program_are_targets_while_they_are_live() {
         run(&server, &["SET", "session:json", away]);
         run(&server, &["HSET", "session:hash", "gone", "1767225600"]);
         run(&server, &["SET", "session:away", live]);
-        works_on(&worked, "only the one that is back is", &["away"]).await;
+        works_on(&worked, "only the resumed one is", &["away"]).await;
         run(
             &server,
             &["SET", "session:away", r#"{"user":"a","gone":0,"paused":true}"#],
@@ -117,7 +117,7 @@ async fn sessions_of_another_program_are_targets_while_they_are_live() {
 async fn live_sessions_of_a_store_are_targets() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
-        // Two programs: what one does the other learns from the store alone.
+        // Two processes: each learns of the other's changes only from the store.
         let (front, node) = (Tenure::connect(&server.url()).await, Tenure::connect("memory:").await);
         let (front, node) = (front.unwrap(), node.unwrap());
         let join = async |tenure: &Tenure, group: &str, name: &str| {

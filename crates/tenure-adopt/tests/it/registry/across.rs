@@ -1,4 +1,4 @@
-//! The passes of a daemon: owners settle while the next passes look for others.
+//! The passes of a daemon: owners settle across passes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tenure_adopt::{Break, Listener, Notice};
 
 use crate::registry::world::{Daemon, World, on_both, settings};
 
-/// Longer than a short stall, so that quick passes follow each other within it.
+/// Longer than a short stall, so that several quick passes fit into it.
 const SETTLE_MS: u64 = 4_000;
 
 fn claimed(world: &World, owners: &[&str]) {
@@ -17,7 +17,7 @@ fn claimed(world: &World, owners: &[&str]) {
     }
 }
 
-/// What a janitor tells of looks and removals, in order.
+/// A janitor's checks and evictions, in order.
 fn heard() -> (Arc<Mutex<Vec<String>>>, Listener) {
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
     let heard = Arc::clone(&told);
@@ -33,7 +33,7 @@ fn heard() -> (Arc<Mutex<Vec<String>>>, Listener) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn owners_settle_while_the_next_passes_look() {
+async fn owners_settle_across_passes() {
     on_both(&[], |world| async move {
         claimed(&world, &["a", "b", "kept"]);
         let (told, listener) = heard();
@@ -43,7 +43,7 @@ async fn owners_settle_while_the_next_passes_look() {
         world.die("b");
         assert_eq!(daemon.quick().await.evicted_total(), 0);
         daemon
-            .passes("b is gone", |report| report.evicted.contains_key(&b"b"[..]))
+            .passes("b is evicted", |report| report.evicted.contains_key(&b"b"[..]))
             .await;
         assert_eq!(
             *told.lock().unwrap(),
@@ -57,7 +57,7 @@ async fn owners_settle_while_the_next_passes_look() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_break_between_passes_begins_the_looks_anew() {
+async fn break_between_passes_restarts_the_checks() {
     on_both(&[], |world| async move {
         claimed(&world, &["a"]);
         world.die("a");
@@ -71,16 +71,18 @@ async fn a_break_between_passes_begins_the_looks_anew() {
         assert_eq!(
             broken.quarantined,
             Some(Break::DataLost),
-            "it is not over with the pass"
+            "the settling does not end with the pass"
         );
-        let done = daemon.passes("it is gone", |report| report.evicted_total() > 0).await;
+        let done = daemon
+            .passes("the entry is evicted", |report| report.evicted_total() > 0)
+            .await;
         assert_eq!((done.quarantined, world.len()), (None, 0));
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mass_death_is_braked_however_passes_divide_it() {
+async fn mass_death_across_passes_is_braked() {
     on_both(&[], |world| async move {
         let owners: Vec<String> = (0..12).map(|n| format!("i-{n}")).collect();
         let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
@@ -88,15 +90,17 @@ async fn a_mass_death_is_braked_however_passes_divide_it() {
         let mut braking = settings(SETTLE_MS);
         braking.brake.hold = Duration::from_secs(6);
         let mut daemon = Daemon::ready(&world.server.url(), braking, None).await;
-        // Neither part alone is more than half.
+        // Neither part alone exceeds half.
         owners[..4].iter().for_each(|owner| world.die(owner));
         daemon.quick().await;
         owners[4..8].iter().for_each(|owner| world.die(owner));
         daemon.quick().await;
-        let held = daemon.passes("they are judged", |report| !report.dead.is_empty()).await;
+        let held = daemon
+            .passes("the owners are confirmed dead", |report| !report.dead.is_empty())
+            .await;
         assert_eq!(held.braked.map(|brake| brake.lapsed), Some(8));
         assert_eq!(world.len(), 12);
-        // Those that it holds stay due, and go when it ends.
+        // The held owners stay due, and are evicted when the brake ends.
         daemon.passes("the brake ends", |_| world.len() == 4).await;
         assert!(
             owners[8..]

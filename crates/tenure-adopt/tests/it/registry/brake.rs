@@ -1,4 +1,4 @@
-//! The brake on a real keyspace: what looks like a mass death is held back for a bounded time.
+//! The brake on a real keyspace: a suspected mass death is held back for a bounded time.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn holding(hold: Duration) -> AdoptSettings {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flush_of_all_heartbeats_removes_nothing_and_only_the_true_dead_go_after_it() {
+async fn flushed_heartbeats_evict_only_truly_dead_owners() {
     on_both(&[], |world| async move {
         for n in 0..100 {
             world.claim(&format!("device-{n}"), &format!("i-{n}"));
@@ -47,14 +47,14 @@ async fn a_flush_of_all_heartbeats_removes_nothing_and_only_the_true_dead_go_aft
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_ends_by_itself_for_runs_of_other_processes_too() {
+async fn brake_ends_in_time_for_separate_processes() {
     on_both(&[], |world| async move {
         for n in 0..20 {
             world.claim(&format!("device-{n}"), &format!("i-{n}"));
         }
         (0..5).for_each(|n| world.beat(&format!("i-{n}")));
         let hold = Duration::from_millis(600);
-        // Each run is a janitor of its own, as by cron.
+        // Each run uses a new janitor, as with cron.
         let first = ready(&world.server.url(), holding(hold))
             .await
             .pass(false)
@@ -70,7 +70,7 @@ async fn it_ends_by_itself_for_runs_of_other_processes_too() {
         if let Some(braked) = second.braked {
             assert_eq!(braked.since, engaged.since, "the same brake");
         }
-        until_async("the brake ends and the ghosts go", PATIENCE, || async {
+        until_async("the brake ends and the ghosts are evicted", PATIENCE, || async {
             ready(&world.server.url(), holding(hold))
                 .await
                 .pass(false)
@@ -85,7 +85,7 @@ async fn it_ends_by_itself_for_runs_of_other_processes_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_overrides_it() {
+async fn operator_overrides_the_brake() {
     on_both(&[], |world| async move {
         for n in 0..20 {
             world.claim(&format!("device-{n}"), &format!("i-{n}"));
@@ -99,7 +99,7 @@ async fn an_operator_overrides_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_of_one_or_two_is_never_braked() {
+async fn small_fleet_is_never_braked() {
     let Some(world) = World::start(Flavour::Valkey) else {
         return;
     };

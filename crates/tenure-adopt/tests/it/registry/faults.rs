@@ -1,4 +1,4 @@
-//! Replies that are lost and requests that arrive late: counts stay right, and nothing late takes effect.
+//! Lost replies and late requests: counts stay exact, and a late request has no effect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use tenure_valkey::ConnectionOptions;
 use crate::registry::world::{PATIENCE, World, at_first, is_evicting, ready, ready_with, settings};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_whose_reply_is_lost_is_counted_once() {
+async fn page_with_a_lost_reply_is_counted_once() {
     for flavour in Flavour::ALL {
         for settle in [0, 50] {
             let Some(world) = World::start(flavour) else { return };
@@ -19,7 +19,7 @@ async fn a_page_whose_reply_is_lost_is_counted_once() {
             let proxy = Arc::new(Proxy::start(world.server.addr()));
             let (dropping, watching) = (Arc::clone(&proxy), Arc::clone(&world));
             let pages = AtomicU64::new(0);
-            // The second page: at the first one the server still has to learn the script.
+            // The second page, because at the first one the server does not know the script yet.
             let is_second = move |notice: &Notice<'_>| is_evicting(notice) && pages.fetch_add(1, Relaxed) == 1;
             let listener = at_first(is_second, move || {
                 dropping.set(Mode::DropReplies);
@@ -45,7 +45,7 @@ async fn a_page_whose_reply_is_lost_is_counted_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_that_arrives_late_changes_nothing() {
+async fn late_page_evicts_nothing() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         world.claim_many("dead", 0..100);
@@ -55,11 +55,11 @@ async fn a_page_that_arrives_late_changes_nothing() {
             holding.set(Mode::HoldRequests);
             std::thread::spawn(move || {
                 wait::until("the page is held", PATIENCE, || holding.counts().held > 0);
-                // New connections pass; what is held stays held.
+                // New connections pass; held data stay held.
                 holding.set(Mode::Pass);
             });
         });
-        // The page is waited for until its timeout.
+        // The janitor waits for the page until its timeout.
         let mut janitor = ready_with(&proxy.url("valkey"), settings(50), ConnectionOptions::default())
             .await
             .with_listener(listener);
@@ -69,14 +69,14 @@ async fn a_page_that_arrives_late_changes_nothing() {
             (100, 0, 0),
             "{report:?}"
         );
-        // The very same entries again, and their owner has not beaten yet: exactly what the held page asks for.
+        // The same entries again, and their owner has not beaten yet: exactly what the held page would evict.
         world.claim_many("dead", 0..100);
         let before = proxy.counts();
         proxy.release();
         wait::until("the held page arrived", PATIENCE, || {
             proxy.counts().held == 0 && proxy.counts().requests >= before.requests + before.held
         });
-        // One round trip behind it on the server.
+        // One round trip later on the server.
         assert_eq!(world.len(), 100, "{flavour:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The silence of the store is nobody's death: whatever breaks its health between two looks makes the looks begin anew.
+//! A store outage makes no owner dead: any break of its health between two checks restarts the checks.
 
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -14,13 +14,13 @@ use crate::registry::world::{PATIENCE, World, at_first, is_settling, patient, re
 use crate::world::connected;
 
 const SETTLE_MS: u64 = 400;
-/// A store that served again only after this long may be told of as silent, which counts from three seconds on, or as away.
+/// A store that serves again only after this long may be reported as silent (from three seconds on) or unreachable.
 const LONG: Duration = Duration::from_millis(2_500);
 
-/// What came of harm that was done to the store.
+/// The effects of a fault in the store.
 struct Harmed {
     report: PassReport,
-    /// From the beginning of the harm to its being noticed.
+    /// From the start of the fault to its detection.
     away: Duration,
 }
 
@@ -29,7 +29,8 @@ impl Harmed {
         self.report.breaks.iter().map(Break::as_str).collect()
     }
 
-    /// Asserts that it was noticed as this, unless the machine took so long that it was away or silent first.
+    /// Asserts that the fault was detected with this reason, unless the machine stalled so long that the store was
+    /// unreachable or silent first.
     #[track_caller]
     fn is_noticed_as(&self, why: &'static str, how: &str) {
         let breaks = self.breaks();
@@ -43,8 +44,8 @@ impl Harmed {
     }
 }
 
-/// Runs a pass over a fleet of which everyone looks dead, because `harm` was done to the store between the looks, and
-/// everyone is back as soon as they can be: at the beginning of the next settling.
+/// Runs a pass over a fleet in which all owners appear dead, because `harm` affects the store between the checks. All
+/// owners beat again as early as possible: when the next settling starts.
 async fn harmed(world: &Arc<World>, url: &str, harm: impl FnOnce(&World) + Send + 'static) -> Harmed {
     let (harmed, harm) = (Arc::clone(world), Mutex::new(Some(harm)));
     let (clock, away) = (SystemClock::new(), Arc::new(Mutex::new((None, None))));
@@ -65,14 +66,19 @@ async fn harmed(world: &Arc<World>, url: &str, harm: impl FnOnce(&World) + Send 
     let mut janitor = ready(url, settings(SETTLE_MS)).await.with_listener(listener);
     let report = janitor.pass(false).await.unwrap();
     assert_eq!(report.evicted_total(), 0, "{report:?}");
-    assert_eq!(report.quarantined, None, "it went on after the quarantine: {report:?}");
+    assert_eq!(
+        report.quarantined, None,
+        "the pass did not recover from the quarantine: {report:?}"
+    );
     let (began, noticed) = *away.lock().unwrap();
-    let away = noticed.expect("it was noticed").since(began.expect("it was done"));
+    let away = noticed
+        .expect("the fault was detected")
+        .since(began.expect("the fault started"));
     Harmed { report, away }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_connection_begins_the_looks_anew() {
+async fn lost_connection_restarts_the_checks() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         let proxy = Proxy::start(world.server.addr());
@@ -81,7 +87,7 @@ async fn a_lost_connection_begins_the_looks_anew() {
         let harmed = harmed(&world, &url, move |_| {
             proxy.set(Mode::Reset);
             proxy.set(Mode::Pass);
-            // It is kept for as long as the pass runs.
+            // Kept alive for the duration of the pass.
             std::mem::forget(proxy);
         })
         .await;
@@ -90,7 +96,7 @@ async fn a_lost_connection_begins_the_looks_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_without_or_with_data_begins_the_looks_anew() {
+async fn restart_with_or_without_data_restarts_the_checks() {
     for flavour in Flavour::ALL {
         let Some(world) = World::with(flavour, DURABLE) else {
             return;
@@ -101,7 +107,7 @@ async fn a_restart_without_or_with_data_begins_the_looks_anew() {
         world.die("alive");
         let without = harmed(&world, &world.server.url(), |world| {
             world.server.restart_empty();
-            // An application that fills its registry from elsewhere.
+            // An application that fills its registry from another source.
             world.claim("device", "alive");
         })
         .await;
@@ -110,7 +116,7 @@ async fn a_restart_without_or_with_data_begins_the_looks_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flush_begins_the_looks_anew() {
+async fn flush_restarts_the_checks() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         world.claim("device", "alive");
@@ -124,14 +130,14 @@ async fn a_flush_begins_the_looks_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_stood_still_begins_the_looks_anew() {
+async fn frozen_store_restarts_the_checks() {
     let Some(world) = World::start(Flavour::Valkey) else {
         return;
     };
     world.claim("device", "alive");
     let harmed = harmed(&world, &world.server.url(), |world| {
         world.server.pause();
-        // Longer than a store may be silent, and longer than the settle time.
+        // Longer than the tolerated silence and the settle time.
         let resume = format!("(sleep 4; kill -CONT {}) &", world.server.pid());
         assert!(Command::new("sh").args(["-c", &resume]).status().unwrap().success());
     })
@@ -147,7 +153,7 @@ async fn a_store_that_stood_still_begins_the_looks_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_thrown_away_for_want_of_memory_begin_the_looks_anew() {
+async fn key_eviction_restarts_the_checks() {
     for flavour in Flavour::ALL {
         let Some(world) = World::with(flavour, &["--maxmemory", "20mb", "--maxmemory-policy", "allkeys-lru"]) else {
             return;
@@ -167,14 +173,14 @@ async fn keys_thrown_away_for_want_of_memory_begin_the_looks_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failover_begins_the_looks_anew() {
+async fn failover_restarts_the_checks() {
     for flavour in Flavour::ALL {
         let Some(primary) = World::start(flavour) else { return };
         let Some(replica) = Server::start(flavour) else { return };
         primary.claim("device", "alive");
         replica.replica_of(&primary.server);
         let proxy = Proxy::start(primary.server.addr());
-        // Whoever is behind the address changes its history while the connection stays.
+        // The server's replication history changes while the connection stays.
         let harmed = harmed(&primary, &proxy.url("redis"), move |world| {
             replica.promote();
             world.server.replica_of(&replica);
@@ -187,7 +193,7 @@ async fn a_failover_begins_the_looks_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_is_refused_and_nothing_removed() {
+async fn replica_is_rejected_and_nothing_is_evicted() {
     for flavour in Flavour::ALL {
         let (Some(primary), Some(world)) = (World::start(flavour), World::start(flavour)) else {
             return;
@@ -198,13 +204,13 @@ async fn a_replica_is_refused_and_nothing_removed() {
         let error = janitor.pass(false).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
         assert!(error.chain().contains("primary"), "{error:?}");
-        assert!(janitor.preview().await.is_err(), "a replica cannot tell who is dead");
+        assert!(janitor.preview().await.is_err(), "a replica cannot decide who is dead");
         assert_eq!(primary.len(), 1);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_keeps_breaking_ends_the_pass_in_quarantine_and_the_next_one_works() {
+async fn repeated_breaks_quarantine_the_pass_but_not_the_next() {
     let Some(world) = World::start(Flavour::Valkey) else {
         return;
     };
@@ -229,7 +235,7 @@ async fn a_store_that_keeps_breaking_ends_the_pass_in_quarantine_and_the_next_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_one_look_a_break_since_the_last_pass_costs_a_pass() {
+async fn without_settle_time_a_break_between_passes_skips_one() {
     for flavour in Flavour::ALL {
         let Some(world) = World::with(flavour, DURABLE) else {
             return;
@@ -241,7 +247,7 @@ async fn with_one_look_a_break_since_the_last_pass_costs_a_pass() {
         world.server.restart_with_data();
         world.die("alive");
         let report = loop {
-            // Until the connection is there again.
+            // Until the connection is up again.
             match janitor.pass(false).await {
                 Ok(report) => break report,
                 Err(error) => assert!(error.is_unavailable(), "{error:?}"),
@@ -254,9 +260,9 @@ async fn with_one_look_a_break_since_the_last_pass_costs_a_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_without_info_config_and_keys_is_enough_and_breaks_still_show() {
+async fn breaks_are_detected_without_info_config_and_keys() {
     for flavour in Flavour::ALL {
-        // A user that is there as soon as the server is: whoever comes before it is denied, and that is no outage.
+        // The user exists from the server's start: a connection without it would be denied, which is not an outage.
         let user = [
             "--user",
             "janitor",
@@ -298,7 +304,7 @@ async fn a_user_without_info_config_and_keys_is_enough_and_breaks_still_show() {
         })
         .await;
         harmed.is_noticed_as("data_lost", "restarted");
-        // One permission less, and it is said which ones are needed.
+        // With one permission less, the error lists the required ones.
         world.run(&["ACL", "SETUSER", "janitor", "-hscan"]);
         let error = ready(&url, settings(0)).await.pass(false).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied);
@@ -307,7 +313,7 @@ async fn a_user_without_info_config_and_keys_is_enough_and_breaks_still_show() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_store_is_a_passing_error_and_nothing_is_removed_by_halves() {
+async fn full_store_is_a_transient_error_without_partial_removal() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         world.claim_many("dead", 0..300);
@@ -326,21 +332,21 @@ async fn a_full_store_is_a_passing_error_and_nothing_is_removed_by_halves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn preview_over_two_connections_is_refused() {
+async fn preview_over_two_connections_is_rejected() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         world.claim_many("dead", 0..2_000);
         let proxy = Arc::new(Proxy::start(world.server.addr()));
         let connection = connected(&proxy.url("valkey"), patient()).await;
-        let (cutting, cut, life) = (Arc::clone(&proxy), connection.clone(), connection.life());
+        let (cutting, cut, generation) = (Arc::clone(&proxy), connection.clone(), connection.generation());
         let cut_and_reconnect = at_first(
             |notice| matches!(notice, Notice::Scanned { .. }),
             move || {
                 cutting.set(Mode::Reset);
                 cutting.wait("the connection is cut", |counts| counts.reset > 0);
                 cutting.set(Mode::Pass);
-                wait::until("it is connected again", PATIENCE, || {
-                    cut.life().is_some() && cut.life() != life
+                wait::until("the client has reconnected", PATIENCE, || {
+                    cut.generation().is_some() && cut.generation() != generation
                 });
             },
         );

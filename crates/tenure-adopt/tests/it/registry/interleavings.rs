@@ -1,4 +1,4 @@
-//! A cleanup that was decided about the dead must not hit whoever came after them (J1).
+//! An eviction decided for a dead owner must not hit a successor (J1).
 
 use std::sync::{Arc, Mutex};
 
@@ -9,24 +9,24 @@ use tenure_testkit::valkey::Flavour;
 
 use crate::registry::world::{World, ready, settings};
 
-/// What others do to one entry between the decision and the removal.
+/// The action of other programs on one entry between the decision and the eviction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Move {
-    /// Nothing: it goes.
+    /// None: the entry is evicted.
     None,
     /// The device connects to a living instance.
     ToLiving,
-    /// The device connects to another instance, which has not beaten yet.
+    /// The device connects to an instance that has not beaten yet.
     ToUnseen,
-    /// The instance itself is back and beats; its entry is what it was.
+    /// The owner itself recovers and beats; its entry is unchanged.
     OwnerBack,
-    /// The instance is back under the same id, beats, and claims the device again with the same value.
+    /// The instance recovers under the same id, beats, and claims the device again with the same value.
     ClaimedAgain,
-    /// The device left and came back elsewhere.
+    /// The device left and connected to another instance.
     GoneAndBack,
-    /// The owner itself removed it.
+    /// The owner itself removed the entry.
     Removed,
-    /// Somebody touches another device of the same owner.
+    /// Another device of the same owner changes.
     Neighbour,
 }
 
@@ -44,7 +44,7 @@ const MOVES: [Move; 8] = [
 struct Device {
     name: String,
     owner: String,
-    /// What happens to it, and whether before or during the pass.
+    /// The action, and whether it comes before or during the pass.
     act: Move,
 }
 
@@ -70,7 +70,7 @@ fn act(world: &World, device: &Device) {
     }
 }
 
-/// Who owns it afterwards.
+/// The expected owner afterwards.
 fn expected(device: &Device) -> Option<String> {
     match device.act {
         Move::None | Move::Removed | Move::Neighbour => None,
@@ -88,7 +88,7 @@ async fn random_interleavings_never_remove_a_fresh_claim() {
         let chance = ManualClock::new(0, seed);
         let devices: Arc<Mutex<Vec<Device>>> = Arc::default();
         let (acting, acted) = (Arc::clone(&world), Arc::clone(&devices));
-        // Between the decision about a page and its removal.
+        // Between the decision about a page and its eviction.
         let listener = move |notice: &Notice<'_>| {
             if let Notice::Evicting(page) = notice {
                 assert!(!page.is_empty() && page.len() <= 200);
@@ -104,14 +104,14 @@ async fn random_interleavings_never_remove_a_fresh_claim() {
         let rounds = Cases::times(200).count;
         for round in 0..rounds {
             world.run(&["FLUSHDB"]);
-            // The janitor takes a flush for what it is; a pass that finds data lost removes nothing.
+            // The janitor recognizes a flush; a pass that detects lost data evicts nothing.
             janitor.pass(false).await.unwrap();
             world.beat("living");
             let made: Vec<Device> = (0..=chance.entropy() % 6)
                 .map(|n| {
                     let kind = (chance.entropy() % MOVES.len() as u64) as usize;
                     seen[kind] += 1;
-                    // Owners of their own: one that is back must not save another's entry.
+                    // Separate owners: one that recovers must not save another one's entry.
                     Device {
                         name: format!("device-{n}"),
                         owner: format!("dead-{n}"),
@@ -141,7 +141,7 @@ async fn random_interleavings_never_remove_a_fresh_claim() {
         }
         assert!(
             seen.iter().all(|times| *times > rounds / 10),
-            "every move was tried: {seen:?}"
+            "not every action was tried: {seen:?}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What a pass removes, and what it leaves.
+//! Which entries a pass removes and which it keeps.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use tenure_testkit::{Process, have, wait};
 use crate::registry::world::{HASH, PATIENCE, at_first, is_settling, on_both, ready, settings};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_entries_of_a_dead_owner_go_and_those_of_others_stay() {
+async fn only_entries_of_dead_owners_are_evicted() {
     on_both(&[], |world| async move {
         world.claim_many("dead", 0..1_000);
         world.claim_many("alive", 0..1_000);
@@ -24,15 +24,15 @@ async fn the_entries_of_a_dead_owner_go_and_those_of_others_stay() {
         janitor.close().await;
         assert!(
             world.run(&["KEYS", "tenure:*"]).items().is_empty(),
-            "it leaves nothing behind"
+            "the janitor leaves no key behind"
         );
     })
     .await;
 }
 
-/// An unmodified client of another language: the servers' own command line program, in C.
+/// An unmodified client: the server's own command line program.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_writer_that_is_killed_loses_its_entries_and_nobody_else_does() {
+async fn killed_writer_loses_its_entries_and_others_keep_theirs() {
     let (Some(cli), Some(world)) = (
         have("redis-cli").or_skip(),
         crate::registry::world::World::start(tenure_testkit::valkey::Flavour::Redis),
@@ -86,7 +86,7 @@ async fn a_writer_that_is_killed_loses_its_entries_and_nobody_else_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_that_is_back_at_the_second_look_keeps_everything() {
+async fn owner_that_recovers_before_the_second_check_keeps_all() {
     on_both(&[], |world| async move {
         world.claim_many("slow", 0..10);
         let back = std::sync::Arc::clone(&world);
@@ -100,7 +100,7 @@ async fn an_owner_that_is_back_at_the_second_look_keeps_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_hash_is_an_empty_one() {
+async fn missing_hash_counts_as_empty() {
     on_both(&[], |world| async move {
         let mut janitor = ready(&world.server.url(), settings(0)).await;
         let report = janitor.pass(false).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_missing_hash_is_an_empty_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_packed_hash_that_comes_in_one_page_is_handled() {
+async fn packed_hash_in_one_large_page_is_handled() {
     on_both(&["--hash-max-listpack-entries", "5000"], |world| async move {
         world.claim_many("dead", 0..500);
         world.claim_many("alive", 0..50);
@@ -125,13 +125,13 @@ async fn a_packed_hash_that_comes_in_one_page_is_handled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ids_and_keys_are_bytes() {
+async fn ids_and_keys_may_be_any_bytes() {
     on_both(&[], |world| async move {
         let odd: &[&[u8]] = &[b"a b\n\xff", b"{x}", b"it's \"quoted\"", b"\x00"];
         for (n, owner) in odd.iter().enumerate() {
             world.run(&[b"HSET", HASH.as_bytes(), &[b'k', 0xfe, n as u8][..], owner]);
         }
-        // One of them lives.
+        // One of these owners is alive.
         world.run(&[&b"SET"[..], &[b"instance:heartbeat:", odd[0]].concat(), b"1"]);
         world.run(&["HSET", HASH, "empty", ""]);
         let mut janitor = ready(&world.server.url(), settings(0)).await;
@@ -147,7 +147,7 @@ async fn ids_and_keys_are_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_inside_a_json_value_is_found_and_the_whole_value_compared() {
+async fn owner_in_json_is_found_and_whole_value_is_compared() {
     on_both(&[], |world| async move {
         world.claim("a", r#"{"instance":"dead","since":1}"#);
         world.claim("b", r#"{"instance":"alive","since":1}"#);
@@ -164,7 +164,7 @@ async fn an_owner_inside_a_json_value_is_found_and_the_whole_value_compared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preview_lists_what_would_go_and_touches_nothing() {
+async fn preview_lists_evictions_and_writes_nothing() {
     on_both(&[], |world| async move {
         world.claim_many("dead", 0..1_500);
         world.claim_many("alive", 0..10);
@@ -189,7 +189,7 @@ async fn a_preview_lists_what_would_go_and_touches_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn several_janitors_at_once_count_each_entry_once() {
+async fn concurrent_janitors_count_each_entry_once() {
     on_both(&[], |world| async move {
         for round in 0..5 {
             for owner in ["dead-1", "dead-2", "dead-3"] {

@@ -1,4 +1,4 @@
-//! Settings that cannot work are refused with what to do about it.
+//! Invalid settings are rejected with advice.
 
 use tenure_adopt::AdoptSettings;
 use tenure_core::error::ErrorKind;
@@ -9,7 +9,7 @@ use tenure_testkit::wait;
 use crate::registry::world::{HASH, PATIENCE, World, on_both, ready, settings};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_of_another_type_is_named_with_its_type() {
+async fn error_names_a_key_of_another_type() {
     on_both(&[], |world| async move {
         for (make, kind) in [
             (&["SET", HASH, "x"][..], "string"),
@@ -36,7 +36,7 @@ async fn a_key_of_another_type_is_named_with_its_type() {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused() {
+fn invalid_settings_are_rejected() {
     for (hash, heartbeat, must_say) in [
         ("", "hb:{id}", "hash is empty"),
         ("h", "hb:", "{id}"),
@@ -58,9 +58,9 @@ fn settings_that_make_no_sense_are_refused() {
     assert!(usual.with_settle("soon").is_err());
 }
 
-/// A cluster of one node, which refuses what a cluster of many refuses.
+/// A cluster of one node, which rejects the same commands as a larger one.
 fn cluster(flavour: Flavour) -> Option<std::sync::Arc<World>> {
-    // Nodes talk over a second port; the usual one may be somebody else's. It is kept for as long as the tests run.
+    // Nodes use a second port, whose default may be taken. It is reserved while the tests run.
     let bus = Box::leak(Box::new(Port::reserve())).number().to_string();
     let world = World::with(flavour, &["--cluster-enabled", "yes", "--cluster-port", &bus])?;
     world.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
@@ -71,7 +71,7 @@ fn cluster(flavour: Flavour) -> Option<std::sync::Arc<World>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_cluster_a_hash_and_heartbeats_in_different_slots_are_refused_with_the_reason() {
+async fn cluster_rejects_hash_and_heartbeats_in_different_slots() {
     for flavour in Flavour::ALL {
         let Some(world) = cluster(flavour) else { return };
         world.claim("device", "dead");
@@ -97,7 +97,7 @@ async fn in_a_cluster_a_hash_and_heartbeats_in_different_slots_are_refused_with_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_cluster_one_hash_tag_makes_it_work() {
+async fn cluster_works_with_one_hash_tag() {
     for flavour in Flavour::ALL {
         let Some(world) = cluster(flavour) else { return };
         for (hash, template) in [

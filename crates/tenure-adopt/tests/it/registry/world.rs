@@ -1,4 +1,4 @@
-//! What the tests share: a server with somebody else's registry on it, and janitors for it.
+//! Shared by the tests: a server with a foreign registry, and janitors for it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -56,8 +56,7 @@ pub(crate) fn settings(settle_ms: u64) -> AdoptSettings {
     settings
 }
 
-/// Waits until the connection is up, so that the first call finds it. A machine that stands still for a moment is not what
-/// these tests are about.
+/// Waits until the connection is up, so that the first call finds it. Tolerates a short stall of the machine.
 pub(crate) async fn ready(url: &str, settings: AdoptSettings) -> Janitor {
     ready_with(url, settings, patient()).await
 }
@@ -91,13 +90,13 @@ impl Daemon {
         Self { janitor, clock }
     }
 
-    /// A pass whose next one begins soon.
+    /// A pass whose successor is due soon.
     pub(crate) async fn quick(&mut self) -> PassReport {
         let until = self.clock.mono() + Duration::from_millis(50);
         self.janitor.pass_until(until).await.unwrap()
     }
 
-    /// Passes until `is_over` holds for one.
+    /// Runs passes until `is_over` holds.
     pub(crate) async fn passes(&mut self, what: &str, is_over: impl Fn(&PassReport) -> bool) -> PassReport {
         let give_up = self.clock.mono() + PATIENCE;
         loop {
@@ -105,12 +104,15 @@ impl Daemon {
             if is_over(&report) {
                 return report;
             }
-            assert!(self.clock.mono() < give_up, "waited in vain until {what}: {report:?}");
+            assert!(
+                self.clock.mono() < give_up,
+                "timed out waiting until {what}: {report:?}"
+            );
         }
     }
 }
 
-/// Calls `act` at the first notice that `when` picks.
+/// Calls `act` at the first notice that `when` matches.
 pub(crate) fn at_first(
     when: impl Fn(&Notice<'_>) -> bool + Send + Sync + 'static,
     act: impl FnOnce() + Send + 'static,

@@ -1,4 +1,4 @@
-//! A cluster, where one step can only look at keys of one slot.
+//! A cluster, in which one step can access only the keys of one slot.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use tenure_testkit::wait;
 
 use crate::sessions::world::{FIELD, PATIENCE, World, hour_ago, indexed, reaping, sessions, settings};
 
-/// A cluster of one node, which refuses what a cluster of many refuses.
+/// A cluster of one node, which rejects the same commands as a larger one.
 fn cluster(flavour: Flavour) -> Option<Arc<World>> {
-    // Nodes talk over a second port; the usual one may be somebody else's. It is kept for as long as the tests run.
+    // Nodes use a second port, whose default may be taken. It is reserved while the tests run.
     let bus = Box::leak(Box::new(Port::reserve())).number().to_string();
     let world = World::with(flavour, &["--cluster-enabled", "yes", "--cluster-port", &bus])?;
     world.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
@@ -30,7 +30,7 @@ fn of_pattern(pattern: &str) -> SessionSettings {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_cluster_keys_in_different_slots_are_refused_with_the_reason() {
+async fn cluster_rejects_keys_in_different_slots() {
     for flavour in Flavour::ALL {
         let Some(world) = cluster(flavour) else { return };
         world.session("a", &hour_ago());
@@ -50,7 +50,7 @@ async fn in_a_cluster_keys_in_different_slots_are_refused_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_cluster_one_hash_tag_makes_it_work() {
+async fn cluster_works_with_one_hash_tag() {
     for flavour in Flavour::ALL {
         let Some(world) = cluster(flavour) else { return };
         world.run(&["HSET", "{app}:session:a", FIELD, &hour_ago(), "b", "x"]);

@@ -1,4 +1,4 @@
-//! Comparing finds every difference that was planted, and undoes none.
+//! A comparison finds every planted difference and changes none.
 
 use std::collections::BTreeSet;
 
@@ -28,11 +28,11 @@ async fn planted_differences_are_found_in_both_directions() {
             let sessions = indexed(&world, settings).await;
             let equal = sessions.compare(None, &|_| {}).await.unwrap();
             assert!(equal.is_equal(), "{equal:?}");
-            assert_eq!((equal.standing.disconnected, equal.standing.entries), (1_500, 1_500));
+            assert_eq!((equal.counts.disconnected, equal.counts.entries), (1_500, 1_500));
 
             let key = String::from_utf8(sessions.index_key().to_vec()).unwrap();
             world.run(&["ZREM", &key, "3"]);
-            world.run(&["ZADD", &key, "5", "4", "6", "nobody", "7", "active-1"]);
+            world.run(&["ZADD", &key, "5", "4", "6", "unknown", "7", "active-1"]);
             world.session("5", "0");
             world.session("6", &ago(60, Unit::Seconds));
             world.run(&["DEL", "session:7"]);
@@ -42,7 +42,7 @@ async fn planted_differences_are_found_in_both_directions() {
             let wanted = [
                 ("3", "missing", true),
                 ("4", "differing", false),
-                ("nobody", "extra", false),
+                ("unknown", "extra", false),
                 ("active-1", "extra", false),
                 ("5", "extra", true),
                 ("6", "differing", true),
@@ -52,9 +52,9 @@ async fn planted_differences_are_found_in_both_directions() {
             let wanted = wanted.map(|(id, kind, ours)| (id.to_owned(), kind, ours));
             assert_eq!(listed(&found), BTreeSet::from(wanted));
             assert_eq!((found.missing, found.differing, found.extra), (1, 2, 5));
-            assert!(world.everything() == before, "a look changes nothing");
+            assert!(world.everything() == before, "a comparison changes nothing");
 
-            // What is ours is mended, what is theirs is told for ever.
+            // Our entries are corrected; foreign ones are reported again.
             sessions.index(&|_| {}).await.unwrap();
             let found = sessions.compare(None, &|_| {}).await.unwrap();
             assert_eq!((found.missing, found.differing, found.extra), (0, 1, 2), "{found:?}");
@@ -63,7 +63,7 @@ async fn planted_differences_are_found_in_both_directions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_disconnected_after_a_pass_is_not_missing_in_it() {
+async fn session_disconnected_after_a_pass_is_not_missing() {
     for unit in [Unit::Seconds, Unit::Milliseconds] {
         let Some(world) = World::start(Flavour::Valkey) else {
             return;

@@ -1,4 +1,4 @@
-//! Replies that are lost and requests that arrive late: counts stay right, and nothing late takes effect.
+//! Lost replies and late requests: counts stay exact, and a late request has no effect.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ fn left(world: &World) -> usize {
     world.run(&["KEYS", "session:*"]).items().len()
 }
 
-/// Calls `act` at the page of this number.
+/// Calls `act` at the page with this number.
 fn at_page(number: u64, act: impl FnOnce() + Send + 'static) -> ReapListener {
     let (pages, act) = (AtomicU64::new(0), Mutex::new(Some(act)));
     Box::new(move |notice| {
@@ -32,7 +32,7 @@ fn at_page(number: u64, act: impl FnOnce() + Send + 'static) -> ReapListener {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_whose_reply_is_lost_is_counted_once() {
+async fn page_with_a_lost_reply_is_counted_once() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         fill(&world, 250);
@@ -40,7 +40,7 @@ async fn a_page_whose_reply_is_lost_is_counted_once() {
         world.has_run_for_a_while().await;
         let proxy = Arc::new(Proxy::start(world.server.addr()));
         let (dropping, watching) = (Arc::clone(&proxy), Arc::clone(&world));
-        // The second page: at the first one the server still has to learn the script.
+        // The second page, because at the first one the server does not know the script yet.
         let listener = at_page(2, move || {
             dropping.set(Mode::DropReplies);
             std::thread::spawn(move || {
@@ -52,7 +52,11 @@ async fn a_page_whose_reply_is_lost_is_counted_once() {
         let mut reaper = reaper(&proxy.url("valkey"), settings()).await.with_listener(listener);
         let (mut total, mut unsure) = (0, 0);
         let report = reaper.pass().await.unwrap();
-        assert_eq!((report.reaped, left(&world)), (200, 50), "it stops there: {report:?}");
+        assert_eq!(
+            (report.reaped, left(&world)),
+            (200, 50),
+            "the pass stops there: {report:?}"
+        );
         assert!(report.quarantined.is_some(), "{report:?}");
         total += report.reaped;
         while left(&world) > 0 {
@@ -65,7 +69,7 @@ async fn a_page_whose_reply_is_lost_is_counted_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_that_arrives_late_reaps_nothing() {
+async fn late_page_reaps_nothing() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         fill(&world, 150);
@@ -77,7 +81,7 @@ async fn a_page_that_arrives_late_reaps_nothing() {
             holding.set(Mode::HoldRequests);
             std::thread::spawn(move || {
                 wait::until("the page is held", PATIENCE, || holding.counts().held > 0);
-                // New connections pass; what is held stays held.
+                // New connections pass; held data stay held.
                 holding.set(Mode::Pass);
             });
         });
@@ -89,7 +93,7 @@ async fn a_page_that_arrives_late_reaps_nothing() {
         wait::until("the held page arrived", PATIENCE, || {
             proxy.counts().held == 0 && proxy.counts().requests >= before.requests + before.held
         });
-        // One round trip behind it on the server.
+        // One round trip later on the server.
         assert_eq!(left(&world), 50, "{flavour:?}");
         let total = std::sync::atomic::AtomicU64::new(report.map_or(0, |report| report.reaped));
         while left(&world) > 0 {
@@ -102,7 +106,7 @@ async fn a_page_that_arrives_late_reaps_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_memory_is_no_reason_to_keep_orphans_and_gets_nothing_new() {
+async fn full_memory_blocks_new_entries_but_not_the_reaper() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         fill(&world, 20);
@@ -110,7 +114,7 @@ async fn a_full_memory_is_no_reason_to_keep_orphans_and_gets_nothing_new() {
         world.has_run_for_a_while().await;
         world.session("new", &hour_ago());
         let mut reaper = reaper(&world.server.url(), settings()).await;
-        // The server learns the scripts.
+        // Lets the server learn the scripts.
         reaper.preview().await.unwrap();
         world.run(&["CONFIG", "SET", "maxmemory", "1"]);
         assert!(sessions.index(&|_| {}).await.is_err());

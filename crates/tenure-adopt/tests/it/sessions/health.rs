@@ -1,4 +1,4 @@
-//! The silence of the store is nobody's disconnecting: after an outage everyone has the whole age anew to come back.
+//! A store outage disconnects no session: after it, every session gets the full age again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use tenure_testkit::{Mode, Proxy, wait};
 
 use crate::sessions::world::{AGE, PATIENCE, World, hour_ago, indexed, reaper, reaping, settings};
 
-/// Passes until one is answered.
+/// Runs passes until one succeeds.
 async fn answered(reaper: &mut Reaper) -> ReapReport {
     answered_since(reaper, &SystemClock::new()).await.0
 }
 
-/// The same, with when the one was begun that was answered.
+/// Like `answered`, with the start time of the successful pass.
 async fn answered_since(reaper: &mut Reaper, clock: &SystemClock) -> (ReapReport, Mono) {
     let reaper = tokio::sync::Mutex::new(reaper);
     let answer = tokio::sync::Mutex::new(None);
-    wait::until_async("a pass is answered", PATIENCE, async || {
+    wait::until_async("a pass succeeds", PATIENCE, async || {
         let begun = clock.mono();
         let done = reaper.lock().await.pass().await;
         *answer.lock().await = done.ok().map(|report| (report, begun));
@@ -30,7 +30,7 @@ async fn answered_since(reaper: &mut Reaper, clock: &SystemClock) -> (ReapReport
     answer.into_inner().unwrap()
 }
 
-/// Passes that follow an outage: nothing is reaped until a whole age is over, and then everything is.
+/// Passes after an outage: nothing is reaped for a full age, then everything is.
 async fn held_back_for_an_age(reaper: &mut Reaper, reasons: &[&str]) {
     let clock = SystemClock::new();
     let (first, begun) = answered_since(reaper, &clock).await;
@@ -55,7 +55,7 @@ async fn held_back_for_an_age(reaper: &mut Reaper, reasons: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_connection_gives_everyone_the_whole_age_anew() {
+async fn lost_connection_restarts_every_age() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         let proxy = Proxy::start(world.server.addr());
@@ -67,13 +67,13 @@ async fn a_lost_connection_gives_everyone_the_whole_age_anew() {
         proxy.set(Mode::Reset);
         proxy.wait("the connection is cut", |counts| counts.reset > 0);
         proxy.set(Mode::Pass);
-        // A pass that meets no connection at all has found the store away; one that meets a new one has found that.
+        // A pass without a connection reports an unreachable store; one with a new connection reports the reconnect.
         held_back_for_an_age(&mut reaper, &["reconnected", "unreachable"]).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_holds_back_a_reaper_that_never_saw_it() {
+async fn restart_holds_back_a_reaper_that_did_not_see_it() {
     for flavour in Flavour::ALL {
         let Some(world) = World::with(flavour, DURABLE) else {
             return;
@@ -81,7 +81,7 @@ async fn a_restart_holds_back_a_reaper_that_never_saw_it() {
         world.session("orphan", &hour_ago());
         indexed(&world, settings()).await;
         world.server.restart_with_data();
-        // An age that is certainly not over yet, and is over for the session.
+        // An age that is over for the session, but certainly not since the restart.
         let age = Duration::from_secs(1_800);
         let patient = ReapSettings {
             max_age: age,
@@ -103,7 +103,7 @@ async fn a_restart_holds_back_a_reaper_that_never_saw_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lost_data_give_everyone_the_whole_age_anew() {
+async fn lost_data_restarts_every_age() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         world.has_run_for_a_while().await;
@@ -117,7 +117,7 @@ async fn lost_data_give_everyone_the_whole_age_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_stood_still_gives_everyone_the_whole_age_anew() {
+async fn frozen_store_restarts_every_age() {
     let Some(world) = World::start(Flavour::Valkey) else {
         return;
     };
@@ -133,7 +133,7 @@ async fn a_store_that_stood_still_gives_everyone_the_whole_age_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_is_never_decided_on() {
+async fn reaper_never_decides_on_a_replica() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         let Some(replica) = Server::start(flavour) else { return };
@@ -148,7 +148,7 @@ async fn a_replica_is_never_decided_on() {
         );
         let mut reaper = reaper(&replica.url(), settings()).await;
         assert_eq!(reaper.pass().await.unwrap_err().kind(), ErrorKind::Unavailable);
-        // The connection of a client that was told so is a new one.
+        // A client that learned of the replica uses a new connection.
         world.has_run_for_a_while().await;
         replica.promote();
         let report = answered(&mut reaper).await;
@@ -157,7 +157,7 @@ async fn a_replica_is_never_decided_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scan_whose_connection_is_lost_begins_anew_and_is_whole() {
+async fn scan_restarts_after_a_lost_connection_and_is_complete() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         let fill = "for i = 1, 5000 do redis.call('HSET', 'session:' .. i, 'last_disconnect', ARGV[1]) end";
@@ -179,13 +179,13 @@ async fn a_scan_whose_connection_is_lost_begins_anew_and_is_whole() {
             .unwrap();
         assert_eq!(report.restarts, 1, "{report:?}");
         assert_eq!(
-            (report.standing.scanned, report.standing.entries),
+            (report.counts.scanned, report.counts.entries),
             (5_000, 5_000),
             "{report:?}"
         );
         assert!(
             (4_800..=5_000).contains(&report.added),
-            "what was on its way may be uncounted: {report:?}"
+            "entries in flight may be uncounted: {report:?}"
         );
     }
 }

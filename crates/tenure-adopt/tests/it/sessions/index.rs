@@ -1,8 +1,8 @@
-//! The index: what comes into it, in which unit, how often, and how fast.
+//! The index: which sessions it contains, in which unit, how often it is updated, and how fast.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tenure_adopt::{Kind, Unit, WalkNotice};
+use tenure_adopt::{DifferenceKind, Unit, WalkNotice};
 use tenure_core::clock::{Clock, SystemClock};
 use tenure_core::error::ErrorKind;
 use tenure_testkit::valkey::Flavour;
@@ -10,7 +10,7 @@ use tenure_testkit::valkey::Flavour;
 use crate::sessions::world::{World, ago, hour_ago, indexed, sessions, settings};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_disconnected_are_indexed_and_nothing_else_in_both_units() {
+async fn only_disconnected_sessions_are_indexed_in_both_units() {
     for flavour in Flavour::ALL {
         for unit in [Unit::Seconds, Unit::Milliseconds] {
             let Some(world) = World::start(flavour) else { return };
@@ -35,7 +35,7 @@ async fn the_disconnected_are_indexed_and_nothing_else_in_both_units() {
             settings.unit = unit;
             let sessions = sessions(&world.server.url(), settings).await;
             let report = sessions.index(&|_| {}).await.unwrap();
-            let standing = report.standing;
+            let standing = report.counts;
             assert_eq!(
                 (report.added, standing.disconnected, standing.active),
                 (3, 3, 5),
@@ -58,7 +58,7 @@ async fn the_disconnected_are_indexed_and_nothing_else_in_both_units() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_unit_that_is_the_other_one_indexes_nothing() {
+async fn wrong_unit_indexes_nothing() {
     let Some(world) = World::start(Flavour::Valkey) else {
         return;
     };
@@ -71,12 +71,12 @@ async fn a_unit_that_is_the_other_one_indexes_nothing() {
             .index(&|_| {})
             .await
             .unwrap();
-        assert_eq!((report.standing.invalid, report.standing.entries), (1, 0), "{read}");
+        assert_eq!((report.counts.invalid, report.counts.entries), (1, 0), "{read}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pass_may_be_repeated_and_follows_what_has_changed() {
+async fn repeated_passes_follow_changes() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         let old = hour_ago();
@@ -87,9 +87,9 @@ async fn a_pass_may_be_repeated_and_follows_what_has_changed() {
         assert_eq!(
             sessions.index(&|_| {}).await.unwrap().changed(),
             0,
-            "a second pass finds nothing new"
+            "a second pass changes nothing"
         );
-        // Somebody else's entries, right and wrong.
+        // Foreign entries, correct and wrong.
         let index = String::from_utf8(sessions.index_key().to_vec()).unwrap();
         world.session("theirs", &old);
         world.session("theirs-wrong", &old);
@@ -132,13 +132,13 @@ async fn a_pass_may_be_repeated_and_follows_what_has_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_keyspace_has_moved_after_two_passes_that_found_nothing_new() {
+async fn quiet_passes_count_passes_without_a_change() {
     let Some(world) = World::start(Flavour::Redis) else {
         return;
     };
     world.session("a", &hour_ago());
     let sessions = indexed(&world, settings()).await;
-    // An old writer is still about.
+    // An old writer is still active.
     world.session("b", &hour_ago());
     let mut quiet = Vec::new();
     for _ in 0..3 {
@@ -150,7 +150,7 @@ async fn the_keyspace_has_moved_after_two_passes_that_found_nothing_new() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_writes_nothing_and_tells_what_a_run_would_do() {
+async fn dry_run_reports_the_changes_and_writes_nothing() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         (0..700).for_each(|n| world.session(&format!("{n}"), &hour_ago()));
@@ -160,7 +160,7 @@ async fn a_dry_run_writes_nothing_and_tells_what_a_run_would_do() {
         let report = sessions
             .preview(&|notice| {
                 if let WalkNotice::Difference(difference) = notice {
-                    assert_eq!(difference.kind, Kind::Missing);
+                    assert_eq!(difference.kind, DifferenceKind::Missing);
                     told.fetch_add(1, Relaxed);
                 }
             })
@@ -178,7 +178,7 @@ async fn a_dry_run_writes_nothing_and_tells_what_a_run_would_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pass_that_was_broken_off_is_run_again() {
+async fn interrupted_pass_can_run_again() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         let fill = "for i = 1, 5000 do redis.call('HSET', 'session:' .. i, 'last_disconnect', ARGV[1]) end";
@@ -196,12 +196,12 @@ async fn a_pass_that_was_broken_off_is_run_again() {
         tokio::select! {
             biased;
             _ = stopped => {}
-            done = sessions.index(&listener) => panic!("it was to be broken off: {done:?}"),
+            done = sessions.index(&listener) => panic!("the pass was not interrupted: {done:?}"),
         }
         let found = world.entries(sessions.index_key()).len() as u64;
         assert!((1_000..5_000).contains(&found), "{found}");
         let report = sessions.index(&|_| {}).await.unwrap();
-        // What was on its way when it was broken off counts for either run.
+        // Entries in flight at the interruption count for either run.
         assert_eq!((report.added + found).min(5_000), 5_000, "{report:?}");
         assert_eq!(world.entries(sessions.index_key()).len(), 5_000);
         assert!(sessions.compare(None, &|_| {}).await.unwrap().is_equal());
@@ -209,7 +209,7 @@ async fn a_pass_that_was_broken_off_is_run_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rate_bounds_the_commands_in_a_time() {
+async fn rate_limits_the_commands() {
     let Some(world) = World::start(Flavour::Valkey) else {
         return;
     };
@@ -230,7 +230,7 @@ async fn a_rate_bounds_the_commands_in_a_time() {
     let (before, begun) = (calls("scan"), clock.mono());
     sessions.index(&|_| {}).await.unwrap();
     let (pages, took) = (calls("scan") - before, clock.mono().since(begun));
-    // Each page looks at 200 keys, and rests for a tenth of a second; the last one does not.
+    // Each page scans 200 keys and pauses for a tenth of a second, except the last one.
     assert!(pages >= 10, "{pages} pages of 4,000 keys");
     assert!(
         took.as_millis() as u64 >= (pages - 1) * 100,
@@ -241,7 +241,7 @@ async fn a_rate_bounds_the_commands_in_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_an_index_is_refused_and_nothing_is_written() {
+async fn invalid_index_key_is_rejected_without_a_write() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         world.session("a", &hour_ago());
@@ -252,7 +252,7 @@ async fn what_cannot_be_an_index_is_refused_and_nothing_is_written() {
         let sessions = sessions(&world.server.url(), settings).await;
         let error = sessions.index(&|_| {}).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Misconfigured);
-        assert!(error.to_string().contains("no sorted set"), "{error}");
+        assert!(error.to_string().contains("not a sorted set"), "{error}");
         assert!(world.everything() == before);
     }
 }

@@ -1,4 +1,4 @@
-//! A writer that reconnects a session at the very moment when it is reaped.
+//! A writer that resumes a session at the moment when it is reaped.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,28 +9,28 @@ use tenure_testkit::valkey::Flavour;
 
 use crate::sessions::world::{FIELD, World, fresh, hour_ago, reaper, sessions, settings};
 
-/// What its writer does to a session between the look at the index and the deletion.
+/// The writer's action between the read of the index and the deletion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Move {
-    /// Nothing: it goes.
+    /// None: the session is reaped.
     None,
-    /// It reconnects: the field first, then the count, then the alias.
+    /// Resumes: first the field, then the count, then the alias.
     Reconnect,
-    /// It reconnects, and got no further than the count.
+    /// Resumes, but only up to the count.
     Counted,
-    /// It reconnects by removing the field.
+    /// Resumes by deleting the field.
     FieldRemoved,
-    /// It reconnects and disconnects again.
+    /// Resumes and disconnects again.
     Blinked,
-    /// It reconnects, and whoever reconnected has gone by the count, not by the field.
+    /// Resumes by the count and not by the field.
     CountedTwice,
-    /// The program deletes it.
+    /// Deletes the session.
     Deleted,
-    /// The program deletes it and makes it anew, active.
+    /// Deletes the session and creates it again, active.
     MadeAnew,
-    /// Its alias leads to another session by now.
+    /// Points the alias to another session.
     AliasTaken,
-    /// Something happens to another session.
+    /// Changes another session.
     Neighbour,
 }
 
@@ -100,7 +100,7 @@ async fn random_interleavings_never_reap_an_active_session() {
         let chance = ManualClock::new(0, seed);
         let made: Arc<Mutex<Vec<(String, Move)>>> = Arc::default();
         let (acting, acted) = (Arc::clone(&world), Arc::clone(&made));
-        // Between the look at the index and the deletion.
+        // Between the read of the index and the deletion.
         let listener = move |notice: &ReapNotice<'_>| {
             if let ReapNotice::Reaping(ids) = notice {
                 assert!(!ids.is_empty() && ids.len() <= 100);
@@ -160,7 +160,7 @@ async fn random_interleavings_never_reap_an_active_session() {
         }
         assert!(
             seen.iter().all(|times| *times > rounds / 10),
-            "every move was tried: {seen:?}"
+            "not every action was tried: {seen:?}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Reaping: who goes, what goes with them, and who stays.
+//! Which sessions are reaped, which keys are deleted with them, and which are kept.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use tenure_testkit::valkey::Flavour;
 use crate::sessions::world::{World, ago, fresh, hour_ago, indexed, reaper, reaping, sessions, settings};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orphans_go_with_their_count_and_alias_and_everyone_else_stays() {
+async fn orphans_are_deleted_with_their_count_and_alias() {
     for flavour in Flavour::ALL {
         for unit in [Unit::Seconds, Unit::Milliseconds] {
             let Some(world) = World::start(flavour) else { return };
@@ -41,7 +41,7 @@ async fn orphans_go_with_their_count_and_alias_and_everyone_else_stays() {
             let mut settings = settings();
             settings.unit = unit;
             let sessions = indexed(&world, settings.clone()).await;
-            // Since then:
+            // Changes since the index pass.
             world.session("active", "0");
             world.session("younger", &fresh(unit));
             world.run(&["SET", "alias:b-moved", "another"]);
@@ -85,7 +85,7 @@ async fn orphans_go_with_their_count_and_alias_and_everyone_else_stays() {
             assert_eq!(
                 left.keys().collect::<Vec<_>>(),
                 wanted,
-                "the active one is out of the index as well"
+                "the active session is removed from the index as well"
             );
             assert_eq!(reaper.pass().await.unwrap().reaped, 0);
             assert_eq!(reaper.close().await, 0);
@@ -95,7 +95,7 @@ async fn orphans_go_with_their_count_and_alias_and_everyone_else_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn entries_of_others_are_taken_out_only_with_their_session() {
+async fn foreign_entries_are_removed_only_with_their_session() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         let old = hour_ago();
@@ -117,14 +117,14 @@ async fn entries_of_others_are_taken_out_only_with_their_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_stays_does_not_stand_in_front_of_what_goes() {
+async fn kept_sessions_do_not_block_later_orphans() {
     let Some(world) = World::start(Flavour::Valkey) else {
         return;
     };
     let fill = "for i = 1, 450 do redis.call('HSET', 'session:kept-' .. i, 'last_disconnect', ARGV[1]) \
                 redis.call('SET', 'session:kept-' .. i .. ':refs', 1) end \
                 for i = 1, 350 do redis.call('HSET', 'session:orphan-' .. i, 'last_disconnect', ARGV[1]) end";
-    // The same second for all of them.
+    // All in the same second.
     world.run(&["EVAL", fill, "0", &hour_ago()]);
     indexed(&world, settings()).await;
     world.has_run_for_a_while().await;
@@ -139,7 +139,7 @@ async fn what_stays_does_not_stand_in_front_of_what_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_reapers_reap_each_orphan_once() {
+async fn concurrent_reapers_reap_each_orphan_once() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         let fill = "for i = 1, 3000 do redis.call('HSET', 'session:' .. i, 'last_disconnect', ARGV[1] + i % 50) end";
@@ -163,7 +163,7 @@ async fn many_reapers_reap_each_orphan_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn several_templates_and_hash_tags_are_meant_literally() {
+async fn multiple_templates_and_hash_tags_are_literal() {
     let Some(world) = World::start(Flavour::Redis) else {
         return;
     };
@@ -188,7 +188,7 @@ async fn several_templates_and_hash_tags_are_meant_literally() {
     let sessions = sessions(&world.server.url(), settings).await;
     assert_eq!(Reaper::new(sessions, reaping).unwrap().pass().await.unwrap().reaped, 1);
     let left = world.run(&["KEYS", "{app}:*"]).texts();
-    assert_eq!(left, ["{app}:none:"], "a template without its field names nothing");
+    assert_eq!(left, ["{app}:none:"], "a template without its field makes no key");
 }
 
 #[tokio::test(flavor = "multi_thread")]

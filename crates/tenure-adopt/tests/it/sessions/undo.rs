@@ -1,4 +1,4 @@
-//! An undo leaves what was there before, and what others have made of it since.
+//! An undo restores the previous keys, except for changes of other programs.
 
 use tenure_adopt::{UndoReport, Unit};
 use tenure_testkit::valkey::Flavour;
@@ -6,12 +6,12 @@ use tenure_testkit::valkey::Flavour;
 use crate::sessions::world::{World, ago, hour_ago, indexed, settings};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_undo_leaves_every_byte_as_it_was() {
+async fn undo_restores_every_key() {
     for flavour in Flavour::ALL {
         for index in [None, Some("disconnected")] {
             let Some(world) = World::start(flavour) else { return };
             (0..950).for_each(|n| world.session(&format!("{n}"), &hour_ago()));
-            // An index of others, large enough that its encoding does not depend on what we add.
+            // A foreign index that is large enough to keep its encoding when entries are added.
             for n in 0..300 {
                 world.run(&["ZADD", "disconnected", &hour_ago(), &format!("theirs-{n}")]);
             }
@@ -36,8 +36,11 @@ async fn an_undo_leaves_every_byte_as_it_was() {
                 )
             );
             assert_eq!(world.entries(b"disconnected"), before.1);
-            assert!(world.everything().keys().eq(before.0.keys()), "no key of ours is left");
-            // The order of entries within a dump of a sorted set follows from its members alone.
+            assert!(
+                world.everything().keys().eq(before.0.keys()),
+                "none of our keys is left"
+            );
+            // The dump of a sorted set depends on its members alone, except for their order.
             assert!(world.everything() == before.0, "{flavour:?} {index:?}");
             assert_eq!(sessions.undo().await.unwrap(), UndoReport::default(), "and again");
         }
@@ -45,7 +48,7 @@ async fn an_undo_leaves_every_byte_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_have_changed_since_stays() {
+async fn undo_keeps_foreign_changes() {
     for flavour in Flavour::ALL {
         let Some(world) = World::start(flavour) else { return };
         let (old, newer) = (hour_ago(), ago(60, Unit::Seconds));
@@ -59,17 +62,17 @@ async fn what_others_have_changed_since_stays() {
         let sessions = indexed(&world, settings).await;
         world.run(&["ZADD", "disconnected", &newer, "moved"]);
         world.run(&["ZREM", "disconnected", "removed"]);
-        // This one we gave the new time ourselves.
+        // We updated this entry's time ourselves.
         world.session("followed", &newer);
         sessions.index(&|_| {}).await.unwrap();
         world.run(&["ZADD", "disconnected", "7", "later"]);
-        // After the last pass, so that only the undo can tell.
+        // After the last pass, so that only the undo can notice.
         world.run(&["ZADD", "disconnected", &newer, "moved-last"]);
         let undone = sessions.undo().await.unwrap();
         assert_eq!(
             (undone.removed, undone.not_ours),
             (3, 1),
-            "ours, followed, and removed, which the second pass added: {undone:?}"
+            "our entries, including those of the second pass: {undone:?}"
         );
         let left = world.entries(b"disconnected");
         assert_eq!(

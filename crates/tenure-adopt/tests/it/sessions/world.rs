@@ -1,4 +1,4 @@
-//! What the tests share: a server with somebody else's sessions on it.
+//! Shared by the tests: a server with foreign sessions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) use crate::world::World;
 use crate::world::connected;
 
 impl World {
-    /// A session that is disconnected since then; `0` for an active one.
+    /// A session disconnected at this time; `0` for an active one.
     pub(crate) fn session(&self, id: &str, since: &str) {
         self.run(&["HSET", &format!("session:{id}"), "name", id, FIELD, since]);
     }
@@ -27,29 +27,29 @@ impl World {
         self.run(&["EXISTS", key]).int() == Some(1)
     }
 
-    /// The members of a sorted set with their scores.
+    /// The members of a sorted set and their scores.
     pub(crate) fn entries(&self, key: &[u8]) -> BTreeMap<String, String> {
         let args: [&[u8]; 5] = [b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"];
         let texts = self.run(&args).texts();
         texts.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
     }
 
-    /// All that the server holds, byte for byte.
+    /// A dump of all keys.
     pub(crate) fn everything(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let keys = self.run(&["KEYS", "*"]);
         let each = keys.items().iter().map(|key| {
             let Reply::Bulk(key) = key else { panic!("{key:?}") };
             let Reply::Bulk(dump) = self.run(&[b"DUMP".as_slice(), key]) else {
-                panic!("no dump of {key:?}")
+                panic!("cannot dump {key:?}")
             };
             (key.clone(), dump)
         });
         each.collect()
     }
 
-    /// Waits until the server has been running for longer than the age of an orphan, since a restart holds the reaper back.
+    /// Waits until the server's uptime exceeds the age of an orphan, since a restart holds the reaper back.
     pub(crate) async fn has_run_for_a_while(&self) {
-        wait::until_async("it has run for longer than an orphan's age", PATIENCE, async || {
+        wait::until_async("the uptime exceeds the age of an orphan", PATIENCE, async || {
             let info = self.run(&["INFO", "server"]).text();
             let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:"));
             uptime.unwrap().parse::<u64>().unwrap() > AGE.as_secs()
@@ -58,13 +58,13 @@ impl World {
     }
 }
 
-/// So long ago, in the unit.
+/// A time this long ago, in the unit.
 pub(crate) fn ago(seconds: u64, unit: Unit) -> String {
     written(SystemClock::new().wall_micros() - seconds * 1_000_000, unit)
 }
 
-/// When a session disconnected that is no orphan yet, however long the test takes: by a clock that is fast. The time of now
-/// would not do, in whole seconds it is up to [`AGE`] old when it is written.
+/// A disconnect time that makes no orphan during the test: slightly in the future. The current time in whole seconds
+/// would be up to [`AGE`] old when written.
 pub(crate) fn fresh(unit: Unit) -> String {
     written(SystemClock::new().wall_micros() + 1_800 * 1_000_000, unit)
 }
@@ -96,7 +96,7 @@ pub(crate) fn reaping() -> ReapSettings {
 }
 
 pub(crate) async fn sessions(url: &str, settings: SessionSettings) -> Sessions {
-    // A busy machine is not what these tests are about.
+    // Tolerates a busy machine.
     let options = ConnectionOptions {
         request_timeout: Duration::from_secs(5),
         ..ConnectionOptions::default()
@@ -108,7 +108,7 @@ pub(crate) async fn reaper(url: &str, settings: SessionSettings) -> Reaper {
     Reaper::new(sessions(url, settings).await, reaping()).unwrap()
 }
 
-/// Indexes everything once.
+/// Indexes all sessions once.
 pub(crate) async fn indexed(world: &World, settings: SessionSettings) -> Sessions {
     let sessions = sessions(&world.server.url(), settings).await;
     sessions.index(&|_| {}).await.unwrap();

@@ -1,7 +1,7 @@
 //! What a look prints: a table for people, JSON for programs.
 
 use serde_json::json;
-use tenure_adopt::{Beside, OldLease, Row, text};
+use tenure_adopt::{LeaseComparison, OldLease, TargetRow, text};
 
 use crate::exit::say;
 use crate::output::{self, brief, or_dash, yes_no};
@@ -9,7 +9,7 @@ use crate::output::{self, brief, or_dash, yes_no};
 /// The most rows for people.
 const LISTED: usize = 1_000;
 
-pub(super) fn table(beside: &Beside) -> anyhow::Result<()> {
+pub(super) fn table(beside: &LeaseComparison) -> anyhow::Result<()> {
     let shown = beside.rows.iter().take(LISTED);
     let header = ["old holder", "expires in", "tenure holder", "token", "verdict"];
     if beside.named.is_some() {
@@ -43,14 +43,14 @@ pub(super) fn table(beside: &Beside) -> anyhow::Result<()> {
     let for_ever = endless(beside);
     if for_ever > 0 {
         say(format_args!(
-            "{for_ever} old keys have no ttl: nobody else ever gets these targets until the keys are deleted"
+            "{for_ever} old keys have no ttl: no other node gets these targets until the keys are deleted"
         ));
     }
     Ok(())
 }
 
-/// Who holds it, in both ways.
-fn cells(row: &Row) -> [String; 5] {
+/// The holder by the old key and by the lease.
+fn cells(row: &TargetRow) -> [String; 5] {
     [
         or_dash(row.old.as_ref().map(|old| text(&old.value))),
         row.old.as_ref().map_or_else(|| "-".to_owned(), expires),
@@ -64,13 +64,13 @@ fn expires(old: &OldLease) -> String {
     old.free_in.map_or_else(|| "never".to_owned(), brief)
 }
 
-fn endless(beside: &Beside) -> usize {
+fn endless(beside: &LeaseComparison) -> usize {
     let olds = beside.rows.iter().filter_map(|row| row.old.as_ref());
     olds.filter(|old| old.free_in.is_none()).count()
 }
 
-pub(super) fn json(beside: &Beside) -> anyhow::Result<()> {
-    let row = |row: &Row| {
+pub(super) fn json(beside: &LeaseComparison) -> anyhow::Result<()> {
+    let row = |row: &TargetRow| {
         let (old, lease) = (row.old.as_ref(), row.lease.as_ref());
         json!({
             "target": text(&row.target),

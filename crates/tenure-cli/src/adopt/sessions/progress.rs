@@ -8,7 +8,7 @@ use crate::exit::say;
 use crate::output::brief;
 use crate::progress::Progress;
 
-/// How many characters the bar has.
+/// The width of the bar in characters.
 const BAR: usize = 20;
 
 /// The progress line of a walk, and what is printed beside it.
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_tells_how_far_it_is_and_how_long_it_takes() {
+    fn progress_line_shows_share_and_remaining_time() {
         assert_eq!(
             line(1_000, 20, 0.5, Duration::from_secs(30)),
             "[##########----------]  50 %  1000 sessions, 20 to mend, 30s left"

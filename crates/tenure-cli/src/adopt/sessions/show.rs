@@ -1,33 +1,33 @@
-//! What a run prints: a table for people, JSON for programs.
+//! The output of a run: a table for people, JSON for programs.
 
 use serde_json::{Value, json};
-use tenure_adopt::{Comparison, Early, IndexReport, ReapReport, Standing, UndoReport, text};
+use tenure_adopt::{Comparison, EarlyEnd, IndexReport, ReapReport, SessionCounts, UndoReport, text};
 
 use super::Work;
 use crate::exit::say;
 use crate::output::{self, brief, yes_no};
 
-/// How many passes in a row have to find nothing new.
+/// The number of consecutive passes without changes after which the index counts as complete.
 const QUIET: u64 = 2;
 
-/// What a pass of the index did, and what the second look says.
+/// Prints the changes of an index pass and the result of its verification.
 pub(super) fn index(
     work: &Work,
     report: &IndexReport,
     found: Option<&Comparison>,
-    early: Option<Early>,
+    early: Option<EarlyEnd>,
 ) -> anyhow::Result<()> {
     let migrated = report.quiet >= QUIET && found.is_some_and(|found| found.missing == 0);
     if work.json {
         return output::json(&json!({
             "dry_run": work.dry_run,
-            "standing": standing(&report.standing),
+            "standing": standing(&report.counts),
             "added": report.added,
             "updated": report.updated,
             "removed": report.removed,
             "repaired": report.repaired,
             "unsure": report.unsure,
-            "ended_early": early.map(Early::as_str),
+            "ended_early": early.map(EarlyEnd::as_str),
             "restarts": report.restarts,
             "quiet_passes": report.quiet,
             "migrated": migrated,
@@ -36,12 +36,12 @@ pub(super) fn index(
         }));
     }
     let row = [
-        report.standing.scanned,
-        report.standing.disconnected,
+        report.counts.scanned,
+        report.counts.disconnected,
         report.added,
         report.updated,
         report.removed,
-        report.standing.entries,
+        report.counts.entries,
     ];
     let header = ["keys", "disconnected", "added", "updated", "removed", "entries"];
     output::table(header, vec![row.map(|count| count.to_string())])?;
@@ -65,7 +65,7 @@ pub(super) fn index(
         ));
         return Ok(());
     }
-    warn(work, &report.standing);
+    warn(work, &report.counts);
     let Some(found) = found else {
         say("nothing was written: this is what a run would do now");
         return Ok(());
@@ -100,11 +100,11 @@ pub(super) fn index(
     Ok(())
 }
 
-/// How the index and the sessions differ.
+/// Prints the differences between index and sessions.
 pub(super) fn comparison(work: &Work, found: &Comparison) -> anyhow::Result<()> {
     if work.json {
         let mut document = differences(found);
-        document["standing"] = standing(&found.standing);
+        document["standing"] = standing(&found.counts);
         document["equal"] = found.is_equal().into();
         return output::json(&document);
     }
@@ -122,11 +122,11 @@ pub(super) fn comparison(work: &Work, found: &Comparison) -> anyhow::Result<()> 
     if more > 0 {
         say(format_args!("and {more} more"));
     }
-    warn(work, &found.standing);
+    warn(work, &found.counts);
     say(format_args!(
         "{} disconnected, {} in the index; {} missing, {} extra, {} differing",
-        sessions_of(found.standing.disconnected),
-        entries_of(found.standing.entries),
+        sessions_of(found.counts.disconnected),
+        entries_of(found.counts.entries),
         found.missing,
         found.extra,
         found.differing
@@ -134,15 +134,15 @@ pub(super) fn comparison(work: &Work, found: &Comparison) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// What an undo took out.
-pub(super) fn undo(work: &Work, undone: UndoReport, early: Option<Early>) -> anyhow::Result<()> {
+/// Prints the removals of an undo.
+pub(super) fn undo(work: &Work, undone: UndoReport, early: Option<EarlyEnd>) -> anyhow::Result<()> {
     if work.json {
         return output::json(&json!({
             "dry_run": work.dry_run,
             "removed": undone.removed,
             "not_ours": undone.not_ours,
             "unsure": undone.unsure,
-            "ended_early": early.map(Early::as_str),
+            "ended_early": early.map(EarlyEnd::as_str),
         }));
     }
     let row = [undone.removed, undone.not_ours].map(|count| count.to_string());
@@ -165,8 +165,8 @@ pub(super) fn undo(work: &Work, undone: UndoReport, early: Option<Early>) -> any
     Ok(())
 }
 
-/// What a pass of the reaper did.
-pub(super) fn reap(work: &Work, report: &ReapReport, early: Option<Early>) -> anyhow::Result<()> {
+/// Prints the result of a reaper pass.
+pub(super) fn reap(work: &Work, report: &ReapReport, early: Option<EarlyEnd>) -> anyhow::Result<()> {
     if work.json {
         return output::json(&document(work, report, early));
     }
@@ -212,7 +212,7 @@ pub(super) fn reap(work: &Work, report: &ReapReport, early: Option<Early>) -> an
     }
     if let Some(broken) = &report.quarantined {
         say(format_args!(
-            "held back for another {}: {broken}; everyone has the whole --max-age anew to come back",
+            "held back for another {}: {broken}; the --max-age of every session starts again",
             brief(report.settles_in)
         ));
     }
@@ -223,7 +223,7 @@ pub(super) fn reap(work: &Work, report: &ReapReport, early: Option<Early>) -> an
 }
 
 /// A pass of the daemon as one line.
-pub(super) fn reap_line(work: &Work, report: &ReapReport, early: Option<Early>) -> anyhow::Result<()> {
+pub(super) fn reap_line(work: &Work, report: &ReapReport, early: Option<EarlyEnd>) -> anyhow::Result<()> {
     output::json_line(&document(work, report, early))
 }
 
@@ -262,7 +262,7 @@ fn never_due(entries: u64) {
     }
 }
 
-fn document(work: &Work, report: &ReapReport, early: Option<Early>) -> Value {
+fn document(work: &Work, report: &ReapReport, early: Option<EarlyEnd>) -> Value {
     let mut document = json!({
         "dry_run": work.dry_run,
         "pass": report.pass,
@@ -283,7 +283,7 @@ fn document(work: &Work, report: &ReapReport, early: Option<Early>) -> Value {
             "detail": broken.to_string(),
             "settles_in_ms": u64::try_from(report.settles_in.as_millis()).unwrap_or(u64::MAX),
         })),
-        "ended_early": early.map(Early::as_str),
+        "ended_early": early.map(EarlyEnd::as_str),
     });
     if work.dry_run {
         let each = report.doomed.iter().map(|doomed| {
@@ -295,7 +295,7 @@ fn document(work: &Work, report: &ReapReport, early: Option<Early>) -> Value {
     document
 }
 
-fn standing(standing: &Standing) -> Value {
+fn standing(standing: &SessionCounts) -> Value {
     json!({
         "scanned": standing.scanned,
         "active": standing.active,
@@ -326,7 +326,7 @@ fn differences(found: &Comparison) -> Value {
     })
 }
 
-fn warn(work: &Work, standing: &Standing) {
+fn warn(work: &Work, standing: &SessionCounts) {
     let given = &work.given;
     never_due(standing.never_due);
     if standing.invalid > 0 {

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use tenure::{Event, EventKind};
 
+use crate::demo::fleet::Fleet;
 use crate::demo::part::{CHAT, Role};
 use crate::demo::story::Story;
 use crate::demo::watch::Watch;
-use crate::demo::world::World;
 
-/// How long ben stays away: less than the grace.
+/// The time that ben is away: less than the grace.
 const AWAY: Duration = Duration::from_secs(1);
 
-pub(super) async fn dies(world: &mut World, story: &mut Story) -> anyhow::Result<()> {
-    let victim = world.take("front-2")?;
+pub(super) async fn dies(fleet: &mut Fleet, story: &mut Story) -> anyhow::Result<()> {
+    let victim = fleet.take("front-2")?;
     story.act(
         "A front-end of a chat dies under its clients",
         &format!(
@@ -22,12 +22,12 @@ pub(super) async fn dies(world: &mut World, story: &mut Story) -> anyhow::Result
         ),
         "ann was never gone; ben is resumed in his room; cleo's session is reaped when its grace of 3s is over",
     )?;
-    let mut watch = Watch::begin(&world.tenure, CHAT).await?;
+    let mut watch = Watch::begin(&fleet.tenure, CHAT).await?;
     victim.kill().await?;
     for session in ["ann", "ben", "cleo"] {
-        world.clients.remove(session);
+        fleet.clients.remove(session);
     }
-    world.enter("ann", "", "front-1").await?;
+    fleet.enter("ann", "", "front-1").await?;
     match watch
         .until(|events| about(events, EventKind::SessionDisconnected, "ben"))
         .await
@@ -35,10 +35,10 @@ pub(super) async fn dies(world: &mut World, story: &mut Story) -> anyhow::Result
         Some(away) => story.saw(true, "ben's session is disconnected", Some(watch.took(&away)))?,
         None => story.missed("that ben's session is disconnected")?,
     }
-    world.clock.sleep(AWAY).await;
-    world.enter("ben", "", "front-1").await?;
+    fleet.clock.sleep(AWAY).await;
+    fleet.enter("ben", "", "front-1").await?;
     for (session, how) in [("ann", "attached"), ("ben", "resumed")] {
-        let client = world.clients.get(session);
+        let client = fleet.clients.get(session);
         let seen = client.map_or(("-", "-"), |client| (client.how.as_str(), client.room.as_str()));
         let what = format!("front-1 says that {session} is {} in the room {}", seen.0, seen.1);
         story.saw(seen == (how, "lobby"), &what, None)?;
@@ -51,10 +51,10 @@ pub(super) async fn dies(world: &mut World, story: &mut Story) -> anyhow::Result
         None => story.missed("the end of cleo's session")?,
     }
     let others = watch.count(EventKind::SessionReaped);
-    story.saw(others == 1, "nobody else's session is", None)?;
-    world.start(Role::Front, "front-2").await?;
+    story.saw(others == 1, "no other session is", None)?;
+    fleet.start(Role::Front, "front-2").await?;
     for session in ["ann", "ben", "cleo"] {
-        world.enter(session, "lobby", "front-2").await?;
+        fleet.enter(session, "lobby", "front-2").await?;
     }
     Ok(())
 }

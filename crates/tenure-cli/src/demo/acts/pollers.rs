@@ -7,36 +7,36 @@ use rustix::process::Signal;
 use tenure::{Event, EventKind, LeaseName, PageRequest, Token};
 use tenure_core::id::{Group, MemberId};
 
+use crate::demo::fleet::Fleet;
 use crate::demo::part::{POLLERS, Role};
 use crate::demo::story::Story;
 use crate::demo::watch::Watch;
-use crate::demo::world::World;
 use crate::output::brief;
 
-pub(super) async fn dies(world: &mut World, story: &mut Story) -> anyhow::Result<()> {
-    let held = leases_of(world, "node-2").await?;
-    let victim = world.take("node-2")?;
+pub(super) async fn dies(fleet: &mut Fleet, story: &mut Story) -> anyhow::Result<()> {
+    let held = leases_of(fleet, "node-2").await?;
+    let victim = fleet.take("node-2")?;
     story.act(
         "A node of the polling fleet dies",
         &format!("SIGKILL to node-2 (process {}), which polls {} endpoints", victim.pid(), held.len()),
         "the others take its leases over when its time is up, 3s after its last heartbeat, under higher tokens; no endpoint is polled by two",
     )?;
-    let mut watch = Watch::begin(&world.tenure, POLLERS).await?;
-    world.endpoints.reset();
+    let mut watch = Watch::begin(&fleet.tenure, POLLERS).await?;
+    fleet.endpoints.reset();
     victim.kill().await?;
     match watch.first(EventKind::Lapsed, "node-2").await {
         Some(lapsed) => story.saw(true, "node-2 has lapsed", Some(watch.took(&lapsed)))?,
         None => story.missed("the end of node-2")?,
     }
     tell_of_takeover(&mut watch, story, "node-2", &held).await?;
-    tell_of_polls(world, story).await?;
-    world.start(Role::Poller, "node-2").await?;
+    tell_of_polls(fleet, story).await?;
+    fleet.start(Role::Poller, "node-2").await?;
     Ok(())
 }
 
-pub(super) async fn drains(world: &mut World, story: &mut Story) -> anyhow::Result<()> {
-    let held = leases_of(world, "node-1").await?;
-    let mut leaving = world.take("node-1")?;
+pub(super) async fn drains(fleet: &mut Fleet, story: &mut Story) -> anyhow::Result<()> {
+    let held = leases_of(fleet, "node-1").await?;
+    let mut leaving = fleet.take("node-1")?;
     story.act(
         "A node of the polling fleet is shut down in peace",
         &format!(
@@ -46,25 +46,25 @@ pub(super) async fn drains(world: &mut World, story: &mut Story) -> anyhow::Resu
         ),
         "it ends its work, hands each lease to the next node and leaves; no endpoint waits for longer than a second",
     )?;
-    let mut watch = Watch::begin(&world.tenure, POLLERS).await?;
-    world.endpoints.reset();
+    let mut watch = Watch::begin(&fleet.tenure, POLLERS).await?;
+    fleet.endpoints.reset();
     leaving.signal(Signal::TERM);
     tell_of_takeover(&mut watch, story, "node-1", &held).await?;
     match watch.first(EventKind::Left, "node-1").await {
         Some(left) => story.saw(true, "node-1 has left", Some(watch.took(&left)))?,
         None => story.missed("the farewell of node-1")?,
     }
-    let code = leaving.ended(&*world.clock).await;
+    let code = leaving.ended(&*fleet.clock).await;
     story.saw(code == Some(0), "its process has ended", None)?;
-    tell_of_polls(world, story).await?;
-    world.start(Role::Poller, "node-1").await?;
+    tell_of_polls(fleet, story).await?;
+    fleet.start(Role::Poller, "node-1").await?;
     Ok(())
 }
 
 /// The leases of a node with their tokens.
-async fn leases_of(world: &World, node: &str) -> anyhow::Result<BTreeMap<LeaseName, Token>> {
+async fn leases_of(fleet: &Fleet, node: &str) -> anyhow::Result<BTreeMap<LeaseName, Token>> {
     let (group, node) = (Group::new(POLLERS)?, MemberId::new(node)?);
-    let page = world
+    let page = fleet
         .tenure
         .store()
         .leases(&group, Some(&node), &PageRequest::default())
@@ -103,11 +103,11 @@ async fn tell_of_takeover(
     story.saw(higher == grants.len(), &what, last)
 }
 
-/// What the endpoints say, once each was polled again.
-async fn tell_of_polls(world: &World, story: &mut Story) -> anyhow::Result<()> {
-    // Two turns of everybody's polling: whoever has a lease by now has come.
-    world.clock.sleep(Duration::from_millis(500)).await;
-    let polls = world.endpoints.polls();
+/// The polls after each endpoint was polled again.
+async fn tell_of_polls(fleet: &Fleet, story: &mut Story) -> anyhow::Result<()> {
+    // Two polling rounds of every node: each holder of a lease has polled by then.
+    fleet.clock.sleep(Duration::from_millis(500)).await;
+    let polls = fleet.endpoints.polls();
     let what = format!(
         "{} polls; the longest that an endpoint waited is {}; {} came with an old token",
         polls.count,

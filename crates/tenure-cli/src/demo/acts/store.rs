@@ -1,30 +1,30 @@
-//! The daemon stands still, with the store in it.
+//! The daemon is frozen, with its store.
 
 use rustix::process::Signal;
 use tenure::EventKind;
 
+use crate::demo::fleet::{Fleet, TTL};
 use crate::demo::part::{CHAT, INGEST, POLLERS};
 use crate::demo::story::Story;
 use crate::demo::watch::Watch;
-use crate::demo::world::{TTL, World};
 use crate::output::brief;
 
-pub(super) async fn pauses(world: &mut World, story: &mut Story) -> anyhow::Result<()> {
+pub(super) async fn pauses(fleet: &mut Fleet, story: &mut Story) -> anyhow::Result<()> {
     let pause = TTL * 2;
     story.act(
         "The store stands still for twice as long as anybody may be silent",
-        &format!("SIGSTOP to the daemon (process {}), SIGCONT after {}", world.daemon.pid(), brief(pause)),
-        "nobody can send a heartbeat, and nobody is declared dead: everyone gets a full ttl afterwards; nobody polls in the dark",
+        &format!("SIGSTOP to the daemon (process {}), SIGCONT after {}", fleet.daemon.pid(), brief(pause)),
+        "no heartbeat arrives, and no member is declared dead: every ttl restarts afterwards; no node polls without a valid lease",
     )?;
     let mut watches = Vec::new();
     for group in [INGEST, POLLERS, CHAT] {
-        watches.push((group, Watch::begin(&world.tenure, group).await?));
+        watches.push((group, Watch::begin(&fleet.tenure, group).await?));
     }
-    world.endpoints.reset();
-    world.daemon.signal(Signal::STOP);
-    world.clock.sleep(pause).await;
-    let still = world.endpoints.polls().longest_pause;
-    world.daemon.signal(Signal::CONT);
+    fleet.endpoints.reset();
+    fleet.daemon.signal(Signal::STOP);
+    fleet.clock.sleep(pause).await;
+    let still = fleet.endpoints.polls().longest_pause;
+    fleet.daemon.signal(Signal::CONT);
     story.saw(
         still > TTL / 2,
         &format!(
@@ -50,7 +50,7 @@ pub(super) async fn pauses(world: &mut World, story: &mut Story) -> anyhow::Resu
         .iter()
         .map(|(_, watch)| watch.count(EventKind::LeaseTakenOver))
         .sum::<usize>();
-    let polls = world.endpoints.polls();
+    let polls = fleet.endpoints.polls();
     let what = format!(
         "{} polls; {moved} leases changed hands; {} came with an old token",
         polls.count, polls.stale

@@ -1,21 +1,21 @@
-//! Most of a group dies at once, and comes back.
+//! Most members of a group die together and come back.
 
 use tenure::{Claim, EventKind, PageRequest, RegistryName};
 use tenure_core::id::Group;
 
+use crate::demo::fleet::Fleet;
 use crate::demo::part::{NESTS, Role, SWARM};
 use crate::demo::story::Story;
 use crate::demo::watch::Watch;
-use crate::demo::world::World;
 
-pub(super) async fn dies(world: &mut World, story: &mut Story) -> anyhow::Result<()> {
-    let victim = world.take("host-a")?;
+pub(super) async fn dies(fleet: &mut Fleet, story: &mut Story) -> anyhow::Result<()> {
+    let victim = fleet.take("host-a")?;
     story.act(
         "A host dies with 8 of the 12 members of a group, and comes back",
         &format!("SIGKILL to host-a (process {}); it is started again when all have lapsed", victim.pid()),
         "all 8 read as dead in time; but once more than half are, it looks like an outage: the brake keeps what they own until most are back",
     )?;
-    let mut watch = Watch::begin(&world.tenure, SWARM).await?;
+    let mut watch = Watch::begin(&fleet.tenure, SWARM).await?;
     victim.kill().await?;
     match watch.first_of(EventKind::SweepBraked).await {
         Some(braked) => story.saw(true, "the brake holds removals back", Some(watch.took(&braked)))?,
@@ -28,13 +28,13 @@ pub(super) async fn dies(world: &mut World, story: &mut Story) -> anyhow::Result
     if lapsed.await.is_none() {
         story.missed("the end of all 8")?;
     }
-    let dead = claims(world).await?.into_iter().filter(|claim| !claim.alive).count();
+    let dead = claims(fleet).await?.into_iter().filter(|claim| !claim.alive).count();
     let before = watch.sum(EventKind::Evicted, NESTS);
     let what = format!(
         "{dead} keys are kept, and read as owned by the dead; {before} had gone before more than half were dead"
     );
     story.saw(dead > 0 && dead as u64 + before == 8, &what, None)?;
-    world.start(Role::Swarm, "host-a").await?;
+    fleet.start(Role::Swarm, "host-a").await?;
     match watch.first_of(EventKind::SweepUnbraked).await {
         Some(lifted) => story.saw(
             true,
@@ -43,7 +43,7 @@ pub(super) async fn dies(world: &mut World, story: &mut Story) -> anyhow::Result
         )?,
         None => story.missed("the end of the brake")?,
     }
-    let alive = claims(world).await?.into_iter().filter(|claim| claim.alive).count();
+    let alive = claims(fleet).await?.into_iter().filter(|claim| claim.alive).count();
     let evicted = watch.sum(EventKind::Evicted, NESTS);
     let late = evicted.saturating_sub(before);
     let what =
@@ -51,9 +51,9 @@ pub(super) async fn dies(world: &mut World, story: &mut Story) -> anyhow::Result
     story.saw(alive == 12, &what, None)
 }
 
-async fn claims(world: &World) -> anyhow::Result<Vec<Claim>> {
+async fn claims(fleet: &Fleet) -> anyhow::Result<Vec<Claim>> {
     let (group, registry) = (Group::new(SWARM)?, RegistryName::new(NESTS)?);
-    let page = world
+    let page = fleet
         .tenure
         .store()
         .claims(&group, &registry, None, &PageRequest::default())

@@ -41,7 +41,7 @@ async fn with_client(sessions: Sessions, socket: TcpStream, name: String) {
     }
 }
 
-/// A client says `SESSION ROOM`, or `SESSION` alone to be where it was; it is told what became of its session, and the room.
+/// A client sends `SESSION ROOM`, or `SESSION` to return to its room. The answer is the outcome of the attach and the room.
 async fn serve(sessions: &Sessions, socket: TcpStream, name: &str) -> anyhow::Result<()> {
     let mut socket = BufReader::new(socket);
     let mut hello = String::new();

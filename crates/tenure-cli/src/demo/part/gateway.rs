@@ -44,7 +44,7 @@ async fn serve(devices: &Registry, socket: TcpStream) -> anyhow::Result<()> {
     let mut name = String::new();
     socket.read_line(&mut name).await?;
     let name = name.trim();
-    // Whoever had it before: the device is here now.
+    // The device is here now, whichever gateway owned it before.
     devices.claim(name).await?;
     socket.write_all(b"welcome\n").await?;
     while socket.read_line(&mut String::new()).await.is_ok_and(|read| read > 0) {}

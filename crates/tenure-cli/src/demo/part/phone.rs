@@ -1,10 +1,10 @@
-//! The phone of a provider: it goes online in the roster, and sends heartbeats until it is told that it may not.
+//! The phone of a provider: it goes online in the roster and sends heartbeats until it is deactivated.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::http::{HttpSettings, RemoteRosters};
-use tenure::roster::Heard;
+use tenure::roster::HeartbeatOutcome;
 use tenure::{Clock, ProviderId, RosterName, SystemClock};
 use tokio::runtime::Handle;
 use tokio::signal::unix::Signal;
@@ -24,10 +24,15 @@ pub(super) async fn run(url: &str, name: &str, stale_after: Duration, mut term: 
             () = clock.sleep(stale_after / 3) => {}
         }
         match roster.heartbeat(&provider).await {
-            // Whoever was offline meanwhile, for whatever reason, has to say that it is back.
-            Ok(Heard::Offline) => drop(roster.online(&provider).await?),
+            // A provider that went offline in between must go online again.
+            Ok(HeartbeatOutcome::Offline) => drop(roster.online(&provider).await?),
             // An operator has decided; the phone asks again, in case that changes.
-            Ok(Heard::Deactivated | Heard::Revoked | Heard::Unknown | Heard::Recorded(_)) => {}
+            Ok(
+                HeartbeatOutcome::Deactivated
+                | HeartbeatOutcome::Revoked
+                | HeartbeatOutcome::Unknown
+                | HeartbeatOutcome::Recorded(_),
+            ) => {}
             // The daemon is away. The next heartbeat may find it.
             Err(_) => {}
         }

@@ -14,7 +14,7 @@ use super::asked_to_leave;
 use crate::exit::say;
 use crate::output::line;
 
-/// How often each endpoint is polled.
+/// The polling interval of an endpoint.
 const EVERY: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(membership: Membership, endpoints: SocketAddr, mut term: Signal) -> anyhow::Result<()> {

@@ -10,7 +10,7 @@ use crate::settings::Setting;
 type Pairs<'a> = &'a [(&'static str, &'a str)];
 type Given<'a> = &'a [(&'a str, &'a str)];
 
-/// What every run has to be told, and more; the later word counts.
+/// The required settings, and more; later values override.
 fn file(more: Given) -> String {
     let needed = [
         ("adopt.registry.hash", "h"),
@@ -63,7 +63,7 @@ fn each_way<T: Table + PartialEq + Debug>(
     interval: &'static str,
     load: impl Fn(Pairs, Given, Given) -> Result<T, String>,
 ) {
-    // Metrics are for a run that goes on, so there is one.
+    // Metrics are for a daemon.
     let (flag, in_file): (Pairs, Given) = (&[(interval, "9s")], &[(interval, "9s")]);
     let plain = load(flag, &[], &[]).unwrap();
     for setting in T::ROWS {
@@ -165,7 +165,7 @@ fn adopt_ignores_store_and_brake_of_the_daemon() {
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_told_by_all_its_names() {
+fn missing_or_wrong_settings_are_named_by_all_names() {
     let without = |needed: &str| {
         let kept = file(&[]);
         let kept = kept.lines().filter(|line| !line.starts_with(needed));
@@ -258,7 +258,7 @@ fn adopt_commands_share_only_the_store_variable() {
 }
 
 #[test]
-fn what_sessions_cannot_work_with_is_refused() {
+fn impossible_session_settings_are_refused() {
     for (key, text, message) in [
         (
             "adopt.sessions.max_age",
@@ -279,7 +279,7 @@ fn what_sessions_cannot_work_with_is_refused() {
         (
             "adopt.sessions.unit",
             "min",
-            "--unit: \"min\" is not a unit of time; there are s and ms",
+            "--unit: \"min\" is not a time unit; write s or ms",
         ),
     ] {
         assert_eq!(sessions(&[(key, text)], &[], &[]).unwrap_err(), message);

@@ -1,4 +1,4 @@
-//! Every removal is told, however a run or a daemon ends: by a signal, or because it lost the store.
+//! Every removal is reported, also when a run or a daemon ends by a signal or loses the store.
 
 use serde_json::Value;
 use tenure_testkit::server::Signal;
@@ -7,7 +7,7 @@ use tenure_testkit::{Process, wait};
 
 use super::{PATIENCE, beat, claim, len, tenure};
 
-/// Entries of one dead owner, more than a pass removes while a test stands still for a moment.
+/// Entries of one dead owner, more than a pass removes during a short stall of the test.
 const MANY: i64 = 200_000;
 
 /// How many were removed, by what the hash still has.
@@ -43,7 +43,7 @@ fn documents(process: &Process) -> Vec<Value> {
     }
 }
 
-/// What was counted, and what nobody could count, in all documents together.
+/// The counted and the unsure removals of all documents.
 fn told(process: &Process) -> (i64, i64) {
     let documents = documents(process);
     let sum = |name: &str| documents.iter().filter_map(|each| each[name].as_i64()).sum();
@@ -55,7 +55,7 @@ fn is_told_early(process: &Process, why: &str) -> bool {
 }
 
 #[test]
-fn signalled_daemon_tells_what_its_pass_removed() {
+fn signalled_daemon_reports_removals() {
     for signal in [Signal::TERM, Signal::INT] {
         let Some(server) = Server::start(Flavour::Valkey) else {
             return;
@@ -74,7 +74,7 @@ fn signalled_daemon_tells_what_its_pass_removed() {
 }
 
 #[test]
-fn signalled_run_tells_what_it_removed() {
+fn signalled_run_reports_removals() {
     for signal in [Signal::TERM, Signal::INT] {
         let Some(server) = Server::start(Flavour::Redis) else {
             return;
@@ -102,7 +102,7 @@ fn tells_all(process: &Process, removed: i64) {
 }
 
 #[test]
-fn run_that_loses_the_store_tells_what_it_removed() {
+fn run_that_loses_the_store_reports_removals() {
     let Some(server) = Server::with(Flavour::Valkey, DURABLE) else {
         return;
     };
@@ -116,7 +116,7 @@ fn run_that_loses_the_store_tells_what_it_removed() {
 }
 
 #[test]
-fn daemon_that_loses_the_store_tells_what_it_removed() {
+fn daemon_that_loses_the_store_reports_removals() {
     let Some(server) = Server::with(Flavour::Valkey, DURABLE) else {
         return;
     };

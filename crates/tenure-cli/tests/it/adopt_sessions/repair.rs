@@ -95,9 +95,7 @@ fn entries_that_are_never_due_show_in_the_log_and_the_metrics() {
     );
     let args = [&REAP[..], &["--interval", "1s", "--metrics-listen", "127.0.0.1:0"]].concat();
     let daemon = Process::spawn("adopt-sessions", |_| tenure(&server, &args)).unwrap();
-    wait::until("it warns", PATIENCE, || {
-        daemon.log().contains("--repair sets them right")
-    });
+    wait::until("it warns", PATIENCE, || daemon.log().contains("--repair corrects them"));
     let log = daemon.log();
     let url = log.lines().find_map(|line| line.strip_prefix("http://")).unwrap();
     let address = url.trim_end_matches("/metrics").parse().unwrap();

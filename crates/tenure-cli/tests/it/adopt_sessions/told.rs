@@ -1,4 +1,4 @@
-//! Every change is told, however a run or a daemon ends: by a signal, or because it lost the store.
+//! Every change is reported, also when a run or a daemon ends by a signal or loses the store.
 
 use serde_json::Value;
 use tenure_testkit::server::Signal;
@@ -63,7 +63,7 @@ fn told_at_a_signal(signal: Signal, process: &Process, field: &str, changed: imp
     assert!(is_told_early(process, "interrupted"), "{log}");
 }
 
-/// Takes the store away once it has changed some, and checks that it told how many. `tells` waits until it has.
+/// Stops the store after some changes, and checks the reported count. `tells` waits for the report.
 fn told_at_a_loss(
     server: &Server,
     process: &Process,
@@ -101,7 +101,7 @@ fn is_stopped_after_its_failure(process: &Process) {
 }
 
 #[test]
-fn signalled_index_run_tells_what_it_changed() {
+fn signalled_index_run_reports_changes() {
     for signal in [Signal::INT, Signal::TERM] {
         let Some(server) = Server::start(Flavour::Valkey) else {
             return;
@@ -119,7 +119,7 @@ fn signalled_index_run_tells_what_it_changed() {
 }
 
 #[test]
-fn signalled_second_look_tells_what_the_first_changed() {
+fn signalled_verification_reports_changes_of_the_pass() {
     let Some(server) = Server::start(Flavour::Redis) else {
         return;
     };
@@ -135,7 +135,7 @@ fn signalled_second_look_tells_what_the_first_changed() {
 }
 
 #[test]
-fn index_run_that_loses_the_store_tells_what_it_changed() {
+fn index_run_that_loses_the_store_reports_changes() {
     let Some(server) = Server::with(Flavour::Valkey, DURABLE) else {
         return;
     };
@@ -145,7 +145,7 @@ fn index_run_that_loses_the_store_tells_what_it_changed() {
 }
 
 #[test]
-fn signalled_undo_tells_what_it_took_out() {
+fn signalled_undo_reports_removals() {
     let Some(server) = Server::start(Flavour::Valkey) else {
         return;
     };
@@ -155,7 +155,7 @@ fn signalled_undo_tells_what_it_took_out() {
 }
 
 #[test]
-fn undo_that_loses_the_store_tells_what_it_took_out() {
+fn undo_that_loses_the_store_reports_removals() {
     let Some(server) = Server::with(Flavour::Valkey, DURABLE) else {
         return;
     };
@@ -165,7 +165,7 @@ fn undo_that_loses_the_store_tells_what_it_took_out() {
 }
 
 #[test]
-fn signalled_reaper_tells_what_it_reaped() {
+fn signalled_reaper_reports_what_it_reaped() {
     for (signal, daemon) in [
         (Signal::INT, false),
         (Signal::TERM, false),
@@ -189,7 +189,7 @@ fn signalled_reaper_tells_what_it_reaped() {
 }
 
 #[test]
-fn reaper_that_loses_the_store_tells_what_it_reaped() {
+fn reaper_that_loses_the_store_reports_what_it_reaped() {
     for daemon in [false, true] {
         let Some(server) = Server::with(Flavour::Valkey, DURABLE) else {
             return;
@@ -205,14 +205,14 @@ fn reaper_that_loses_the_store_tells_what_it_reaped() {
 /// A number in the last line of the log about a pass that did not come to its end.
 fn logged(process: &Process, field: &str) -> i64 {
     let log = process.log();
-    let line = log.lines().rfind(|line| line.contains("before its end"));
+    let line = log.lines().rfind(|line| line.contains("ended early"));
     let line = line.unwrap_or_else(|| panic!("{log}"));
     let mut words = line.split(' ').filter_map(|word| word.strip_prefix(field));
     words.next().unwrap_or_else(|| panic!("{line}")).parse().unwrap()
 }
 
 #[test]
-fn stopped_index_daemon_tells_what_its_pass_changed() {
+fn stopped_index_daemon_reports_changes() {
     let Some(server) = Server::start(Flavour::Valkey) else {
         return;
     };
@@ -231,7 +231,7 @@ fn stopped_index_daemon_tells_what_its_pass_changed() {
 }
 
 #[test]
-fn index_daemon_that_loses_the_store_tells_what_it_changed() {
+fn index_daemon_that_loses_the_store_reports_changes() {
     let Some(server) = Server::with(Flavour::Valkey, DURABLE) else {
         return;
     };
@@ -240,7 +240,7 @@ fn index_daemon_that_loses_the_store_tells_what_it_changed() {
     wait::until("some are indexed", PATIENCE, || entries(&server) > 0);
     server.kill();
     wait::until("the pass failed", PATIENCE * 2, || {
-        indexing.log().contains("before its end")
+        indexing.log().contains("ended early")
     });
     assert_eq!(
         indexing.terminate(PATIENCE).unwrap().code(),

@@ -18,12 +18,12 @@ use crate::support::SOON;
 const GROUP: &str = "chat";
 
 /// One process of the example.
-pub(crate) struct Front {
+pub(crate) struct FrontEnd {
     pub(crate) process: Process,
     addr: SocketAddr,
 }
 
-impl Front {
+impl FrontEnd {
     #[track_caller]
     pub(crate) fn start(name: &str, store: &str, presence: &Path) -> Self {
         let in_ms = |time: std::time::Duration| format!("{}ms", time.as_millis());
@@ -68,7 +68,7 @@ pub(crate) struct Client {
 
 impl Client {
     #[track_caller]
-    pub(crate) fn connect(front: &Front, session: &str, room: Option<&str>) -> Self {
+    pub(crate) fn connect(front: &FrontEnd, session: &str, room: Option<&str>) -> Self {
         let stream = TcpStream::connect(front.addr).expect("the front-end listens");
         stream.set_read_timeout(Some(SOON)).expect("a timeout can be set");
         let (socket, _) = tungstenite::client(format!("ws://{}/", front.addr), stream).expect("a websocket");
@@ -123,7 +123,7 @@ impl Client {
     }
 }
 
-/// The group, as somebody sees it who only looks.
+/// A read-only view of the group.
 pub(crate) struct Group {
     runtime: Runtime,
     group: GroupHandle,

@@ -334,6 +334,14 @@ fn commands_act_on_a_store_without_a_daemon() {
         "{}",
         ran.err
     );
+    let unknown = command(&["members", "--group", "h"]);
+    assert_eq!(
+        (unknown.code, unknown.err.as_str()),
+        (
+            Some(1),
+            "tenure: error: no group \"h\"; choose one with --group or TENURE_GROUP: g\n"
+        )
+    );
     let groups = command(&["groups", "--json"]).json();
     assert_eq!(groups["groups"][0]["members"], 1, "{groups}");
     let ran = command(&["release", "claim", "devices", "cam-1", "--group", "g", "--as", "a"]);

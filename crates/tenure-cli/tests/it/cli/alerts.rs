@@ -246,7 +246,7 @@ fn every_metric_of_the_session_alerts_exists() {
     assert_eq!(daemon.http("DELETE", &detach, "").0, 204);
     let mut wanted = named(&fs::read_to_string(rules().join("sessions.yml")).unwrap());
     assert_eq!(wanted.len(), 4, "{wanted:?}");
-    // This one is served from the first find on, and in a store that nobody else writes into there is nothing to find.
+    // This metric appears with the first repair, and a store without foreign writes needs none.
     assert!(wanted.remove(tenure::meters::SESSIONS_DRIFT), "{wanted:?}");
     let mut missing = BTreeSet::new();
     wait::until("the session is reaped and all is served", SOON, || {

@@ -1,5 +1,5 @@
-//! What a daemon on an embedded store grants after a start: at once what is free in a whole file, nothing for one max ttl
-//! where the file may have forgotten a holder.
+//! Grants of a daemon on an embedded store after a start: immediately from a whole file, and only after one max_ttl from a
+//! file that may have forgotten a holder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ fn first_grant(daemon: &Daemon, member: &str) -> Duration {
 }
 
 #[test]
-fn a_whole_file_grants_free_leases_at_once() {
+fn whole_file_grants_free_leases_immediately() {
     let mut daemon = Daemon::start(&[]);
     let holder = daemon.join("g", "holder", 60_000);
     daemon.granted("g", "held", &[&holder], 60_000);

@@ -65,7 +65,7 @@ fn command_that_cannot_start_exits_126_or_127_and_leaves() {
 }
 
 #[test]
-fn the_command_is_told_who_it_is() {
+fn command_gets_its_tenure() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let script = r#"echo "$TENURE_ID|$TENURE_MEMBER|$TENURE_GROUP|$TENURE_STORE"; cat "$TENURE_FILE"; echo "$TENURE_FILE"; exit 0"#;
     let args = [
@@ -362,7 +362,7 @@ fn the_file_may_be_anywhere() {
 }
 
 #[test]
-fn a_signal_to_the_command_itself_is_told_as_a_shell_does() {
+fn signal_death_exits_128_plus_signal() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let joined = daemon.spawn(&["join", "--", "sh", "-c", "echo \"pid $$\"; exec sleep 1000"]);
     said(&joined, "pid ");

@@ -105,7 +105,7 @@ fn killed_members_claims_are_evicted_within_a_second() {
         dead
     });
     let dead_at = dead_at.unwrap();
-    // What a machine that stands still takes longer; where the store has noticed, everyone had another ttl.
+    // A stall of the machine adds its length; if the store noticed it, also another ttl.
     let slack = || lateness.so_far() + TTL * daemon.silences("ingest");
     // A claim that reads as dead does so at the deadline; the rest of the slack is for a busy test machine.
     assert!(dead_at < TTL + Duration::from_millis(500) + slack(), "{dead_at:?}");
@@ -142,7 +142,7 @@ fn restart_supersedes_the_zombie_immediately() {
     let (zombie, old) = gateway(&daemon, "gw", "20s");
     let mine = keys(0);
     claim_all(&daemon, &old, &mine);
-    // It hangs, and somebody starts it anew before its ttl is over.
+    // It hangs and is restarted before its ttl is over.
     zombie.pause().unwrap();
     let (fresh, new) = gateway(&daemon, "gw", "20s");
     let (kept, lost) = mine.split_at(KEYS / 2);

@@ -34,8 +34,7 @@ fn node(daemon: &Daemon, name: &str, ttl: &str) -> Node {
     Node { process, tenure }
 }
 
-/// Acquires a lease that is to be had, and answers its token. A store that has stood still with its machine gives none for a
-/// while.
+/// Acquires a free lease and returns its token. After a stall of the machine the store grants none for a while.
 #[track_caller]
 fn granted(daemon: &Daemon, lease: &str, node: &Node) -> u64 {
     let (answer, _, refused) = insist(daemon, lease, node);
@@ -94,7 +93,7 @@ fn killed_holders_lease_moves_within_a_second_of_its_deadline() {
         "{refused:?}"
     );
     eprintln!("MEASURED the lease of a killed holder: taken over after {took:?} (ttl {TTL:?})");
-    // Whether the janitor or the next holder comes first: everybody reads who holds it now, and it was let go once.
+    // Whether the janitor or the next holder came first, readers see the new holder, and the lease was released once.
     let seen = daemon.http("GET", &format!("/v1/groups/{GROUP}/leases/poll"), "").1;
     assert_eq!(
         (&seen["tenure"], &seen["alive"]),
@@ -125,7 +124,7 @@ fn tokens_rise_across_daemon_restarts() {
         daemon.process.kill();
         daemon.process.restart().unwrap();
         daemon.addr = address_in(&daemon.process, starts);
-        // What was acknowledged is known, and is held by whom it was held by.
+        // Acknowledged grants are still held by their holders.
         let seen = holder(&daemon);
         assert_eq!(
             (&seen["token"], &seen["tenure"], &seen["alive"]),
@@ -156,7 +155,7 @@ fn the_lease_of_a_superseded_holder_waits_for_its_last_deadline() {
     let daemon = Daemon::start(&[]);
     let zombie = node(&daemon, "node", "8s");
     let token = granted(&daemon, "poll", &zombie);
-    // It hangs, and is started anew before its ttl is over. Its process may run on at any time.
+    // It hangs and is restarted before its ttl is over. The old process may resume at any time.
     zombie.process.pause().unwrap();
     let (asked_at, lateness) = (Instant::now(), Lateness::watch());
     let seen = daemon
@@ -195,7 +194,7 @@ fn the_lease_of_a_superseded_holder_waits_for_its_last_deadline() {
 }
 
 #[test]
-fn a_hand_off_is_for_its_successor_and_a_leave_frees_at_once() {
+fn hand_off_reserves_and_leave_frees_immediately() {
     let daemon = Daemon::start(&[]);
     let nodes: Vec<_> = (0..3).map(|n| node(&daemon, &format!("node-{n}"), "10s")).collect();
     let token = granted(&daemon, "poll", &nodes[0]);

@@ -73,7 +73,7 @@ fn members_as_a_table_and_as_json() {
     let none = daemon.run(&["members", "gw-3", "--group", "g"]);
     assert_eq!(
         (none.code, none.err.as_str()),
-        (Some(1), "tenure: gw-3 has no tenure in the group g\n")
+        (Some(1), "tenure: member \"gw-3\" has no tenure in group \"g\"\n")
     );
 }
 
@@ -126,7 +126,7 @@ fn claims_as_a_table_and_as_json() {
         (none.code, none.err.as_str()),
         (
             Some(1),
-            "tenure: nobody owns cam-3 in the registry devices of the group g\n"
+            "tenure: key \"cam-3\" has no owner in registry \"devices\" of group \"g\"\n"
         )
     );
 }
@@ -140,7 +140,7 @@ fn events_as_a_table_as_json_and_by_type() {
     });
     let out = done(daemon.run(&["events", "--group", "g"]));
     let mut lines: Vec<_> = out.lines().map(columns).collect();
-    // A machine that stands still makes others.
+    // A stall of the machine makes other events.
     lines.retain(|line| !line[2].starts_with("group_"));
     assert_eq!(lines[0], ["AT", "ID", "TYPE", "TENURE", "DETAILS"]);
     let kinds: Vec<_> = lines[1..].iter().map(|line| line[2]).collect();
@@ -226,7 +226,7 @@ fn followed_events_tell_what_is_missing() {
 }
 
 #[test]
-fn why_tells_the_story_of_a_member_a_tenure_and_a_key() {
+fn why_shows_member_tenure_and_key() {
     let (daemon, tenure) = some_daemon();
     let why = |id: &str| daemon.run(&["why", id, "--group", "g"]);
     let unknown = why("cam-1");
@@ -244,7 +244,7 @@ fn why_tells_the_story_of_a_member_a_tenure_and_a_key() {
     // A key alone is enough once events know its registry.
     let out = done(why("cam-1"));
     assert!(
-        out.contains("key devices/cam-1") && out.contains("expelled") && out.contains("owned by nobody"),
+        out.contains("key devices/cam-1") && out.contains("expelled") && out.contains("not owned"),
         "{out}"
     );
     let told = daemon
@@ -258,11 +258,9 @@ fn why_tells_the_story_of_a_member_a_tenure_and_a_key() {
 #[test]
 fn status_shows_the_daemon_its_store_groups_and_loops() {
     let (daemon, _) = some_daemon();
-    wait::until("the groups were looked at", SOON, || {
-        !daemon.run(&["status", "--json"]).json()["groups"]
-            .as_array()
-            .unwrap()
-            .is_empty()
+    wait::until("both members were seen", SOON, || {
+        let status = daemon.run(&["status", "--json"]).json();
+        status["groups"][0]["members"] == 2
     });
     let status = daemon.run(&["status", "--json"]).json();
     assert_eq!(
@@ -310,7 +308,7 @@ fn status_shows_the_daemon_its_store_groups_and_loops() {
 }
 
 #[test]
-fn sweep_tells_what_it_does_and_what_it_would_do() {
+fn sweep_reports_what_it_does_or_would_do() {
     let (daemon, _) = some_daemon();
     let dry = daemon.run(&["sweep", "--group", "g", "--dry-run", "--json"]).json();
     assert_eq!(
@@ -346,13 +344,13 @@ fn sweep_tells_what_it_does_and_what_it_would_do() {
 }
 
 #[test]
-fn the_brake_is_told_and_lifted_by_force() {
+fn brake_is_reported_and_lifted_by_force() {
     let daemon = Daemon::start(&["--store", "memory:", "--brake-floor", "2", "--brake-share", "0.4"]);
     let tenures: Vec<_> = (0..3).map(|n| daemon.join("g", &format!("m{n}"), 20_000)).collect();
     for (n, tenure) in tenures.iter().enumerate() {
         daemon.claim("g", "devices", tenure, &[format!("key-{n}")]);
     }
-    // However long that took: all of them at once.
+    // Together, however long the joins took.
     daemon.beat("g", &tenures, 1_000);
     let status = || daemon.run(&["sweep", "--group", "g", "--dry-run", "--json"]).json();
     wait::until("the brake holds all three back", SOON, || {
@@ -373,7 +371,7 @@ fn the_brake_is_told_and_lifted_by_force() {
         "{}",
         swept.err
     );
-    // Whoever comes first may remove them once the brake is off: this command or the daemon's own janitor.
+    // After the brake is lifted, this command or the daemon's janitor may remove them.
     let events = || {
         daemon
             .run(&["events", "--group", "g", "--type", "sweep_unbraked,evicted", "--json"])
@@ -441,7 +439,7 @@ fn a_group_that_does_not_exist_is_an_error() {
             "{args:?}"
         );
     }
-    // Nothing of the kind in a group that exists is no error.
+    // An empty listing of an existing group is not an error.
     assert_eq!(
         daemon.run(&["leases", "--group", "g", "--json"]).json(),
         serde_json::json!({"leases": []})
@@ -464,7 +462,7 @@ fn followed_events_of_a_new_group_begin_with_its_first() {
 }
 
 #[test]
-fn without_a_daemon_every_command_says_so_and_fails() {
+fn commands_fail_without_a_daemon() {
     for args in [
         &["members"][..],
         &["claims", "--registry", "r"],
@@ -500,7 +498,7 @@ fn without_a_daemon_every_command_says_so_and_fails() {
 }
 
 #[test]
-fn a_reader_that_stops_reading_is_no_failure() {
+fn closed_stdout_is_not_a_failure() {
     let (daemon, _) = some_daemon();
     let script = format!(
         "set -o pipefail; {} members --group g | true; {0} members --group g | head -1",

@@ -33,7 +33,7 @@ fn it_makes_its_data_directory_serves_and_stops_when_asked() {
 }
 
 #[test]
-fn what_it_knew_outlives_a_restart() {
+fn store_survives_a_restart() {
     let daemon = Daemon::start(&[]);
     let tenure = daemon.join("g", "a", 60_000);
     daemon.claim("g", "devices", &tenure, &["cam".to_owned()]);
@@ -68,7 +68,7 @@ fn a_second_signal_does_not_wait_for_requests() {
     let mut slow = TcpStream::connect(daemon.addr).unwrap();
     let head = "POST /v1/groups/g/members HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n";
     slow.write_all(head.as_bytes()).unwrap();
-    // The daemon asks for the body once somebody waits for it: the request is under way.
+    // The daemon asks for the body, so the request has begun.
     let mut asked = [0; 12];
     slow.read_exact(&mut asked).unwrap();
     assert_eq!(&asked, b"HTTP/1.1 100");
@@ -81,11 +81,11 @@ fn a_second_signal_does_not_wait_for_requests() {
         "{}",
         daemon.process.log()
     );
-    said(&daemon.process, "asked to stop again");
+    said(&daemon.process, "second stop signal");
 }
 
 #[test]
-fn a_file_has_one_daemon_and_the_second_is_told_which() {
+fn second_daemon_on_a_file_is_refused_with_the_owner() {
     let first = Daemon::start(&[]);
     let path = first.process.dir().join("tenure-data");
     let mut command = tenure_command(&["serve", "--listen", "127.0.0.1:0", "--data-dir", path.to_str().unwrap()]);
@@ -125,7 +125,7 @@ fn other_commands_find_the_daemon_of_a_file() {
         "members", "--group", "g", "--json", "--store", &store,
     ]));
     assert_eq!(ran.json()["members"][0]["member"], "a");
-    // What they run is told where to find it, too.
+    // Their commands receive its address, too.
     let ran = run(tenure_command(&[
         "join",
         "--store",
@@ -155,7 +155,7 @@ fn without_a_daemon_a_file_is_used_by_one_command_after_another() {
         .collect();
     // A new file may have had a predecessor.
     assert_eq!(kinds, ["group_unsettled", "joined", "left"]);
-    // While one has it, the others are told who.
+    // While one daemon owns the file, others are refused with its name.
     let holder = spawn("tenure join", |command, _| {
         command.args([
             "join",
@@ -175,7 +175,7 @@ fn without_a_daemon_a_file_is_used_by_one_command_after_another() {
 
 #[test]
 fn flag_beats_environment_beats_file_beats_default() {
-    // The daemon tells its limit when it refuses a longer ttl.
+    // The daemon names its limit when it rejects a longer ttl.
     let limit = |flag: &[&str], variable: Option<&str>, file: Option<&str>| {
         let daemon = Daemon::with(|command| {
             command.args(["--store", "memory:"]).args(flag);

@@ -75,11 +75,8 @@ fn sessions_are_listed_looked_up_and_deleted() {
         assert_eq!(one["data"], json!({"x": 1, "y": 2}));
     }
     for (by, message) in [
-        (&["s9"][..], "tenure: there is no session s9 in the group g\n"),
-        (
-            &["--alias", "a9"],
-            "tenure: no session in the group g has the alias a9\n",
-        ),
+        (&["s9"][..], "tenure: session \"s9\" not found in group \"g\"\n"),
+        (&["--alias", "a9"], "tenure: alias \"a9\" not found in group \"g\"\n"),
     ] {
         let none = sessions(&daemon, by);
         assert_eq!(
@@ -98,7 +95,7 @@ fn sessions_are_listed_looked_up_and_deleted() {
         (mixed.code, mixed.err.as_str()),
         (
             Some(1),
-            "tenure: the session s1 in the group g has connections: 1; it stays\ntenure: there is no session s9 in the group g\n"
+            "tenure: the session s1 in the group g has connections: 1; it stays\ntenure: session \"s9\" not found in group \"g\"\n"
         )
     );
     assert_eq!(
@@ -115,14 +112,14 @@ fn sessions_are_listed_looked_up_and_deleted() {
 }
 
 #[test]
-fn what_excludes_each_other_is_refused() {
+fn exclusive_options_are_refused() {
     for (args, must_say) in [
         (&["s1", "--state", "active"][..], "cannot be used with"),
         (&["s1", "--alias", "a"], "cannot be used with"),
         (&["--alias", "a", "--state", "orphan"], "cannot be used with"),
         (&["--orphans", "--state", "orphan"], "cannot be used with"),
         (&["--orphans", "--after", "x"], "cannot be used with"),
-        (&["--state", "gone"], "there are active, disconnected and orphan"),
+        (&["--state", "gone"], "use active, disconnected or orphan"),
         (&["--overdue", "soon", "--orphans"], "is not a duration"),
         (&["--overdue", "5s"], "--orphans"),
         (&["delete"], "<SESSION>"),
@@ -200,7 +197,7 @@ fn orphans_are_listed_while_the_brake_holds_the_reaper() {
     let gw = daemon.join("g", "gw", 60_000);
     let epoch = attach(&daemon, "s1", &gw, json!({"grace_ms": 3000}))["epoch"].clone();
     let tenures = ["m1", "m2"].map(|member| daemon.join("g", member, 60_000));
-    // Both at once, however long the joins took.
+    // Both together, however long the joins took.
     daemon.beat("g", &tenures, 1_000);
     detach(&daemon, "s1", &gw);
     let mut found = Value::Null;

@@ -50,7 +50,7 @@ fn targets_are_added_listed_paused_resumed_and_removed() {
 
     let mixed = targets(&daemon, &["remove", "endpoint-2", "endpoint-3"]);
     assert_eq!(mixed.code, Some(1));
-    assert_eq!(mixed.err, "tenure: there is no target endpoint-3 in the group g\n");
+    assert_eq!(mixed.err, "tenure: target \"endpoint-3\" not found in group \"g\"\n");
     assert_eq!(
         columns(mixed.out.lines().nth(1).unwrap()),
         ["endpoint-2", "removed", "-", "-"]
@@ -90,7 +90,7 @@ fn targets_list_preferred_node_and_holder() {
     assert_eq!(lines[1], ["endpoint-1", "no", "1", "-", "-", "-", "-"]);
     let (a, b) = (daemon.join("g", "node-1", 20_000), daemon.join("g", "node-2", 20_000));
     let granted = daemon.granted("g", "endpoint-2", &[&a, &b], 60_000);
-    // What the daemon tells, the command tells: it works the same way on a store without one.
+    // The command shows the same as the daemon; a store without a daemon works in the same way.
     let page = targets(&daemon, &["--json"]).json();
     assert_eq!(page, daemon.http("GET", "/v1/groups/g/targets", "").1);
     let listed = page["targets"].as_array().unwrap();
@@ -118,7 +118,7 @@ fn targets_list_preferred_node_and_holder() {
     let none = targets(&daemon, &["endpoint-9"]);
     assert_eq!(
         (none.code, none.err.as_str()),
-        (Some(1), "tenure: there is no target endpoint-9 in the group g\n")
+        (Some(1), "tenure: target \"endpoint-9\" not found in group \"g\"\n")
     );
 
     let first = targets(&daemon, &["--limit", "2", "--json"]).json();
@@ -156,7 +156,7 @@ fn leases_as_a_table_and_as_json_and_everywhere_else_they_show() {
     let none = leases(&["poll-3"]);
     assert_eq!(
         (none.code, none.err.as_str()),
-        (Some(1), "tenure: nobody holds poll-3 in the group g\n")
+        (Some(1), "tenure: lease \"poll-3\" is not held in group \"g\"\n")
     );
 
     let members = daemon.run(&["members", "--group", "g", "--json"]).json();

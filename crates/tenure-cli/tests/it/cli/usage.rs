@@ -98,7 +98,7 @@ fn unknown_key_is_refused_with_the_nearest_known_one() {
     fs::write(&file, "[janitor]\nintervall = \"10s\"\n").unwrap();
     let path = file.to_str().unwrap();
     let message =
-        format!("tenure: error: {path}: there is no setting \"janitor.intervall\"; the nearest is janitor.interval\n");
+        format!("tenure: error: {path}: unknown key \"janitor.intervall\"; did you mean \"janitor.interval\"?\n");
     for command in [&["serve"][..], &["adopt", "registry"], &["adopt", "leases"]] {
         assert_eq!(refused(&[command, &["--config", path]].concat(), &[]).err, message);
         assert_eq!(refused(command, &[("TENURE_CONFIG", path)]).err, message);
@@ -133,7 +133,7 @@ fn wrong_arguments_are_refused_with_what_would_be_right() {
         (&["targets", "--limit", "5", "remove", "t"], "cannot be used with"),
         (
             &["events", "--type", "died"],
-            "\"died\" is not a type of event; there are joined, left, lapsed",
+            "\"died\" is not an event type; use one of joined, left, lapsed",
         ),
         (&["events", "--last", "5", "--after", "7"], "cannot be used with"),
         (&["sweep", "--force", "--dry-run"], "cannot be used with"),
@@ -180,7 +180,7 @@ fn a_url_that_names_no_store_is_wrong_usage() {
         ("nonsense", "the store URL has no scheme"),
         ("foo://bar", "\"foo\" is not a scheme of a store"),
         ("memory:", "lives in one process"),
-        ("http://127.0.0.1:1/?a=b", "has a query"),
+        ("http://127.0.0.1:1/?a=b", "has an unknown query parameter"),
     ] {
         let ran = refused(&["members", "--store", url], &[]);
         assert!(ran.err.contains(must_say), "{url}: {}", ran.err);
@@ -201,7 +201,7 @@ fn a_url_that_names_no_store_is_wrong_usage() {
 }
 
 #[test]
-fn the_help_of_the_daemon_tells_every_name_of_a_setting() {
+fn help_of_serve_has_every_name_of_a_setting() {
     let mut help = tenure();
     help.args(["serve", "--help"]);
     let ran = run(help);

@@ -1,5 +1,5 @@
 //! The clients in other languages (`examples/http`), against a real daemon: what they hold, how they leave, and that they
-//! stop in time when nobody answers them any more.
+//! stop in time when no daemon answers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -83,16 +83,16 @@ fn holds_and_leaves(client: &Client) {
     assert_eq!(free["outcome"], "granted", "the lease is free at once: {free}");
 }
 
-/// Cut off, it stops before anybody else can start, and ends.
+/// When cut off, it stops before another client can start, and exits.
 fn fails_closed(client: &Client) {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let proxy = Proxy::start(daemon.addr);
-    // Long enough for it to work on a machine that stands still for a moment.
+    // Long enough for a short stall of the machine.
     let process = start(client, &proxy, "worker", 8);
     works(&process);
     proxy.set(Mode::BlackHole);
     let next = daemon.join("g", "next", 20_000);
-    wait::until("somebody else has the lease", SLOW, || {
+    wait::until("the other client has the lease", SLOW, || {
         daemon.beat("g", &[&next], 20_000);
         daemon.acquire("g", "report", &next).0 == 200
     });
@@ -140,7 +140,7 @@ client!(
 );
 client!(go, have("go").or_skip().map(|go| built(&go)));
 
-/// The client in Go, built once for all tests: go's own cache tells whether that was done already.
+/// The client in Go, built once for all tests by go's own cache.
 fn built(go: &Path) -> Client {
     let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("go");
     std::fs::create_dir_all(&place).expect("the folder of the tests is ours");

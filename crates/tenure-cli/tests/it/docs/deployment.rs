@@ -196,7 +196,7 @@ fn served() -> String {
 }
 
 #[test]
-fn the_image_is_built_and_started_by_words_that_there_are() {
+fn image_uses_existing_commands_and_flags() {
     let recipe = text("deploy/container/Containerfile.daemon");
     let joined = recipe.replace("\\\n", " ");
     let line = |word: &str| {
@@ -262,7 +262,7 @@ fn image_healthcheck_follows_the_daemon() {
 
 #[test]
 fn systemd_takes_the_unit_and_finds_little_to_say_against_it() {
-    // Part of the system and not of what the tests need: where there is no systemd there is nobody to ask.
+    // systemd is part of the system, not of the tests' requirements, so it may be missing.
     let Availability::Found(analyze) = have("systemd-analyze") else {
         return;
     };

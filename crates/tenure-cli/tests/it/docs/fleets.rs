@@ -1,5 +1,5 @@
-//! The fleet in Python (`examples/http/fleet.py`), against a real daemon: each target is polled by one node, whoever is
-//! killed, drained or cut off.
+//! The fleet in Python (`examples/http/fleet.py`), against a real daemon: each target is polled by one node,
+//! whichever node is killed, drained or cut off.
 
 use std::collections::BTreeMap;
 use std::path::Path;

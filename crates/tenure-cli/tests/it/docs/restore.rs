@@ -10,7 +10,7 @@ use tenure_testkit::{have, wait};
 
 use crate::support::{Daemon, SOON, address_in, run, tenure};
 
-/// Long enough that nobody lapses while the test gets on.
+/// Long enough that no member lapses during the test.
 const TTL_MS: u64 = 6_000;
 
 /// Copies a database while its owner writes to it, by SQLite's own means: what `sqlite3 FILE ".backup COPY"` does.
@@ -79,7 +79,7 @@ fn a_restored_backup_settles() {
     daemon.process.restart().expect("it starts again");
     daemon.addr = address_in(&daemon.process, 1);
 
-    // Who was in it has one full ttl, who joined since is not known, and the lease is not given to anybody else meanwhile.
+    // Members of the backup get one full ttl, later members are unknown, and the lease is not granted to another member.
     let (status, member) = daemon.answered("GET", "/v1/groups/g/members/before", "");
     assert_eq!((status, &member["alive"]), (200, &json!(true)), "{member}");
     let (status, answer) = daemon.answered("PUT", &format!("/v1/groups/g/tenures/{since}/beat"), "");

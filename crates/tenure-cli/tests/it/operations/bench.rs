@@ -127,7 +127,7 @@ fn a_group_of_others_is_left_alone() {
 }
 
 #[test]
-fn one_that_is_interrupted_leaves_nothing_behind() {
+fn interrupted_bench_leaves_no_member() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let bench = daemon.spawn(&["bench", "--members", "300", "--for", "1h"]);
     wait::until("all have joined", SOON, || has_joined(&bench, &daemon, 300));
@@ -139,7 +139,7 @@ fn one_that_is_interrupted_leaves_nothing_behind() {
 }
 
 #[test]
-fn one_whose_store_goes_away_tells_what_it_has_measured() {
+fn bench_that_loses_the_store_reports_what_it_measured() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let bench = daemon.spawn(&["bench", "--members", "30", "--for", "1h", "--json"]);
     wait::until("all have joined", SOON, || has_joined(&bench, &daemon, 30));

@@ -69,13 +69,13 @@ fn every_value_is_shown_with_who_gave_it() {
 }
 
 #[test]
-fn what_the_daemon_would_refuse_is_refused() {
+fn explain_refuses_what_serve_refuses() {
     let config = file("max_tll = \"40s\"\n");
     let path = config.path().to_str().unwrap();
     for (args, must_say) in [
         (
             &["--config", path][..],
-            "there is no setting \"max_tll\"; the nearest is max_ttl",
+            "unknown key \"max_tll\"; did you mean \"max_ttl\"?",
         ),
         (&["--max-ttl", "500ms"], "max_ttl is 500ms; it has to be from 1s to 24h"),
         (&["--ttl", "10s", "--interval", "5s"], "must fit into the ttl of 10s"),

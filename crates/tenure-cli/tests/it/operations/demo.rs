@@ -9,7 +9,7 @@ use tenure_testkit::{Process, wait};
 
 use crate::support::{exists, spawn};
 
-/// A round takes half a minute; waiting for longer harms nobody.
+/// A round takes half a minute; a longer time-out is harmless.
 const A_WHILE: Duration = Duration::from_secs(240);
 
 fn start(args: &[&str]) -> Process {
@@ -93,7 +93,7 @@ fn it_listens_for_this_machine_alone() {
     let ran = crate::support::run(command);
     assert_eq!(ran.code, Some(2), "{}", ran.err);
     assert!(
-        ran.err.contains("--listen: 0.0.0.0:0 is reached by others"),
+        ran.err.contains("--listen: 0.0.0.0:0 is reachable from other machines"),
         "{}",
         ran.err
     );

@@ -30,7 +30,7 @@ fn of(ran: &Ran, check: &str) -> (String, String) {
     (text("severity"), format!("{}; {}", text("detail"), text("advice")))
 }
 
-/// A server that answers every path as told, for ever; it ends with the test.
+/// A server with fixed answers, until the end of the test.
 fn answering(answer: impl Fn(&str) -> (u16, String) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -54,7 +54,7 @@ fn answering(answer: impl Fn(&str) -> (u16, String) + Send + 'static) -> String 
                 "application/problem+json"
             };
             let head = format!("HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nConnection: close\r\n");
-            // Whoever has gone does not want it.
+            // The client may have disconnected.
             write!(socket, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).ok();
         }
     });
@@ -62,7 +62,7 @@ fn answering(answer: impl Fn(&str) -> (u16, String) + Send + 'static) -> String 
 }
 
 #[test]
-fn a_daemon_that_is_well_is_told_so() {
+fn healthy_daemon_has_only_ok_findings() {
     let daemon = Daemon::start(&[]);
     let data = daemon.process.dir().join("tenure-data");
     let ran = doctor(&["--store", &daemon.url(), "--data-dir", data.to_str().unwrap()]);
@@ -145,7 +145,7 @@ fn a_ledger_that_takes_no_writes_is_an_error() {
     let ran = look();
     let (severity, detail) = of(&ran, "ledger");
     assert_eq!((severity.as_str(), ran.code), ("error", Some(1)));
-    assert!(detail.contains("only readable"), "{detail}");
+    assert!(detail.contains("read-only"), "{detail}");
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn there_is_a_manual_page_for_every_command() {
             text.contains("\n.TH ") && text.contains("\n.SH NAME\n"),
             "{page}: {text}"
         );
-        // Groff tells of what it does not understand; not every machine has it.
+        // Groff reports what it cannot parse; not every machine has it.
         let Ok(read) = Command::new("groff")
             .args(["-Kutf8", "-man", "-Tutf8", "-ww", "-z"])
             .arg(path.join(page))
@@ -69,7 +69,7 @@ fn there_is_a_manual_page_for_every_command() {
     assert!(ran(&["man"]).out.contains("tenure"));
 }
 
-/// Whoever reads it for the first time finds what a command is for in one line, and an example where there is a choice.
+/// A first-time reader finds the purpose of a command in one line, and an example.
 #[test]
 fn the_help_is_short_and_has_examples() {
     let help = ran(&["--help"]).out;

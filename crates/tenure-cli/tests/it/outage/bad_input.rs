@@ -26,7 +26,7 @@ use Wanted::{Nothing, Problem, Status};
 struct Case {
     what: &'static str,
     bytes: Vec<u8>,
-    /// Whether the sender says after these bytes that there are no more.
+    /// Whether the sender closes its side after these bytes.
     ends: bool,
     wanted: Wanted,
 }
@@ -165,8 +165,8 @@ fn not_json() -> Vec<Case> {
     ]
 }
 
-/// Sends the bytes and answers all that comes back. The daemon may hang up before it has read everything: that is no
-/// error here, and no answer either.
+/// Sends the bytes and returns the whole answer. The daemon may disconnect before it has read everything, which gives an
+/// empty answer.
 fn send(daemon: &Daemon, bytes: &[u8], ends: bool) -> String {
     let mut stream = TcpStream::connect(daemon.addr).expect("the daemon listens");
     stream.set_read_timeout(Some(SOON)).expect("a timeout can be set");
@@ -208,7 +208,7 @@ fn malformed_input_changes_nothing_and_stops_nothing() {
     daemon.claim(GROUP, "devices", &tenure, &["kept".to_owned()]);
     let seen = || {
         let groups = daemon.answered("GET", "/v1/groups", "");
-        // A machine that stands still makes events about the group.
+        // A stall of the machine makes events about the group.
         let mut events = events(&daemon, "");
         events.retain(|event| !event["type"].as_str().is_some_and(|kind| kind.starts_with("group_")));
         (members(&daemon), claims(&daemon), events, groups)

@@ -1,5 +1,5 @@
-//! Sixty of a hundred members fall silent at once: they read as dead at once, and nothing of theirs is removed before
-//! the brake has let go.
+//! Sixty of a hundred members stop their heartbeats together: they read as dead immediately, and their holdings stay until
+//! the brake releases.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -82,7 +82,7 @@ fn status(daemon: &Daemon) -> Value {
     group.unwrap_or_else(|| panic!("the group is not in {status}")).clone()
 }
 
-/// It says so in every place where somebody may look.
+/// Status, metrics and log show the brake.
 fn is_braked(daemon: &Daemon) {
     wait::until("the brake is engaged", SOON, || {
         metric(daemon, "tenure_brake_engaged", &[("group", GROUP)]) > 0.0

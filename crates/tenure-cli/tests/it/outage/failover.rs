@@ -48,7 +48,7 @@ impl World {
     fn fail_over(&self) {
         self.primary.kill();
         self.replica.promote();
-        self.proxy.lead_to(self.replica.addr());
+        self.proxy.redirect_to(self.replica.addr());
     }
 }
 

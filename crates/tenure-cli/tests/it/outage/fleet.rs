@@ -17,7 +17,7 @@ use crate::support::{Daemon, Lateness, SOON, said, spawn};
 
 pub(crate) const GROUP: &str = "ingest";
 pub(crate) const REGISTRY: &str = "devices";
-/// Long enough that two busy cores, which run all of this at once, cost nobody a tenure.
+/// Long enough that no tenure lapses on two busy cores.
 pub(crate) const TTL: Duration = Duration::from_secs(6);
 /// A beat: what is promised as the time of a recovery.
 pub(crate) const BEAT: Duration = Duration::from_secs(2);
@@ -63,7 +63,7 @@ impl Gateway {
     pub(crate) async fn claim(&self, count: usize) {
         let first = self.keys.borrow().len();
         let keys: Vec<_> = (first..first + count).map(|n| format!("{}-{n}", self.name())).collect();
-        // A machine that stands still costs an answer; claiming again is harmless.
+        // A stall of the machine can lose an answer; claiming again is harmless.
         wait::until_async("the store answers", SOON, async || {
             self.registry.claim_many(&keys, ClaimMode::Take).await.is_ok()
         })
@@ -175,8 +175,7 @@ impl Fleet {
         self.gateways.iter().map(Gateway::tenure).collect()
     }
 
-    /// Lives that nobody ever had. A join is made again when its answer is lost, as on a machine that stands still, and then
-    /// supersedes what the first one may have done.
+    /// Tenures that no process used. A join whose answer is lost in a stall is repeated, and then supersedes the first one.
     pub(crate) fn ghosts(&self, daemon: &Daemon) -> Vec<String> {
         let mut ghosts = witness::tenures(&witness::events(daemon, "superseded"));
         ghosts.retain(|tenure| !self.first.contains(tenure) && !self.tenures().contains(tenure));
@@ -268,7 +267,7 @@ impl Fleet {
         });
     }
 
-    /// Waits until nobody acts as an owner any more.
+    /// Waits until no member acts as an owner.
     #[track_caller]
     pub(crate) fn pause_by_themselves(&self) {
         wait::until("nobody believes to hold anything", SOON, || {

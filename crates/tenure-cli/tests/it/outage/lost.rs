@@ -1,4 +1,4 @@
-//! The store loses everything. Members are told `unknown`, join again and claim again; nobody is declared dead.
+//! The store loses everything. Members get `unknown`, rejoin and claim again; none is declared dead.
 
 use tenure_testkit::valkey::{Flavour, Server};
 
@@ -52,7 +52,7 @@ fn loses_everything(flavour: Flavour, outage: &str, lose: impl FnOnce(&Server, &
     for wrapped in &fleet.wrapped {
         assert!(wrapped.process.is_running(), "{}", wrapped.process.log());
     }
-    // What the store says of its new life: why it is careful, who came, and that nobody died.
+    // Events of the new store: the cause of its wait, the joins, and no lapse.
     let causes: Vec<_> = events(&daemon, "group_unsettled")
         .iter()
         .map(|event| event["reason"].clone())

@@ -15,7 +15,7 @@ fn a_daemon_is_unready_only_when_no_node_takes_writes(flavour: Flavour) {
         return;
     };
     // No replica takes over, so that what is away stays away.
-    cluster.take_for_dead_after(SOON * 2);
+    cluster.set_node_timeout(SOON * 2);
     let daemon = Daemon::start(&["--store", &cluster.url()]);
     until(&daemon, "all nodes are there", 200, &[]);
     let (primaries, replicas) = cluster.nodes().split_at(3);

@@ -21,7 +21,7 @@ fn restart_after_sigkill_loses_nothing_and_ends_no_member() {
     let (before, events_before) = (world(&daemon), events(&daemon, ""));
 
     daemon.process.kill();
-    // Its port is anybody's now.
+    // Its port is free for others now.
     proxy.set(Mode::Refuse);
     let since = Instant::now();
     fleet.notice_the_outage();
@@ -31,7 +31,7 @@ fn restart_after_sigkill_loses_nothing_and_ends_no_member() {
     daemon.addr = address_in(&daemon.process, 1);
     // It knows everything that was acknowledged, and everyone has a full ttl to speak.
     assert_eq!(world(&daemon), before);
-    proxy.lead_to(daemon.addr);
+    proxy.redirect_to(daemon.addr);
 
     fleet.recover_in_a_beat(&daemon, &format!("daemon killed, back after {:?}", since.elapsed()));
     assert_eq!(world(&daemon), before, "members, tenures and claims go on");

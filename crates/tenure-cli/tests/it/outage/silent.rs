@@ -1,5 +1,5 @@
-//! The store does not serve for three times everyone's ttl, and keeps its data. Nobody dies of it; whoever really died
-//! meanwhile does so one full ttl after the store is back.
+//! The store is away for three ttls and keeps its data. No living member is declared dead; a member that died during the
+//! outage lapses one full ttl after the store is back.
 
 use std::time::{Duration, Instant};
 
@@ -87,7 +87,7 @@ fn swept(daemon: &Daemon) -> [f64; 2] {
 
 /// How often a loop has said that it is well again.
 fn well_again(daemon: &Daemon) -> usize {
-    daemon.process.log().matches("the loop is well again").count()
+    daemon.process.log().matches("the loop has recovered").count()
 }
 
 /// The daemon lives, says what is wrong, and answers what it cannot know quickly and by name.

@@ -15,7 +15,7 @@ use crate::support::{Daemon, Lateness, SOON};
 
 on_each_server!(concurrent_sweepers_evict_and_count_once);
 
-/// Keys of the dead that nobody claims again.
+/// Keys of dead members that no member claims again.
 const LEFT_BEHIND: usize = 3_000;
 /// Keys of the dead that come back elsewhere, before, during and after the pass.
 const COMING_BACK: usize = 3_000;
@@ -30,7 +30,7 @@ struct Returned {
     keys: usize,
     moved: usize,
     fresh: usize,
-    /// Of a claim whose answer was lost, as on a machine that stands still: one or the other.
+    /// The possible owners after a claim whose answer was lost.
     unclear: usize,
     /// Chunks of which the pass had taken some and not all.
     straddling: usize,
@@ -105,7 +105,7 @@ fn concurrent_sweepers_evict_and_count_once(flavour: Flavour) {
         "MEASURED {flavour:?}: {} claims of a killed owner: dead after {dead_at:?}, gone after {gone_at:?} (ttl {TTL:?}); {returned:?}",
         LEFT_BEHIND + COMING_BACK
     );
-    // What a machine that stands still takes longer; where the store has noticed, everyone had another ttl.
+    // A stall of the machine adds its length; if the store noticed it, also another ttl.
     let slack = ALLOWANCE + lateness.so_far() + TTL * daemons[2].silences(GROUP);
     assert!(dead_at < TTL + slack, "{dead_at:?}");
     assert!(gone_at < TTL + PROMISED + slack, "{gone_at:?}");

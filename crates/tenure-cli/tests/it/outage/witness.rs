@@ -9,7 +9,7 @@ use tenure_testkit::wait;
 use crate::outage::fleet::{GROUP, REGISTRY};
 use crate::support::{Daemon, SOON};
 
-/// What a promised time may be exceeded by, because two cores run all of this at once.
+/// The tolerance for promised times on two busy cores.
 pub(crate) const ALLOWANCE: Duration = Duration::from_secs(1);
 
 /// The most pages of a listing that a test reads.

@@ -70,8 +70,7 @@ impl Backend {
         format!("{}://{}", self.scheme(), self.addr())
     }
 
-    /// How often the store has noticed that nobody could beat, and given everyone a full ttl, before which no lease of
-    /// theirs is free.
+    /// How often the store has noticed a gap, after which every ttl restarts and no lease is free before it ends.
     #[track_caller]
     pub(crate) fn silences(&self) -> u32 {
         let mut page = serde_json::Value::Null;

@@ -65,8 +65,8 @@ fn a_daemon_whose_ledger_is_away_starts_and_serves_the_rest() {
 #[test]
 fn a_ledger_that_is_none_is_wrong_usage() {
     for (ledger, must_say) in [
-        ("valkey://127.0.0.1", "is a store, and no ledger"),
-        ("mongodb://x", "is not a scheme of a ledger"),
+        ("valkey://127.0.0.1", "is a store, not a ledger"),
+        ("mongodb://x", "is not a ledger scheme"),
     ] {
         let mut command = tenure();
         command.args([

@@ -109,7 +109,7 @@ fn engagements_are_reserved_moved_and_ended() {
     done(roster(&daemon, &["put", "ben"]));
     failed(
         &roster(&daemon, &["reserve"]),
-        "nobody in the roster support is available",
+        "no provider of roster \"support\" is available",
     );
     done(roster(&daemon, &["online", "ana"]));
     let reserved = roster(&daemon, &["reserve", "call-1", "--expires-in", "5m", "--json"]).json();
@@ -118,7 +118,7 @@ fn engagements_are_reserved_moved_and_ended() {
         (&json!("call-1"), &json!("ana"))
     );
     assert!(reserved["expires_at"].is_string(), "{reserved}");
-    failed(&roster(&daemon, &["reserve", "call-2"]), "nobody");
+    failed(&roster(&daemon, &["reserve", "call-2"]), "no provider of roster");
     let moved = done(roster(
         &daemon,
         &["move", "call-1", "--to", "ben", "--status", "active", "--never-expires"],

@@ -1,4 +1,4 @@
-//! The example `pairing`, against a daemon on its files: customers are served, and nobody is sent to who fell silent.
+//! The example `pairing` against a daemon on its files: customers are served, and none by a provider without heartbeats.
 
 use std::process::Command;
 

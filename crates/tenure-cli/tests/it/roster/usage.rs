@@ -1,9 +1,9 @@
-//! What is no command, and how that is told.
+//! Wrong usage of `tenure roster`.
 
 use crate::support::{run, tenure};
 
 #[test]
-fn what_is_wrong_is_refused_before_anything_is_asked() {
+fn usage_errors_come_before_any_request() {
     for (args, must_say) in [
         (&["online"][..], "<PROVIDER>"),
         (&["put", "a b"], "the provider \"a b\" has ' ' at position 2"),
@@ -27,7 +27,7 @@ fn what_is_wrong_is_refused_before_anything_is_asked() {
             "cannot be used with",
         ),
         (&["set"], "nothing to change"),
-        (&["set", "--stale-after", "10ms"], "outside 1s to 24h"),
+        (&["set", "--stale-after", "10ms"], "out of range: use 1s to 24h"),
         (&["set", "--snapshot", "soon"], "is not a duration"),
         (&["list", "--roster", "a/b"], "'/' at position 2"),
         (&["fly"], "unrecognized subcommand"),

@@ -46,7 +46,7 @@ impl Beats {
         self.dir.path().join("beats")
     }
 
-    /// What a supervisor has to hand on to the command.
+    /// The variables that a supervisor must pass to the command.
     pub(crate) fn arm(&self, command: &mut Command, who: &str) {
         command.env(FILE, self.file()).env(WHO, who);
         command.env(PROGRAM, std::env::current_exe().unwrap());
@@ -133,12 +133,12 @@ fn words(test: &str) -> String {
     format!("\"${PROGRAM}\" --ignored --exact run::beats::{test} --nocapture")
 }
 
-/// A command that beats until it is told to end.
+/// A command that beats until TERM.
 pub(crate) fn command() -> Vec<OsString> {
     shell(&format!("exec {}", words("the_command")))
 }
 
-/// One that nothing but KILL ends, and which leaves a daemon in a session of its own behind that is no better.
+/// A command that only KILL ends, with a background process in its own session that also ignores TERM.
 pub(crate) fn stubborn() -> Vec<OsString> {
     let it = words("the_command");
     shell(&format!("trap '' TERM; (setsid {it} &); exec {it}"))

@@ -28,7 +28,7 @@ fn claiming(who: &str, leader: &[&str], daemon: &Daemon, beats: &Beats) -> Proce
     node(who, &args, beats)
 }
 
-/// Who has the service, as everybody sees it: a claim whose owner is dead is nobody's.
+/// The living owner of the service's claim.
 #[track_caller]
 fn owner(daemon: &Daemon) -> Option<String> {
     let ran = daemon.run(&["claims", "--group", "players", "--registry", "services", "--json"]);

@@ -40,7 +40,7 @@ fn leaves(agent: &Agent, args: &[&str], script: &str, code: i32, end: impl FnOnc
     assert_eq!(left(agent, args, script, end).0, Some(code), "{script}");
 }
 
-/// The same, with whatever exit code; and by how much the machine was late meanwhile.
+/// The same with any exit code, and the delay of the machine in between.
 fn left(agent: &Agent, args: &[&str], script: &str, end: impl FnOnce(&Process)) -> (Option<i32>, Duration) {
     let catalog = format!("consul://{}", agent.addr());
     let service = ["--service", "music", "--port", "4533", "--catalog", &catalog];
@@ -88,14 +88,14 @@ fn whatever_ends_it_the_service_is_gone_before_the_process_is() {
         said(it, "to=\"draining\"");
         it.signal(Signal::TERM).unwrap();
     });
-    // Who asks twice leaves it a good half of a second. A machine that stands still for that long has it end before it hears of
-    // the death: as asked, then.
+    // After two requests it has half a second. If the machine stalls that long, it exits as requested before it notices the
+    // death of the command.
     let is_late = late > Duration::from_millis(250);
     assert!(
         ended == Some(137) || ended == Some(143) && is_late,
         "{ended:?}, {late:?} late"
     );
-    // A command that gives its work up is no failure, and one that fails is started again.
+    // A command that ends its work succeeds, and one that fails is restarted.
     let twice = format!("[ -e up ] && {{ rm -f go; {WAITS}; exit 0; }}; {WAITS}; exit 5");
     leaves(
         &agent,
@@ -115,7 +115,7 @@ fn whatever_ends_it_the_service_is_gone_before_the_process_is() {
 }
 
 #[test]
-fn one_that_was_demoted_is_in_no_catalog_and_ends_at_once() {
+fn demoted_node_deregisters_and_stops_immediately() {
     let (Some(agent), Some(mount)) = (Agent::start(), Mount::start()) else {
         return;
     };
@@ -131,7 +131,7 @@ fn one_that_was_demoted_is_in_no_catalog_and_ends_at_once() {
 
 /// Its membership is over for good, and the command takes the end that comes of it well.
 #[test]
-fn one_that_was_superseded_has_failed_whatever_its_command_says() {
+fn superseded_member_exits_1() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let url = daemon.url();
     let args = [

@@ -15,7 +15,7 @@ use crate::run::PATIENCE;
 /// The name under which everything here is registered.
 pub(crate) const NAME: &str = "music";
 
-/// The ports of those whom clients are sent to.
+/// The ports that clients find in the catalog.
 pub(crate) fn passing(addr: SocketAddr) -> Option<Vec<u64>> {
     let (status, body) = http::get(addr, &format!("/v1/health/service/{NAME}?passing")).ok()?;
     let found: Vec<Value> = serde_json::from_str(&body).ok()?;

@@ -54,7 +54,7 @@ fn two_primaries_by_the_file_are_one_by_the_guard() {
     is(&first, "leadership", "replica");
     assert!(beats.lives("a").iter().all(|life| !exists(&life.pid)));
     beats.never_overlapped();
-    // A replica does not keep the guard from anybody, also when its file comes and goes.
+    // A replica never blocks the guard, also when its file comes and goes.
     one.unfollow();
     is(&first, "leadership", "replica");
     // The guard runs out with the way to its store, whatever the file says.
@@ -74,13 +74,13 @@ fn a_guard_without_its_store_starts_nothing() {
     let way = Proxy::start(daemon.addr);
     way.set(Mode::Refuse);
     let node = guarded("a", &mount, &way.url("http"), &beats);
-    crate::run::node::doubts(&node, "out of reach");
+    crate::run::node::doubts(&node, "the store is unreachable");
     assert!(beats.lives("a").is_empty());
     way.set(Mode::Pass);
     beats.begins("a", 2);
     // After a reign, too, it is said why nothing runs here.
     way.set(Mode::Refuse);
-    crate::run::node::doubts(&node, "cannot be asked for");
+    crate::run::node::doubts(&node, "cannot be acquired");
     assert!(beats.lives("a").iter().all(|life| !exists(&life.pid)));
 }
 
@@ -94,7 +94,7 @@ fn waiting_replica_does_not_block_the_guard() {
     let first = guarded("a", &one, &daemon.url(), &beats);
     beats.begins("a", 2);
     let second = guarded("b", &two, &daemon.url(), &beats);
-    said(&second, "the lease is another's");
+    said(&second, "another member holds the lease");
     two.follow();
     first.kill();
     has_ended("a", &daemon);
@@ -123,7 +123,7 @@ fn a_primary_that_has_lost_the_guard_asks_for_it_again() {
     assert!(beats.lives("a")[..2].iter().all(|life| !exists(&life.pid)));
 }
 
-/// It stands still for longer than its lease lasts.
+/// It is frozen for longer than its lease lasts.
 #[test]
 fn a_primary_that_was_frozen_asks_for_the_guard_again() {
     let (daemon, beats) = (Daemon::start(&["--store", "memory:"]), Beats::new());

@@ -66,7 +66,7 @@ fn another_supervisor_of_the_group_clears_the_registration_away() {
     cleared(&agent, &["m-2"], Instant::now());
     dies(&child);
     assert_eq!(passing(agent.addr()), Some(vec![4002]));
-    // One that ends by itself takes its own away, and leaves no order behind.
+    // A graceful end deregisters the service and leaves no cleanup order.
     assert_eq!(second.terminate(PATIENCE).unwrap().code(), Some(143));
     assert_eq!(registered(&agent), [""; 0]);
 }
@@ -96,7 +96,7 @@ fn supervisor_killed_before_its_first_beat_is_cleared_away() {
     ];
     let group = ["--leader", "always", "--store", &store, "--group", "players"];
     let supervisor = node("m-1", &[&service[..], &group].concat(), &beats);
-    said(&supervisor, "out of reach");
+    said(&supervisor, "the store is unreachable");
     way.set(Mode::Pass);
     wait::until("it is registered", PATIENCE, || registered(&agent) == ["m-1"]);
     supervisor.kill();
@@ -140,7 +140,7 @@ fn store_outage_does_not_stop_service_or_registration() {
     let child = beats.begins("m-1", 1);
     way.set(Mode::Pass);
     are_held(&daemon, 1);
-    // It lapses there, and is not killed: what still gets its beats is left alone, and the command goes on.
+    // It lapses there and is not killed: a service with current heartbeats stays registered, and its command keeps running.
     way.set(Mode::BlackHole);
     wait::until("the tenure has ended", PATIENCE, || {
         let (_, members) = daemon.http("GET", "/v1/groups/players/members", "");

@@ -104,12 +104,12 @@ fn handed_over(fault: &str, strike: impl Fn(&Process, &Proxy), heal: impl Fn(&Pr
 }
 
 #[test]
-fn after_a_kill_nobody_overlaps() {
+fn no_overlap_after_a_kill() {
     handed_over("SIGKILL", |first, _| first.kill(), |_, _| ());
 }
 
 #[test]
-fn after_a_freeze_nobody_overlaps() {
+fn no_overlap_after_a_freeze() {
     handed_over(
         "SIGSTOP",
         |first, _| first.pause().unwrap(),
@@ -118,7 +118,7 @@ fn after_a_freeze_nobody_overlaps() {
 }
 
 #[test]
-fn with_a_store_that_is_a_black_hole_nobody_overlaps() {
+fn no_overlap_with_a_black_hole_store() {
     handed_over(
         "black hole",
         |_, way| way.set(Mode::BlackHole),
@@ -127,7 +127,7 @@ fn with_a_store_that_is_a_black_hole_nobody_overlaps() {
 }
 
 #[test]
-fn without_the_stores_answers_nobody_overlaps() {
+fn no_overlap_without_answers_of_the_store() {
     handed_over(
         "no answers",
         |_, way| way.set(Mode::DropReplies),
@@ -147,7 +147,7 @@ fn frozen_store_stops_the_command_and_starts_no_other() {
         store.process().pause().unwrap();
         lives.iter().for_each(dies);
         assert!(beats.lives("b").is_empty() && first.is_running());
-        // Nobody has died while it was away.
+        // No member lapsed during the outage.
         store.process().resume().unwrap();
         wait::until("one of them goes on", PATIENCE, || {
             beats.lives("a").len() + beats.lives("b").len() >= 4
@@ -169,7 +169,7 @@ fn graceful_stop_hands_over_after_the_command_ended() {
         beats.begins("b", 2);
         eprintln!("TERM, {}: nobody for {:?}", store.name(), beats.gap("a", "b"));
         beats.never_overlapped();
-        // The next one to end finds nobody to hand it to.
+        // The next one to end has no successor.
         second.signal(Signal::TERM).unwrap();
         assert_eq!(second.wait(PATIENCE).unwrap().code(), Some(137));
         beats.never_overlapped();
@@ -177,7 +177,7 @@ fn graceful_stop_hands_over_after_the_command_ended() {
 }
 
 #[test]
-fn a_command_is_told_under_which_token_it_works() {
+fn command_gets_its_fencing_token() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let node = spawn("a", |command, _| {
         command.args([
@@ -232,6 +232,6 @@ fn a_node_that_waits_for_its_store_ends_when_it_is_asked_to() {
             "true",
         ]);
     });
-    said(&node, "out of reach");
+    said(&node, "the store is unreachable");
     assert_eq!(node.terminate(PATIENCE).unwrap().code(), Some(143));
 }

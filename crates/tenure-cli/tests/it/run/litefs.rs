@@ -53,7 +53,7 @@ fn without_a_mount_nothing_starts_and_with_one_it_does() {
         .collect();
     let supervisor = watching("a", &mount.dir(), &FILE, &beats);
     let first = beats.begins("a", 1);
-    // Its server dies (ENOTCONN), then the mount is taken away; what was started goes on, and starts nowhere anew.
+    // Its server dies (ENOTCONN), then the mount is removed; the running command stays, and no other one starts.
     mount.kill();
     doubts(&supervisor, "dead");
     let late = watching("late", &mount.dir(), &FILE, &beats);
@@ -83,7 +83,7 @@ fn hung_mount_starts_nothing() {
     mount.freeze();
     let late = watching("late", &mount.dir(), &FILE, &beats);
     for supervisor in [&keeps, &stops, &late] {
-        doubts(supervisor, "does not answer");
+        doubts(supervisor, "does not respond");
     }
     dies(&stopped);
     is(&stops, "state", "waiting");
@@ -100,7 +100,7 @@ fn hung_mount_starts_nothing() {
     beats.begins("late", 1);
 }
 
-/// A demoted primary has no `.primary` either until there is a new one; only the event stream tells.
+/// A demoted primary has no `.primary` either until there is a new one; only the event stream shows the demotion.
 #[test]
 fn demotion_seen_by_event_stream_stops_the_command() {
     let Some(mount) = Mount::start() else { return };
@@ -115,16 +115,16 @@ fn demotion_seen_by_event_stream_stops_the_command() {
     is(&supervisor, "leadership", "replica");
     stream.say(Says::Primary);
     let second = beats.begins("a", 2);
-    // Nobody knows while it is away; that is a doubt, which starts nothing and by default stops nothing.
+    // Without it the primary is unknown, which starts nothing and by default stops nothing.
     stream.say(Says::Nothing);
-    doubts(&supervisor, "event stream of LiteFS is away");
+    doubts(&supervisor, "event stream of LiteFS is disconnected");
     let late = watching(
         "late",
         &mount.dir(),
         &[&args[..], &["--litefs-events-required"]].concat(),
         &beats,
     );
-    doubts(&late, "was not heard yet");
+    doubts(&late, "has not connected yet");
     beats.goes_on(&second);
     assert!(beats.lives("late").is_empty());
 }

@@ -23,7 +23,7 @@ pub(crate) fn running(who: &str, args: &[&str], child: &[OsString], set: impl Fn
     spawn(who, |command, _| {
         command.arg("run").args(args).args(["--status-file", "status.json"]);
         command.arg("--").args(child);
-        // Whatever else runs on this machine is no concern of a test.
+        // Other processes of the machine do not matter.
         for name in ["CONSUL_HTTP_ADDR", "CONSUL_HTTP_TOKEN", "CONSUL_HTTP_TOKEN_FILE"] {
             command.env_remove(name);
         }

@@ -81,7 +81,7 @@ fn the_command_never_notices_what_befalls_consul() {
 
 /// A good part of a minute, in which every fifth request takes longer than a beat and as long as a ttl has beats.
 #[test]
-fn nobody_who_looks_sees_an_agent_being_slow() {
+fn status_is_served_while_the_agent_is_slow() {
     let Some(agent) = Agent::start() else { return };
     let proxy = Proxy::start(agent.addr());
     let (beats, catalog) = (Beats::new(), of(&proxy));
@@ -117,7 +117,7 @@ fn nobody_who_looks_sees_an_agent_being_slow() {
 
 const MASTER: &str = "5f0c1b0e-2f0e-4a35-8d8b-3f1f2b6c7d11";
 
-/// An agent that lets nobody do anything without a token, but lets everybody look.
+/// An agent that allows reads without a token, and nothing else.
 fn locked() -> Option<Agent> {
     let acl = format!(r#"acl {{ enabled = true  default_policy = "deny"  tokens {{ master = "{MASTER}" }} }}"#);
     let agent = Agent::with(&["-hcl", &acl])?;
@@ -174,7 +174,7 @@ fn rejected_token_is_logged_and_rotated_token_is_used() {
     fs::write(&file, token(&agent).0).unwrap();
     is(&supervisor, "catalog", "passing");
     // The agent takes the service away with the token that it was registered with; the revoked one could not.
-    said(&supervisor, "made again");
+    said(&supervisor, "registered again");
     found_at(&agent, 4533);
     beats.goes_on(&child);
     assert_eq!(beats.lives("a").len(), 1);
@@ -225,7 +225,7 @@ fn a_removal_that_failed_is_made_good_at_the_next_start() {
 
 /// Consul takes nothing in and says nothing, from before the end on.
 #[test]
-fn a_command_is_told_to_end_in_time_when_consul_hangs() {
+fn hung_consul_does_not_delay_the_stop() {
     let Some(agent) = Agent::start() else { return };
     let proxy = Proxy::start(agent.addr());
     let catalog = of(&proxy);
@@ -241,9 +241,9 @@ fn a_command_is_told_to_end_in_time_when_consul_hangs() {
     assert!(supervisor.dir().join("told").exists());
 }
 
-/// Clients have gone elsewhere before the command is told to end.
+/// Clients have left before the command receives TERM.
 #[test]
-fn the_service_is_gone_before_the_command_is_told_to_end() {
+fn service_is_deregistered_before_the_command_stops() {
     let Some(agent) = Agent::start() else { return };
     let (beats, catalog) = (Beats::new(), format!("consul://{}", agent.addr()));
     let supervisor = node(

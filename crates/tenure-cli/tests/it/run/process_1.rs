@@ -94,7 +94,7 @@ fn pid1_forwards_signals_reaps_orphans_and_keeps_exit_code() {
         Some("1")
     );
     first.wrote("up");
-    // The command, its keeper, and nobody else, alive or dead.
+    // Only the command and its keeper are left, alive or dead.
     let pid = first.pid.as_raw_pid();
     wait::until("all orphans are buried", PATIENCE, || children_of(pid).len() == 2);
     assert!(children_of(pid).iter().all(|(_, state)| *state != 'Z'));

@@ -38,7 +38,7 @@ fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
     rest.split_once(end).unwrap().0
 }
 
-/// A shell that finds the binary, in a directory of its own, without what the machine has to say to it.
+/// A shell with the binary in its path, in a directory of its own, without variables of the machine.
 fn shell(script: &str, set: impl FnOnce(&mut Command)) -> Process {
     let binary = Path::new(env!("CARGO_BIN_EXE_tenure")).parent().unwrap();
     let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
@@ -110,7 +110,7 @@ fn the_tour_of_the_guide_to_only_one_shows_what_it_says() {
     }
 }
 
-/// What is told to LiteFS, and to Nomad, becomes one service, with the address that Nomad gave.
+/// The settings of LiteFS and Nomad make one service, with the address from Nomad.
 #[test]
 fn the_command_of_litefs_under_nomad_registers_the_primary() {
     let (Some(agent), Some(mount)) = (Agent::start(), Mount::start()) else {
@@ -163,7 +163,7 @@ fn the_job_has_what_its_litefs_asks_for() {
     assert_eq!(open, close, "the braces of the job");
 }
 
-/// The command of the guide waits: there is no mount where it looks for one.
+/// The command of the guide waits, since its mount does not exist.
 #[test]
 fn the_command_of_the_guide_to_the_supervisor_is_one() {
     let home = TempDir::new().unwrap();

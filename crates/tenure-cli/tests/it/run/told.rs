@@ -1,4 +1,4 @@
-//! What a node is told, by its arguments and by Nomad, and what it tells about itself.
+//! Arguments and variables of a node, its status and its log.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -120,7 +120,7 @@ fn drain_is_not_waited_out_where_nothing_is_registered() {
 }
 
 #[test]
-fn the_command_is_told_its_role_and_where_its_deadline_is() {
+fn command_gets_role_and_deadline_file() {
     let script = r#"echo "$TENURE_ROLE"; until grep -q running "$TENURE_DEADLINE_FILE"; do sleep 0.02; done; cat "$TENURE_DEADLINE_FILE""#;
     let ran = always(&[], script, &[]);
     let lines: Vec<_> = ran.out.lines().collect();
@@ -194,7 +194,7 @@ fn nomad_says_what_the_arguments_leave_out() {
 
 /// What is not ready is not found, and what was found under a probe that takes its time was ready.
 #[test]
-fn nobody_is_sent_to_a_command_that_is_not_ready() {
+fn unready_command_is_not_registered() {
     let Some(agent) = Agent::start() else { return };
     let catalog = format!("consul://{}", agent.addr());
     let ready = ["--ready", "exec:echo > tried; test -e ready"];
@@ -206,10 +206,10 @@ fn nobody_is_sent_to_a_command_that_is_not_ready() {
     crate::run::found::found_at(&agent, 4533);
 }
 
-/// A pipe at this path that takes what is written and that nobody reads.
+/// A pipe at this path that is never read.
 fn pipe(path: &Path) -> File {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    // As its only reader, too: whoever opens it to write does not wait for one.
+    // Opened for reading as well, so that opening it for writing does not block.
     File::from(open(path, OFlags::RDWR | OFlags::NONBLOCK, Mode::empty()).unwrap())
 }
 
@@ -220,9 +220,9 @@ fn fill(mut pipe: &File) {
     }
 }
 
-/// Its stderr is that of the command, and whoever reads it may stand still.
+/// Its stderr is that of the command, and its reader may stall.
 #[test]
-fn a_log_that_nobody_reads_holds_nothing_up() {
+fn unread_log_blocks_nothing() {
     let Some(mount) = Mount::start() else { return };
     let (beats, mut stuck) = (Beats::new(), None);
     let supervisor = Process::spawn("a", |dir| {

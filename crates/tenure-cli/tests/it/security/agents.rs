@@ -74,7 +74,7 @@ fn token_is_not_sent_to_a_port_that_is_not_listed() {
 #[test]
 fn token_is_not_sent_in_clear_to_an_agent_in_a_range() {
     let listener = Listener::start();
-    // It is no address of loopback, and connects to this machine all the same.
+    // Not a loopback address, but it connects to this machine.
     let daemon = daemon(&format!("0.0.0.0/8:{}", listener.port));
     order(&daemon, &format!("0.0.0.0:{}", listener.port));
     said(&daemon.process, "the token is not sent to it");

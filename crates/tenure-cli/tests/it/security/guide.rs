@@ -15,7 +15,7 @@ fn script(guide: &str) -> String {
 }
 
 #[test]
-fn what_the_guide_says_works_as_it_stands_there() {
+fn guide_commands_work() {
     let guide = std::fs::read_to_string(GUIDE).unwrap();
     let reserved = [Port::reserve(), Port::reserve()];
     let ports = reserved.each_ref().map(|port| port.number().to_string());

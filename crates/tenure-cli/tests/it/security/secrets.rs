@@ -18,7 +18,7 @@ fn is_clean(what: &str, text: &str, secrets: &[&str]) {
 }
 
 #[test]
-fn a_daemon_with_secrets_tells_none() {
+fn secrets_appear_in_no_output() {
     let tokens = Tokens::none();
     let reader = tokens.new_token("reader", &["--scope", "read,write,operate,beat"]);
     let token = std::fs::read_to_string(&reader).unwrap().trim().to_owned();
@@ -67,7 +67,7 @@ fn a_daemon_with_secrets_tells_none() {
 }
 
 #[test]
-fn what_cannot_be_reached_or_read_is_named_without_its_password() {
+fn connection_errors_hide_passwords() {
     let urls = [
         format!("valkey://tenure:{PASSWORD}@127.0.0.1:1/0"),
         format!("redis://:{PASSWORD}@127.0.0.1:1"),

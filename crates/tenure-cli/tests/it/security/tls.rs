@@ -73,7 +73,7 @@ fn commands_trust_only_the_given_authority() {
     let refused = ask(&stranger, &["members"]);
     assert_eq!(refused.code, Some(1));
     assert!(
-        refused.err.contains("not believed") && refused.err.contains("tls_ca"),
+        refused.err.contains("unknown authority") && refused.err.contains("tls_ca"),
         "{}",
         refused.err
     );
@@ -107,7 +107,7 @@ fn files_that_cannot_be_used_stop_the_start_by_name() {
         (vec!["--tls-client-ca", &cert], "tls.client_ca is given without"),
         (
             vec!["--listen", "0.0.0.0:0", "--tls-cert", &cert, "--tls-key", &key],
-            "nobody would have to show",
+            "would not be authenticated",
         ),
     ] {
         let mut command = tenure();

@@ -18,7 +18,7 @@ fn expiring(name: &str, of: &str, after: std::time::Duration) -> NewEngagement {
     }
 }
 
-/// R2.2: accept, extend, end; the occupancy follows, and every change bumps the provider's version.
+/// Accept, extend, end: the occupancy follows, and each change raises the provider's version.
 pub async fn an_engagement_lives_through_its_statuses(make: Make<'_>) {
     let world = World::new(make).await;
     world.online("ann", 3, 7).await;
@@ -56,8 +56,8 @@ pub async fn an_engagement_lives_through_its_statuses(make: Make<'_>) {
     assert_eq!(none.expect("a look-up"), None);
 }
 
-/// R2.2: a lost reply costs nothing; a name taken twice is told.
-pub async fn the_same_engagement_again_gives_the_same_answer(make: Make<'_>) {
+/// A repeated call after a lost reply is idempotent. A name that is in use is a conflict.
+pub async fn repeating_an_engagement_is_idempotent(make: Make<'_>) {
     let world = World::new(make).await;
     world.online("ann", 3, 7).await;
     world.online("bob", 3, 7).await;
@@ -77,7 +77,7 @@ pub async fn the_same_engagement_again_gives_the_same_answer(make: Make<'_>) {
     assert!(!done(world.create("e2", None, Status::Pending).await).changed);
 }
 
-/// R2.2: one atomic move.
+/// A re-route is one atomic step.
 pub async fn an_engagement_is_re_routed_in_one_step(make: Make<'_>) {
     let world = World::new(make).await;
     let bob = world.online("bob", 1, 7).await;
@@ -107,7 +107,7 @@ pub async fn an_engagement_is_re_routed_in_one_step(make: Make<'_>) {
     assert_eq!(world.occupancy("bob").await, 1);
 }
 
-/// R2.2: what is over stays as it ended.
+/// A finished engagement cannot change.
 pub async fn an_impossible_move_is_a_conflict(make: Make<'_>) {
     let world = World::new(make).await;
     world.online("ann", 9, 7).await;
@@ -147,8 +147,8 @@ pub async fn an_impossible_move_is_a_conflict(make: Make<'_>) {
     assert_eq!(none.expect("a look-up"), None);
 }
 
-/// R2.2: only reserve refuses.
-pub async fn facts_are_taken_above_the_capacity(make: Make<'_>) {
+/// Only `reserve` enforces the capacity.
+pub async fn engagements_are_recorded_above_the_capacity(make: Make<'_>) {
     let world = World::new(make).await;
     world.put("ann", 1).await;
     for n in 0..3 {
@@ -159,12 +159,12 @@ pub async fn facts_are_taken_above_the_capacity(make: Make<'_>) {
     assert_eq!(
         world.provider("ann").await.occupancy,
         3,
-        "a change of the capacity leaves it"
+        "a lower capacity keeps the engagement"
     );
 }
 
-/// R2.2: by themselves, oldest first, and no sooner.
-pub async fn engagements_expire_when_their_time_has_come(make: Make<'_>) {
+/// Engagements expire oldest first, at their time and not earlier.
+pub async fn engagements_expire_at_their_time(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster) = (&world.ledger, &world.roster);
     world.online("ann", 9, 7).await;
@@ -209,8 +209,8 @@ pub async fn engagements_expire_when_their_time_has_come(make: Make<'_>) {
     assert_eq!(late.expect("an engagement").status, Status::Expired);
 }
 
-/// G11, G1: instances share the work.
-pub async fn an_engagement_expires_once_however_many_try(make: Make<'_>) {
+/// Concurrent instances share the work, and each engagement expires once.
+pub async fn concurrent_sweeps_expire_an_engagement_once(make: Make<'_>) {
     let world = World::new(make).await;
     for n in 0..4 {
         world.online(&format!("p{n}"), 99, 7).await;

@@ -1,4 +1,4 @@
-//! Cases about following the hot store, and about what the mirror is told.
+//! Cases about following the hot store and about the data that the mirror receives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::ledger::{
 };
 use crate::membership::EndReason;
 
-/// R2.8, invariant 5: not one who came back.
+/// Invariant 5: a provider that came back is not taken offline.
 pub async fn an_ended_tenure_takes_exactly_its_provider_offline(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster) = (&world.ledger, &world.roster);
@@ -55,8 +55,8 @@ pub async fn an_ended_tenure_takes_exactly_its_provider_offline(make: Make<'_>) 
     );
 }
 
-/// R2.8: five at once, in whatever order each has them.
-pub async fn an_end_is_followed_once_however_many_try(make: Make<'_>) {
+/// Five concurrent callers, each with the ends in another order.
+pub async fn concurrent_followers_apply_an_end_once(make: Make<'_>) {
     let world = World::new(make).await;
     let names: Vec<String> = (0..40).map(|n| format!("p{n:02}")).collect();
     for name in &names {
@@ -90,8 +90,8 @@ pub async fn an_end_is_followed_once_however_many_try(make: Make<'_>) {
     assert_eq!(world.log().await.len(), 2 * names.len());
 }
 
-/// R2.9: news only, never back, and no new version.
-pub async fn heartbeats_only_grow(make: Make<'_>) {
+/// A heartbeat only moves forward and draws no version.
+pub async fn heartbeat_times_never_go_back(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster) = (&world.ledger, &world.roster);
     let before = world.online("ann", 1, 7).await;
@@ -119,20 +119,20 @@ pub async fn heartbeats_only_grow(make: Make<'_>) {
     assert_eq!((after.version, after.online), (before.version, before.online));
     assert_eq!(record(&[("bob", 60_000_000)]).await, 1);
     let heard = world.provider("bob").await.last_heartbeat_at.expect("a time");
-    assert!(heard <= world.now().await, "nobody was heard of later than now");
+    assert!(heard <= world.now().await, "the heartbeat is not in the future");
     world.put("cyd", 1).await;
     let names = ["ann", "bob", "cyd", "zoe"].map(provider);
     let last = ledger.last_heartbeats(roster, &names).await.expect("times");
     let expected = [(provider("ann"), at + ms(10)), (provider("bob"), heard)];
-    assert_eq!(last, BTreeMap::from(expected), "of those of whom it is known");
+    assert_eq!(last, BTreeMap::from(expected), "only providers with a heartbeat");
     assert_eq!(
         ledger.provider(roster, &provider("zoe")).await.expect("a look-up"),
         None
     );
 }
 
-/// R2.5: the mark of a process that cannot reach the hot store expires.
-pub async fn heartbeats_are_wanted_for_a_time(make: Make<'_>) {
+/// A process that cannot reach the hot store asks for heartbeats in the ledger; the request expires.
+pub async fn a_request_for_heartbeats_expires(make: Make<'_>) {
     let world = World::new(make).await;
     let ledger = &world.ledger;
     let (care, desk) = (world.roster.clone(), RosterName::new("desk").expect("a good name"));
@@ -149,7 +149,7 @@ pub async fn heartbeats_are_wanted_for_a_time(make: Make<'_>) {
     assert_eq!(
         wanted().await,
         [care.clone(), desk.clone()],
-        "a shorter wish ends no longer one"
+        "a shorter request does not shorten a longer one"
     );
     world.pass(s(15)).await;
     want(std::slice::from_ref(&care), s(20)).await;
@@ -157,10 +157,14 @@ pub async fn heartbeats_are_wanted_for_a_time(make: Make<'_>) {
     assert_eq!(wanted().await, [care]);
     world.pass(s(20)).await;
     assert_eq!(wanted().await, []);
-    assert_eq!(ledger.rosters().await.expect("a list"), [], "a wish makes no roster");
+    assert_eq!(
+        ledger.rosters().await.expect("a list"),
+        [],
+        "a request creates no roster"
+    );
 }
 
-/// R2.5: what tells a process without the hot store that the ledger knows who is fresh.
+/// The age of the last heartbeat pass shows a process without the hot store whether the ledger's heartbeats are fresh.
 pub async fn a_heartbeat_pass_has_an_age(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster) = (&world.ledger, &world.roster);
@@ -168,7 +172,7 @@ pub async fn a_heartbeat_pass_has_an_age(make: Make<'_>) {
     assert_eq!(pass().await, None);
     let wanted = ledger.want_heartbeats(std::slice::from_ref(roster), s(30));
     wanted.await.expect("a mark");
-    assert_eq!(pass().await, None, "a wish is no pass");
+    assert_eq!(pass().await, None, "a request is not a pass");
     let note = async |fresh_since| {
         let noted = ledger.note_heartbeat_pass(roster, fresh_since).await;
         noted.expect("a pass");
@@ -182,15 +186,12 @@ pub async fn a_heartbeat_pass_has_an_age(make: Make<'_>) {
     note(world.now().await + s(60)).await;
     let found = pass().await.expect("a pass");
     assert!(found.age < s(1), "{found:?}");
-    assert!(
-        found.fresh_since <= world.now().await,
-        "no provider was heard later than now"
-    );
+    assert!(found.fresh_since <= world.now().await, "no heartbeat is in the future");
     let wanted = ledger.overview().await.expect("an overview").wanted;
     assert_eq!(wanted, [roster.clone()].into());
 }
 
-/// R2.10: what a process polls tells of every roster all that it acts on.
+/// One poll returns what a process needs of every roster.
 pub async fn an_overview_covers_every_roster(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, care) = (&world.ledger, world.roster.clone());
@@ -241,7 +242,7 @@ pub async fn an_overview_covers_every_roster(make: Make<'_>) {
     assert!((begun..begun + s(9)).contains(&now.as_of), "{now:?}");
 }
 
-/// R2.3, M4.
+/// A change is dirty until its version is marked clean.
 pub async fn a_change_is_dirty_until_its_version_is_clean(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster) = (&world.ledger, &world.roster);
@@ -259,7 +260,7 @@ pub async fn a_change_is_dirty_until_its_version_is_clean(make: Make<'_>) {
         (&dirty[1].row, dirty[1].version),
         (&Some(second.clone()), second.version)
     );
-    assert_eq!(dirty[1].since, since, "since its first change");
+    assert_eq!(dirty[1].since, since, "dirty since its first change");
     assert_eq!(ledger.dirty(roster, 1).await.expect("the outbox").len(), 1);
     let counts = async || ledger.dirty_counts().await.expect("counts");
     assert_eq!(counts().await, [(roster.clone(), 2)].into());
@@ -277,18 +278,18 @@ pub async fn a_change_is_dirty_until_its_version_is_clean(make: Make<'_>) {
     assert_eq!(
         ledger.dirty(roster, 10).await.expect("the outbox").len(),
         1,
-        "a heartbeat is no change"
+        "a heartbeat draws no version"
     );
     world.create("e1", Some("ann"), Status::Pending).await;
     assert_eq!(
         ledger.dirty(roster, 10).await.expect("the outbox").len(),
         2,
-        "an engagement is one"
+        "an engagement draws a version"
     );
 }
 
-/// For tombstones that reconcile makes.
-pub async fn a_version_drawn_is_above_all_before(make: Make<'_>) {
+/// Reconcile uses it for tombstones.
+pub async fn a_drawn_version_exceeds_all_earlier_ones(make: Make<'_>) {
     let world = World::new(make).await;
     let row = world.online("ann", 1, 7).await;
     let drawn = world.ledger.next_version().await.expect("a version");

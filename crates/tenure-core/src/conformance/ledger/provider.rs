@@ -12,8 +12,8 @@ use crate::ledger::{
 };
 use crate::store::PageRequest;
 
-/// R2.1: a row with a version that rises when, and only when, something changed.
-pub async fn a_provider_is_written_down_and_changed(make: Make<'_>) {
+/// A row's version rises exactly when the row changes.
+pub async fn a_provider_is_created_and_changed(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster, ann) = (&world.ledger, &world.roster, provider("ann"));
     assert_eq!(ledger.provider(roster, &ann).await.expect("a look-up"), None);
@@ -35,18 +35,18 @@ pub async fn a_provider_is_written_down_and_changed(make: Make<'_>) {
     assert_eq!(
         kept.expect("a provider").provider,
         named.provider,
-        "what is not said stays"
+        "an omitted field keeps its value"
     );
     assert_eq!(world.provider("ann").await, named.provider);
     assert_eq!(
         ledger.rosters().await.expect("rosters").as_slice(),
         std::slice::from_ref(roster)
     );
-    assert_eq!(world.log().await, [], "being written down is no change of state");
+    assert_eq!(world.log().await, [], "creating a provider is not a state change");
 }
 
-/// Limits, and names that would break a statement.
-pub async fn what_breaks_a_limit_changes_nothing(make: Make<'_>) {
+/// A call over a limit, or with a name that would break a statement, is refused.
+pub async fn a_call_over_a_limit_changes_nothing(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster, ann) = (&world.ledger, &world.roster, provider("ann"));
     for (display_name, capacity) in [
@@ -73,14 +73,14 @@ pub async fn what_breaks_a_limit_changes_nothing(make: Make<'_>) {
         refused(ledger.expire_due(roster, limit).await, ErrorKind::Invalid);
     }
     let strange = PageRequest {
-        after: Some("not a place".to_owned()),
+        after: Some("not a cursor".to_owned()),
         limit: 10,
     };
     refused(ledger.providers(roster, None, &strange).await, ErrorKind::Invalid);
     refused(ledger.log(roster, None, &strange).await, ErrorKind::Invalid);
 }
 
-/// R2.1, R2.11: times, versions and one log row for each change.
+/// Each change records its time, draws a version and writes one log row.
 pub async fn a_provider_goes_online_and_offline(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster, ann) = (&world.ledger, &world.roster, provider("ann"));
@@ -88,19 +88,22 @@ pub async fn a_provider_goes_online_and_offline(make: Make<'_>) {
     world.pass(s(1)).await;
     let came = world.now().await;
     let OnlineOutcome::Online(online) = world.go_online("ann", Some(7)).await else {
-        panic!("she is active")
+        panic!("the provider is active")
     };
     assert!(online.changed && online.was_online.is_none() && online.provider.version > new.version);
     assert_eq!(online.provider.online, Some(tenure("ann", 7)));
     assert_eq!(online.provider.last_online_at, Some(came));
     let OnlineOutcome::Online(again) = world.go_online("ann", Some(7)).await else {
-        panic!("she is active")
+        panic!("the provider is active")
     };
     assert!(!again.changed && again.provider == online.provider);
     world.pass(s(1)).await;
     let other = tenure("ann", 6);
     let kept = ledger.go_offline(roster, &ann, Some(&other)).await;
-    assert!(!kept.expect("an answer").changed, "she is online under another tenure");
+    assert!(
+        !kept.expect("an answer").changed,
+        "the provider is online under another tenure"
+    );
     let went = ledger.go_offline(roster, &ann, Some(&tenure("ann", 7))).await;
     let went = went.expect("an answer");
     assert!(went.changed && went.was_online == Some(tenure("ann", 7)) && went.provider.online.is_none());
@@ -118,8 +121,8 @@ pub async fn a_provider_goes_online_and_offline(make: Make<'_>) {
     );
 }
 
-/// Answers of two joins may come in the wrong order.
-pub async fn a_tenure_that_comes_late_is_stale(make: Make<'_>) {
+/// Replies to two joins may arrive in the wrong order.
+pub async fn an_older_tenure_is_stale(make: Make<'_>) {
     let world = World::new(make).await;
     world.online("ann", 1, 20).await;
     let OnlineOutcome::Stale(row) = world.go_online("ann", Some(19)).await else {
@@ -131,24 +134,24 @@ pub async fn a_tenure_that_comes_late_is_stale(make: Make<'_>) {
     };
     assert!(moved.changed && moved.was_online == Some(tenure("ann", 20)));
     assert_eq!(moved.provider.last_online_at, row.last_online_at);
-    assert_eq!(world.log().await.len(), 1, "she was online all the time");
+    assert_eq!(world.log().await.len(), 1, "the provider stayed online");
 }
 
-/// R2.5: while the hot store is away, and when it is back.
+/// During an outage of the hot store, and after it.
 pub async fn a_placeholder_is_followed_by_a_tenure(make: Make<'_>) {
     let world = World::new(make).await;
     world.put("ann", 1).await;
     let now = world.now().await;
     let OnlineOutcome::Online(online) = world.go_online("ann", None).await else {
-        panic!("she is active")
+        panic!("the provider is active")
     };
     let placeholder = tenure("ann", now.micros());
     assert_eq!(online.provider.online.as_ref(), Some(&placeholder));
     world.pass(s(1)).await;
     let OnlineOutcome::Online(again) = world.go_online("ann", None).await else {
-        panic!("she is active")
+        panic!("the provider is active")
     };
-    assert!(!again.changed, "she stays under what she has");
+    assert!(!again.changed, "the provider keeps its tenure");
     let follow = |from, to| crate::ledger::Follow { from, to };
     let hot = tenure("ann", now.micros() + 5);
     let follows = [follow(placeholder, hot.clone())];
@@ -158,14 +161,14 @@ pub async fn a_placeholder_is_followed_by_a_tenure(make: Make<'_>) {
     assert_eq!(followed, [world.provider("ann").await]);
     assert!(followed[0].online == Some(hot.clone()) && followed[0].version > online.provider.version);
     let again = ledger.follow_tenures(roster, &follows).await;
-    assert_eq!(again.expect("an answer"), [], "she is under another one by now");
+    assert_eq!(again.expect("an answer"), [], "the provider has another tenure by now");
     let wrong = [follow(hot, tenure("bob", 9))];
     refused(ledger.follow_tenures(roster, &wrong).await, ErrorKind::Invalid);
     assert_eq!(world.log().await.len(), 1);
 }
 
-/// M9, R2.6, R2.7: what an operator wants is apart from what was observed.
-pub async fn a_deactivated_provider_is_offline_and_stays_so(make: Make<'_>) {
+/// What an operator sets is stored apart from what was observed.
+pub async fn a_deactivated_provider_stays_offline(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster, ann) = (&world.ledger, &world.roster, provider("ann"));
     world.online("ann", 1, 7).await;
@@ -189,11 +192,11 @@ pub async fn a_deactivated_provider_is_offline_and_stays_so(make: Make<'_>) {
     ledger.record_heartbeats(roster, &beat).await.expect("a beat");
     assert!(
         !world.provider("ann").await.active,
-        "no heartbeat makes her active again"
+        "no heartbeat makes the provider active again"
     );
     let active = ledger.activate(roster, &ann).await.expect("ann");
     assert!(active.changed && active.provider.active && active.provider.online.is_none());
-    assert_eq!(active.provider.revoked_before, Some(now), "what was void stays void");
+    assert_eq!(active.provider.revoked_before, Some(now), "revoked tokens stay revoked");
     assert_eq!(
         world.changes().await.split_off(1),
         [
@@ -204,7 +207,7 @@ pub async fn a_deactivated_provider_is_offline_and_stays_so(make: Make<'_>) {
     );
 }
 
-/// M2: what is gone leaves a tombstone with a version above its last.
+/// A removal leaves a tombstone with a version above the row's last.
 pub async fn only_an_idle_provider_is_removed(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster, ann) = (&world.ledger, &world.roster, provider("ann"));
@@ -218,7 +221,7 @@ pub async fn only_an_idle_provider_is_removed(make: Make<'_>) {
     world.shift("e1", Some(Status::Ended), None).await;
     let last = world.provider("ann").await.version;
     let RemoveOutcome::Removed(version) = remove().await.expect("an answer") else {
-        panic!("she is idle")
+        panic!("the provider is idle")
     };
     assert!(version > last);
     assert_eq!(ledger.provider(roster, &ann).await.expect("a look-up"), None);
@@ -232,7 +235,7 @@ pub async fn only_an_idle_provider_is_removed(make: Make<'_>) {
     assert!(back.version > version && back.last_online_at.is_none() && back.last_heartbeat_at.is_none());
 }
 
-/// In pages, each state by itself, counted alike.
+/// Pages by state, with counts that agree.
 pub async fn providers_are_listed_by_state_page_by_page(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster) = (&world.ledger, &world.roster);
@@ -281,7 +284,7 @@ pub async fn providers_are_listed_by_state_page_by_page(make: Make<'_>) {
     assert_eq!((counts, stats.dirty), ((3, 2, 1, 3, 3), 9));
 }
 
-/// Row by row at once: the next reservation counts with the new default.
+/// A new default updates each row that uses it, so the next reservation counts with it.
 pub async fn a_new_default_capacity_reaches_providers_without_their_own(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster) = (&world.ledger, &world.roster);
@@ -310,7 +313,7 @@ pub async fn a_new_default_capacity_reaches_providers_without_their_own(make: Ma
         capacities
     };
     put("ann", Capacity::Keep).await;
-    // A number that is the default's is one of its own.
+    // A number equal to the default is still the provider's own.
     put("bob", Capacity::Own(1)).await;
     put("cyd", Capacity::Own(7)).await;
     let before = world.provider("ann").await;
@@ -321,10 +324,10 @@ pub async fn a_new_default_capacity_reaches_providers_without_their_own(make: Ma
     assert_eq!(capacities().await, [3, 1, 7]);
     let dirty = ledger.dirty(roster, 10).await.expect("the outbox");
     let dirty: Vec<_> = dirty.iter().map(|row| row.provider.as_str()).collect();
-    assert_eq!(dirty, ["ann"], "the mirror gets what changed");
+    assert_eq!(dirty, ["ann"], "the mirror receives the changed row");
     assert!(world.provider("ann").await.version > before.version);
 
-    // It takes part in the next reservation.
+    // The provider takes part in the next reservation.
     world.go_online("ann", Some(7)).await;
     for n in 0..3 {
         world.create(&format!("e{n}"), Some("ann"), Status::Pending).await;
@@ -338,7 +341,7 @@ pub async fn a_new_default_capacity_reaches_providers_without_their_own(make: Ma
         [(3, 4)]
     );
 
-    // Back to the default, and away from it.
+    // Back to the default, then away from it.
     assert!(put("cyd", Capacity::Default).await.changed);
     assert!(!put("cyd", Capacity::Default).await.changed);
     assert!(!put("cyd", Capacity::Keep).await.changed);
@@ -349,14 +352,18 @@ pub async fn a_new_default_capacity_reaches_providers_without_their_own(make: Ma
     assert_eq!(put("dan", Capacity::Default).await.provider.capacity, 0);
 }
 
-/// R2.12: for every instance alike, and with a version.
+/// Settings are shared by all instances and versioned.
 pub async fn settings_are_changed_and_read(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster) = (&world.ledger, &world.roster);
     let read = async || ledger.settings(roster).await.expect("settings");
     assert_eq!(read().await, RosterSettings::default());
     world.put("ann", 1).await;
-    assert_eq!(read().await, RosterSettings::default(), "a provider is no setting");
+    assert_eq!(
+        read().await,
+        RosterSettings::default(),
+        "creating a provider sets nothing"
+    );
     let patch = SettingsPatch {
         default_capacity: Some(4),
         stale_after: Some(Duration::from_micros(90_000_999)),
@@ -397,7 +404,7 @@ pub async fn settings_are_changed_and_read(make: Make<'_>) {
     assert_eq!(read().await, changed);
 }
 
-/// Forwards, of all or of one.
+/// Oldest first, for all providers or one.
 pub async fn the_log_is_read_page_by_page(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster) = (&world.ledger, &world.roster);
@@ -426,8 +433,8 @@ pub async fn the_log_is_read_page_by_page(make: Make<'_>) {
     assert_eq!(world.log().await.len(), 9);
 }
 
-/// And nothing is made by asking.
-pub async fn unknown_ones_are_not_found(make: Make<'_>) {
+/// A lookup of an unknown name creates nothing.
+pub async fn unknown_names_are_not_found(make: Make<'_>) {
     let world = World::new(make).await;
     let (ledger, roster, ann) = (&world.ledger, &world.roster, provider("ann"));
     refused(ledger.activate(roster, &ann).await, ErrorKind::NotFound);

@@ -1,7 +1,7 @@
-//! Random steps on a ledger and on the reference at once: every answer must be equal, and in the end the log.
+//! Random steps on a ledger and on the reference: every reply must be equal, and finally the log.
 //!
-//! Versions are drawn by each as it likes, so they are compared by what they do: in the order of the outbox, and in what
-//! they clean.
+//! Each ledger draws its own versions, so the test compares their effects: the order of the outbox, and which rows a
+//! clean removes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::membership::EndReason;
 use crate::store::PageRequest;
 use crate::time::StoreTime;
 
-/// One step. Numbers are turned into names and times.
+/// One step. Numbers map to names and times.
 #[derive(Debug, Clone)]
 enum Op {
     Put(u8, Option<u8>),
@@ -74,14 +74,14 @@ struct Pair {
     world: World,
     model: Arc<MemoryLedger>,
     clock: Arc<ManualClock>,
-    /// Rows as both had them once: whose, the version there, the version here.
+    /// Rows that both ledgers had: provider, version there, version here.
     seen: Vec<(ProviderId, Version, Version)>,
 }
 
 /// Runs 24 random histories ([`Cases`]).
 ///
 /// # Panics
-/// With the shortest history that was found, the step and both answers, when they differ.
+/// Panics with the shortest history whose replies differ, the step and both replies.
 pub async fn the_ledger_agrees_with_the_model(make: Make<'_>) {
     let histories = prop::collection::vec(operation(), 1..120);
     let check = async |history: &Vec<Op>| compare(make, history).await;
@@ -107,7 +107,7 @@ async fn compare(make: Make<'_>, history: &[Op]) -> Result<(), String> {
     pair.end().await
 }
 
-/// An answer without the numbers that each draws as it likes.
+/// A reply without the numbers that each ledger draws itself.
 fn masked<T: std::fmt::Debug>(result: &Result<T>) -> String {
     let text = match result {
         Ok(done) => format!("{done:?}"),
@@ -137,7 +137,7 @@ fn same<T: std::fmt::Debug>(what: &str, theirs: &Result<T>, ours: &Result<T>) ->
     }
 }
 
-/// Asks both the same, and compares.
+/// Calls both ledgers and compares.
 macro_rules! both {
     ($pair:expr, $what:literal, |$ledger:ident, $roster:ident| $call:expr) => {{
         let $roster = &$pair.world.roster;
@@ -312,7 +312,7 @@ impl Pair {
         }
     }
 
-    /// Cleans rows in versions that they have, or had.
+    /// Cleans rows at versions that they have or had.
     async fn clean(&mut self, which: &[u8]) -> Result<(), String> {
         let pick = |n: &u8| self.seen.get(usize::from(*n) % self.seen.len().max(1));
         let picked: Vec<_> = which.iter().filter_map(pick).collect();
@@ -371,7 +371,7 @@ impl Pair {
         let mut ours = self.model.log(roster, None, &page).await;
         let mut theirs = self.world.ledger.log(roster, None, &page).await;
         for log in [&mut ours, &mut theirs] {
-            // Those of one step come in any order.
+            // Rows of one step are in any order.
             log.iter_mut()
                 .for_each(|log| log.items.sort_by(|a, b| (a.at, &a.provider).cmp(&(b.at, &b.provider))));
         }

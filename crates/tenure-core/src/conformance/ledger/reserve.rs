@@ -1,4 +1,4 @@
-//! Cases about who is available and who gets the place.
+//! Cases about availability and reservation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::ledger::engagement::MAX_CANDIDATES;
 use crate::ledger::{Candidate, Candidates, NewEngagement, ReserveOutcome, Status};
 use crate::store::PageRequest;
 
-/// R2.4: in the order given, and only one that is online, active and has room.
+/// Candidates are tried in the given order. Only one that is online, active and below its capacity is taken.
 pub async fn the_first_candidate_with_room_is_taken(make: Make<'_>) {
     let world = World::new(make).await;
     world.put("off", 5).await;
@@ -43,7 +43,7 @@ pub async fn the_first_candidate_with_room_is_taken(make: Make<'_>) {
     refused(reserve(&chosen, &ANYONE).await, ErrorKind::Invalid);
 }
 
-/// R2.4: then by name; and so it is taken.
+/// Least occupied first, then by name. `reserve` picks in the same order.
 pub async fn the_least_occupied_is_available_first(make: Make<'_>) {
     let world = World::new(make).await;
     for (name, capacity) in [("cyd", 2), ("ann", 2), ("bob", 3)] {
@@ -81,8 +81,8 @@ pub async fn the_least_occupied_is_available_first(make: Make<'_>) {
     }
 }
 
-/// R2.5: as far as the ledger knows.
-pub async fn only_the_fresh_are_available(make: Make<'_>) {
+/// A provider is fresh by the heartbeats in the ledger.
+pub async fn only_fresh_providers_are_available(make: Make<'_>) {
     let world = World::new(make).await;
     for name in ["ann", "bob"] {
         world.online(name, 1, 7).await;
@@ -104,8 +104,8 @@ pub async fn only_the_fresh_are_available(make: Make<'_>) {
     assert_eq!(world.reserve("e3", fresh()).await, ReserveOutcome::NoneAvailable);
 }
 
-/// R2.2: and an engagement that waits for somebody gets one.
-pub async fn a_reserve_again_gives_the_same_answer(make: Make<'_>) {
+/// A repeated reserve is idempotent, and an engagement that waits gets a provider.
+pub async fn repeating_a_reserve_is_idempotent(make: Make<'_>) {
     let world = World::new(make).await;
     world.online("ann", 2, 7).await;
     world.online("bob", 2, 7).await;
@@ -129,8 +129,8 @@ pub async fn a_reserve_again_gives_the_same_answer(make: Make<'_>) {
     assert!(matches!(over, ReserveOutcome::Conflict(row) if row.status == Status::Ended));
 }
 
-/// R2.4: two callers cannot take the last place, and no place is left over.
-pub async fn the_last_place_is_given_once(make: Make<'_>) {
+/// Two callers cannot take the last place, and no place stays unused.
+pub async fn concurrent_reserves_take_the_last_place_once(make: Make<'_>) {
     let world = World::new(make).await;
     for n in 0..3 {
         world.online(&format!("p{n}"), 5, 7).await;
@@ -160,8 +160,8 @@ pub async fn the_last_place_is_given_once(make: Make<'_>) {
     assert_eq!(places, expected);
 }
 
-/// G1: moves in opposite directions, and the same engagement asked for by many.
-pub async fn two_ways_round_do_not_block_each_other(make: Make<'_>) {
+/// Moves in opposite directions, and many requests for one engagement, do not deadlock.
+pub async fn opposite_moves_do_not_deadlock(make: Make<'_>) {
     let world = World::new(make).await;
     for name in ["a", "b", "c"] {
         world.online(name, 99, 7).await;

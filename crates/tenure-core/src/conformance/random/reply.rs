@@ -1,5 +1,5 @@
-//! Replies in the form in which they are compared: pages in the order of their names, durations as coarse as the store
-//! under test tells them.
+//! Normalizes replies for comparison: sorts pages by name and rounds durations to the resolution of the store under
+//! test.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::session::{AttachOutcome, DetachOutcome, PatchOutcome};
 use crate::store::Page;
 use crate::time::micros;
 
-/// A reply as it is compared.
+/// A reply in comparable form.
 pub(super) fn comparable(mut reply: Reply, resolution: Duration) -> Reply {
     sort(&mut reply);
     for left in spans(&mut reply) {
@@ -51,7 +51,7 @@ fn in_order<T>(page: &mut Page<T>, order: impl FnMut(&T, &T) -> Ordering) {
     page.next = None;
 }
 
-/// What says how long something lasts. Rounded down: a client may stop too early, and never too late.
+/// Durations that say how long something lasts. They are rounded down: a client may stop too early, never too late.
 fn spans(reply: &mut Reply) -> Vec<&mut Duration> {
     match reply {
         Reply::Join(joined) => vec![&mut joined.expires_in],
@@ -80,7 +80,7 @@ fn spans(reply: &mut Reply) -> Vec<&mut Duration> {
     }
 }
 
-/// What says how long to wait. Rounded up: asking again after it is not too early.
+/// Durations that say how long to wait. They are rounded up, so that a retry is not too early.
 fn waits(reply: &mut Reply) -> Vec<&mut Duration> {
     match reply {
         Reply::Acquire(acquired) => acquired.outcomes.iter_mut().filter_map(wait_of).collect(),

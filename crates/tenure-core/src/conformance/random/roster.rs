@@ -1,5 +1,4 @@
-//! Random operations on the mirror of a roster, and their comparison. Its providers go by the names of the members that
-//! the other operations are about.
+//! Random operations on the mirror of a roster. Its providers have the names of the members of the other operations.
 
 use proptest::prelude::*;
 
@@ -8,9 +7,9 @@ use crate::error::Result;
 use crate::id::{MemberId, ProviderId, TenureId, Term};
 use crate::ledger::{Provider, RosterSettings, Version};
 use crate::roster::{
-    BeatProviders, CountAvailable, CountRoster, EndTurn, Entry, Heartbeat, ListAvailable, ListPending, ListRows,
-    LookUp, MarkSeeded, OfflineDone, Over, Put, PutProviders, PutRosterSettings, ReadSettings, ReadStamp, Retime,
-    RosterMirror, Seat, Task, TurnRequest,
+    BeatProviders, CountAvailable, CountRoster, EndTurn, EnsureTenures, Heartbeat, ListAvailable, ListPending,
+    ListRows, LookUp, MarkSeeded, MirrorEntry, OfflineDone, Overwrite, Put, PutProviders, PutRosterSettings,
+    ReadMirrorStatus, ReadSettings, Retime, RosterMirror, Task, TurnRequest,
 };
 use crate::store::Call;
 use crate::sweep::ReconcileRequest;
@@ -18,9 +17,9 @@ use crate::time::StoreTime;
 
 use super::super::world::{member, ms, s};
 
-/// One entry, by numbers.
+/// A put, as numbers.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct PutSpec {
     provider: u8,
     version: u8,
     online: u8,
@@ -35,8 +34,8 @@ pub(super) struct Asked {
 /// One operation.
 #[derive(Debug, Clone)]
 pub(super) enum Op {
-    Put(Vec<Asked>),
-    Seat(Vec<u8>, bool),
+    Put(Vec<PutSpec>),
+    EnsureTenures(Vec<u8>, bool),
     Hear(Vec<(u8, Option<bool>)>),
     Pending(u8, bool),
     Done(u8),
@@ -55,7 +54,7 @@ pub(super) fn operation() -> impl Strategy<Value = Op> {
         (prop::option::weighted(0.1, 0..40u8), prop::bool::weighted(0.1)),
     );
     let asked = asked.prop_map(
-        |((provider, version, online, active), (capacity, occupancy, revoked), (exactly, gone))| Asked {
+        |((provider, version, online, active), (capacity, occupancy, revoked), (exactly, gone))| PutSpec {
             provider,
             version,
             online,
@@ -71,7 +70,7 @@ pub(super) fn operation() -> impl Strategy<Value = Op> {
     let heard = (0..14u8, prop::option::weighted(0.3, any::<bool>()));
     prop_oneof![
         6 => prop::collection::vec(asked, 1..6).prop_map(Op::Put),
-        4 => (prop::collection::vec(0..14u8, 1..5), any::<bool>()).prop_map(|(p, beat)| Op::Seat(p, beat)),
+        4 => (prop::collection::vec(0..14u8, 1..5), any::<bool>()).prop_map(|(p, beat)| Op::EnsureTenures(p, beat)),
         4 => prop::collection::vec(heard, 0..6).prop_map(Op::Hear),
         3 => (1..4u8, prop::bool::weighted(0.1)).prop_map(|(limit, force)| Op::Pending(limit, force)),
         2 => (0..4u8).prop_map(Op::Done),
@@ -99,7 +98,7 @@ impl Pair {
                 let puts = asked.iter().map(|asked| self.entry(asked)).collect();
                 self.both(PutProviders { puts }).await.map(drop)
             }
-            Op::Seat(names, beat) => self.seat(names, *beat).await,
+            Op::EnsureTenures(names, beat) => self.seat(names, *beat).await,
             Op::Hear(heard) => {
                 let heard = heard.iter().map(|(n, late)| Heartbeat {
                     provider: provider(*n),
@@ -116,7 +115,7 @@ impl Pair {
             Op::Settings(version, stale) => self.settings(*version, *stale).await,
             Op::Turn(task, holder, end) => self.turn_at(*task, *holder, *end).await,
             Op::Seeded => {
-                let Ok(stamp) = self.both(ReadStamp).await? else {
+                let Ok(stamp) = self.both(ReadMirrorStatus).await? else {
                     return Ok(());
                 };
                 let since = stamp.resumed_at;
@@ -131,8 +130,8 @@ impl Pair {
         }
     }
 
-    /// Mostly online under a tenure of the provider's own; sometimes under one that the store cannot know.
-    fn entry(&self, asked: &Asked) -> Put {
+    /// Mostly online under the provider's own tenure; sometimes under one that the store cannot know.
+    fn entry(&self, asked: &PutSpec) -> Put {
         let (name, version) = (named(asked.provider), Version(u64::from(asked.version)));
         let own: Vec<_> = self
             .seen
@@ -160,21 +159,21 @@ impl Pair {
             version,
         };
         let entry = match asked.gone {
-            true => Entry::Gone {
+            true => MirrorEntry::Gone {
                 provider: row.provider,
                 version,
             },
-            false => Entry::Row(row),
+            false => MirrorEntry::Row(row),
         };
         let over = asked
             .exactly
-            .map_or(Over::Older, |over| Over::Exactly(Version(u64::from(over))));
+            .map_or(Overwrite::Older, |over| Overwrite::Exactly(Version(u64::from(over))));
         Put { entry, over }
     }
 
     async fn seat(&mut self, names: &[u8], beat: bool) -> Result<(), String> {
         let (providers, stale_after) = (names.iter().map(|n| provider(*n)).collect(), s(6));
-        let request = Seat {
+        let request = EnsureTenures {
             providers,
             stale_after,
             beat,
@@ -198,7 +197,8 @@ impl Pair {
         Ok(())
     }
 
-    /// New settings, and at once the ttl that they say for everyone: in between, who has which is each store's own.
+    /// Puts new settings and applies their ttl to every provider: stores differ in the order in which they would apply
+    /// it.
     async fn settings(&mut self, version: u8, stale: u8) -> Result<(), String> {
         let settings = RosterSettings {
             stale_after: s([2, 6, 9, 15][usize::from(stale)]),
@@ -207,8 +207,8 @@ impl Pair {
             ..RosterSettings::default()
         };
         let over = match stale {
-            3 => Over::Exactly(Version(u64::from(version) + 1)),
-            _ => Over::Older,
+            3 => Overwrite::Exactly(Version(u64::from(version) + 1)),
+            _ => Overwrite::Older,
         };
         self.both(PutRosterSettings { settings, over }).await?.ok();
         self.both(Retime { limit: 1_000 }).await.map(drop)
@@ -249,7 +249,7 @@ impl Pair {
     }
 }
 
-async fn gone_through(mirror: &dyn RosterMirror, group: &crate::id::Group) -> Result<Vec<(Entry, bool)>> {
+async fn gone_through(mirror: &dyn RosterMirror, group: &crate::id::Group) -> Result<Vec<(MirrorEntry, bool)>> {
     let mut entries = Vec::new();
     let mut request = ReconcileRequest {
         after: None,

@@ -1,4 +1,4 @@
-//! Random operations on sessions, and their comparison.
+//! Random operations on sessions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::session::{
 use crate::store::Call;
 use crate::sweep::{Reap, ReconcileRequest, SweepSteps};
 
-/// One attach, by numbers.
+/// An attach, as numbers.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct AttachSpec {
     session: u8,
     connection: u8,
     alias: Option<u8>,
@@ -30,7 +30,7 @@ pub(super) struct Asked {
 /// One operation.
 #[derive(Debug, Clone)]
 pub(super) enum Op {
-    Attach(u16, Vec<Asked>),
+    Attach(u16, Vec<AttachSpec>),
     Detach(u16, Vec<(u8, u8, u8)>),
     Patch(Option<u16>, u8, u8),
     Delete(u8),
@@ -44,7 +44,7 @@ pub(super) fn operation() -> impl Strategy<Value = Op> {
     let grace = prop::option::weighted(0.3, prop_oneof![Just(1000u16), Just(2000), Just(8000)]);
     let alias = prop::option::weighted(0.3, 0..4u8);
     let asked = (0..4u8, 0..3u8, alias, 0..7u8, grace, prop::bool::weighted(0.2));
-    let asked = asked.prop_map(|(session, connection, alias, data, grace, resume_only)| Asked {
+    let asked = asked.prop_map(|(session, connection, alias, data, grace, resume_only)| AttachSpec {
         session,
         connection,
         alias,
@@ -75,7 +75,7 @@ fn alias(n: u8) -> Alias {
     Alias::new(format!("a{n}")).expect("a name")
 }
 
-/// A change to the data: none, values of several types, or a removal.
+/// A change to the data: empty, values of several types, or a removal.
 fn data(n: u8) -> Data {
     let fields: Vec<(&str, Value)> = match n {
         0 => vec![("x", json!(1))],
@@ -112,9 +112,9 @@ impl Pair {
         }
     }
 
-    async fn attach(&mut self, t: u16, asked: &[Asked]) -> Result<(), String> {
+    async fn attach(&mut self, t: u16, asked: &[AttachSpec]) -> Result<(), String> {
         let tenure = self.tenure(t);
-        let attach = |asked: &Asked| Attach {
+        let attach = |asked: &AttachSpec| Attach {
             alias: asked.alias.map(alias),
             data: data(asked.data),
             grace: asked.grace.map(|ms| Duration::from_millis(u64::from(ms))),
@@ -144,7 +144,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Mostly first something that was attached, by whoever attached it: then it often was the last.
+    /// Mostly starts with a connection that was attached, by any tenure: it is often the session's last one.
     async fn detach(&self, t: u16, asked: &[(u8, u8, u8)]) -> Result<(), String> {
         let epoch = |e: u8| match e {
             0..=2 => None,
@@ -167,7 +167,7 @@ impl Pair {
         self.both(Detaches { tenure, detaches }).await.map(drop)
     }
 
-    /// Parts are cut differently by every store; what they find together is the same.
+    /// Stores cut the parts differently, but find the same in total.
     async fn reconcile(&self) -> Result<(), String> {
         let sweeper = self.world.sweeper();
         let steps: &dyn SweepSteps = sweeper.steps().expect("the sweeping store has steps");

@@ -8,7 +8,7 @@ use super::world::{Done, Under, World, lock};
 use crate::call::{Op, Reply};
 use crate::engine::trace::Noted;
 use crate::error::{Outcome, Result};
-use crate::membership::{Beaten, Beats};
+use crate::membership::{BeatReplies, Beats};
 use crate::memory::{Decide, GroupModel};
 use crate::roster::{Availability, BeatProviders, CountAvailable};
 use crate::store::Call;
@@ -127,7 +127,7 @@ pub(super) fn part(op: &Op, at_once: &[Option<String>], answered: bool) -> Op {
 /// What each item of a call was answered.
 fn items(reply: &Result<Reply>) -> Vec<String> {
     match reply {
-        Ok(Reply::Beat(Beaten { replies, .. })) => replies.iter().map(|reply| format!("{reply:?}")).collect(),
+        Ok(Reply::Beat(BeatReplies { replies, .. })) => replies.iter().map(|reply| format!("{reply:?}")).collect(),
         Ok(Reply::Heartbeat(heard)) => heard.replies.iter().map(|reply| format!("{reply:?}")).collect(),
         _ => Vec::new(),
     }
@@ -161,7 +161,7 @@ fn check_count(
     let snapshot = Duration::ZERO;
     let count = |model: &mut GroupModel| model.step(&CountAvailable { snapshot }, Call::default(), seen.as_of);
     let expected = Availability {
-        stamp: life.ask(at, |model| model.stamp(now)),
+        mirror: life.ask(at, |model| model.mirror_status(now)),
         ..life.ask(counted, count).map_err(|error| error.to_string())?
     };
     match fresh {

@@ -7,9 +7,9 @@ use crate::conformance::Chance;
 use crate::id::{ProviderId, TenureId, Term};
 use crate::ledger::{Provider, RosterSettings, Version};
 use crate::roster::{
-    BeatProviders, CountAvailable, CountRoster, EndTurn, Entry, Heartbeat, ListAvailable, ListPending, ListRows,
-    LookUp, MarkSeeded, OfflineDone, Over, Put, PutProviders, PutRosterSettings, ReadSettings, ReadStamp, Retime, Seat,
-    Task, TurnRequest, VerifyRoster,
+    BeatProviders, CountAvailable, CountRoster, EndTurn, EnsureTenures, Heartbeat, ListAvailable, ListPending,
+    ListRows, LookUp, MarkSeeded, MirrorEntry, OfflineDone, Overwrite, Put, PutProviders, PutRosterSettings,
+    ReadMirrorStatus, ReadSettings, Retime, Task, TurnRequest, VerifyRoster,
 };
 use crate::sweep::ReconcileRequest;
 
@@ -22,7 +22,7 @@ fn put(chance: &mut Chance, known: &Known) -> Put {
     let version = Version(1 + chance.below(30) as u64);
     if chance.below(8) == 0 {
         let provider = provider(n);
-        return Put::newer(Entry::Gone { provider, version });
+        return Put::newer(MirrorEntry::Gone { provider, version });
     }
     let own = known
         .tenures
@@ -35,7 +35,7 @@ fn put(chance: &mut Chance, known: &Known) -> Put {
         1 => Some(TenureId::new(member(n), Term::new(77).expect("a term"))),
         _ => own,
     };
-    Put::newer(Entry::Row(Provider {
+    Put::newer(MirrorEntry::Row(Provider {
         provider: provider(n),
         display_name: (chance.below(2) == 0).then(|| "name".to_owned()),
         active: chance.below(6) > 0,
@@ -56,7 +56,7 @@ pub(super) fn step(chance: &mut Chance, known: &Known) -> Op {
         0..=3 => Op::PutProviders(PutProviders {
             puts: (0..=chance.below(2)).map(|_| put(chance, known)).collect(),
         }),
-        4..=6 => Op::Seat(Seat {
+        4..=6 => Op::EnsureTenures(EnsureTenures {
             providers: vec![provider(chance.below(8))],
             stale_after: ms(2_000),
             beat: chance.below(2) == 0,
@@ -77,7 +77,7 @@ pub(super) fn step(chance: &mut Chance, known: &Known) -> Op {
                 version: Version(1 + chance.below(6) as u64),
                 ..RosterSettings::default()
             },
-            over: Over::Older,
+            over: Overwrite::Older,
         }),
         13 => turn(chance),
         14 => match chance.below(2) {
@@ -118,7 +118,7 @@ pub(super) fn look(chance: &mut Chance) -> Op {
         }),
         3 => Op::Rows(ListRows { page: ALL }),
         4 => Op::RosterStats(CountRoster),
-        5 => Op::Stamp(ReadStamp),
+        5 => Op::MirrorStatus(ReadMirrorStatus),
         6 => Op::Availability(CountAvailable {
             snapshot: ms(*chance.of(&[0, 500, 3_000])),
         }),

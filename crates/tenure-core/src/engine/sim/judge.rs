@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::id::Group;
 use crate::membership::{Beat, BeatReply, Beats, MemberOf, Revision};
 use crate::memory::GroupModel;
-use crate::roster::{BeatProviders, HeartbeatReply, Seat};
+use crate::roster::{BeatProviders, EnsureTenures, HeartbeatReply};
 use crate::store::{Call, StoreOptions};
 use crate::sweep::{SettleReport, Unsettled};
 use crate::time::StoreTime;
@@ -277,7 +277,7 @@ fn renew(model: &mut GroupModel, entry: &Entry) {
                 model.heartbeat_at_once(heartbeat, entry.now);
             }
         }
-        Op::Seat(Seat {
+        Op::EnsureTenures(EnsureTenures {
             providers, beat: true, ..
         }) => {
             for provider in providers {

@@ -23,7 +23,7 @@ impl Known {
     pub(super) fn learn(&mut self, op: &Op, reply: &Reply) {
         match (op, reply) {
             (_, Reply::Join(joined)) => self.tenures.push(joined.tenure.clone()),
-            (_, Reply::Seat(seated)) => {
+            (_, Reply::EnsureTenures(seated)) => {
                 let new = seated.iter().filter(|seated| seated.new);
                 self.tenures.extend(new.map(|seated| seated.tenure.clone()));
             }
@@ -51,7 +51,7 @@ impl Known {
             (_, Reply::PendingOffline(pending)) => {
                 self.pending = pending.items.iter().map(|item| item.tenure.clone()).collect();
             }
-            (_, Reply::Stamp(stamp)) => self.resumed_at = stamp.resumed_at,
+            (_, Reply::MirrorStatus(stamp)) => self.resumed_at = stamp.resumed_at,
             _ => {}
         }
     }

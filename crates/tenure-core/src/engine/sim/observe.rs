@@ -11,7 +11,7 @@ use crate::lease::Leases;
 use crate::membership::Members;
 use crate::memory::GroupModel;
 use crate::registry::Claims;
-use crate::roster::{ListRows, ReadSettings, ReadStamp};
+use crate::roster::{ListRows, ReadMirrorStatus, ReadSettings};
 use crate::session::Sessions;
 use crate::store::Call;
 use crate::sweep::{ListDoomed, Status};
@@ -63,7 +63,7 @@ fn looks() -> Vec<Op> {
         }),
         Op::Rows(ListRows { page: page() }),
         Op::RosterSettings(ReadSettings),
-        Op::Stamp(ReadStamp),
+        Op::MirrorStatus(ReadMirrorStatus),
         Op::Status(Status),
     ]
 }

@@ -11,7 +11,7 @@ use super::disk::{Luck, Platter, SimDisk, Stored};
 use super::judge::{Act, Entry, Fate, Life};
 use super::known::Known;
 use super::watch::Watch;
-use crate::call::{Ask, Op, Reply};
+use crate::call::{Op, Reply, StoreRequest};
 use crate::clock::ManualClock;
 use crate::engine::trace::{self, Noted};
 use crate::engine::writer::{Begun, Writer};
@@ -136,7 +136,7 @@ impl World {
         self.watch.sent(group, &op, now);
         self.say(|| format!("{group} {op:?}"));
         let engine = Arc::clone(&self.engine);
-        let ask = Ask {
+        let ask = StoreRequest {
             group: Some(group.clone()),
             op: op.clone(),
             call,

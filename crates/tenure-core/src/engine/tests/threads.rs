@@ -65,7 +65,7 @@ impl Shared {
 
     /// Acquires a lease and releases it again, and checks that no other thread holds it in between.
     async fn hold(&self, tenure: &TenureId, me: u64, lease: usize) {
-        let name = LeaseName::new(&format!("l{lease}")).unwrap();
+        let name = LeaseName::new(format!("l{lease}")).unwrap();
         let token = match self.world.acquire(tenure, name.as_str()).await {
             Ok(AcquireOutcome::Granted { token, .. }) => token,
             // An earlier grant or release of this thread had no certain answer.
@@ -104,7 +104,7 @@ impl Shared {
         };
         for round in 0..ROUNDS {
             self.hold(&tenure, me, round % LEASES).await;
-            let key = Key::new(&format!("k{me}-{round}")).unwrap();
+            let key = Key::new(format!("k{me}-{round}")).unwrap();
             if self.claim(&tenure, &key).await {
                 acknowledged.push(key);
             }

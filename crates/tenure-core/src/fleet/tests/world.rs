@@ -1,15 +1,15 @@
-//! A world of leases without a store: it grants what can be had, and counts what moves.
+//! Simulated leases without a store: grants available leases and counts moves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::*;
 
-/// How long acting takes, until all have seen it.
+/// The time from an action until every node sees it.
 const STEP: Duration = Duration::from_millis(50);
-/// As in a store.
+/// The same as in a store.
 const RESERVATION: Duration = Duration::from_secs(5);
-/// After a holder is killed its leases can be had this much later.
+/// The time from the death of a holder until its leases are available.
 const TTL: Duration = Duration::from_secs(1);
 
 pub(super) fn at(ms: u64) -> Mono {
@@ -31,11 +31,11 @@ pub(super) fn lease(name: &str) -> LeaseName {
 struct Running {
     node: Node,
     draining: bool,
-    /// The names it sees; all when `None`.
+    /// The names that it sees; `None` for all.
     sees: Option<BTreeSet<MemberId>>,
     nodes: Vec<FleetNode>,
     stable_since: Mono,
-    /// When it first saw a lease free.
+    /// When it first saw each lease free.
     free_since: BTreeMap<LeaseName, Mono>,
 }
 
@@ -59,9 +59,9 @@ pub(super) struct World {
     leases: BTreeMap<LeaseName, State>,
     last_holder: BTreeMap<LeaseName, MemberId>,
     nodes: BTreeMap<MemberId, Running>,
-    /// How often each target changed hands.
+    /// The number of moves of each target.
     pub(super) moves: BTreeMap<LeaseName, usize>,
-    /// How many leases were asked for.
+    /// The number of acquire calls.
     pub(super) asked: usize,
     handed: BTreeMap<LeaseName, MemberId>,
 }
@@ -101,12 +101,12 @@ impl World {
         self.nodes.insert(name, running);
     }
 
-    /// Ends well: what it held is free at once.
+    /// Stops a node gracefully: its leases are free immediately.
     pub(super) fn leave(&mut self, name: &str) {
         self.end(name, Duration::ZERO);
     }
 
-    /// Ends badly: what it held is free once its time is over.
+    /// Kills a node: its leases become available after its ttl.
     pub(super) fn kill(&mut self, name: &str) {
         self.end(name, TTL);
     }
@@ -132,7 +132,7 @@ impl World {
         node.sees = Some(sees.iter().map(|name| MemberId::new(name).unwrap()).collect());
     }
 
-    /// Puts the lease of target `n` somewhere.
+    /// Sets the lease of target `n`.
     pub(super) fn put(&mut self, n: usize, whose: &str, reserved: bool, free: bool) {
         let whose = MemberId::new(whose).unwrap();
         let state = if free {
@@ -158,20 +158,20 @@ impl World {
         self.leases.values().filter(held).count()
     }
 
-    /// How many targets each living node holds, from the fewest to the most.
+    /// The number of targets on each living node, ascending.
     pub(super) fn counts(&self) -> Vec<usize> {
         let mut counts: Vec<usize> = self.nodes.keys().map(|name| self.held_by(name.as_str())).collect();
         counts.sort_unstable();
         counts
     }
 
-    /// How many leases were handed to that name, ever.
+    /// The number of leases ever handed to that name.
     pub(super) fn handed_to(&self, name: &str) -> usize {
         self.handed.values().filter(|to| to.as_str() == name).count()
     }
 
-    /// Lets time pass: in steps while somebody acts, else straight to when somebody wanted to look again. So what nobody
-    /// looks for is not found.
+    /// Advances time: in steps while a node acts, else directly to the next time that a node wants to plan. So a
+    /// missing wake-up shows.
     pub(super) fn run(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -186,7 +186,7 @@ impl World {
         }
     }
 
-    /// One node looks, plans and acts; when it wants to look again.
+    /// Lets one node look, plan and act; returns when it wants to plan again.
     fn turn(&mut self, name: &MemberId) -> Option<Mono> {
         self.look(name);
         let node = &self.nodes[name];
@@ -197,15 +197,15 @@ impl World {
                     held.insert(lease.clone(), *since);
                     continue;
                 }
-                State::Held { by, ended, .. } => Seen::Held {
+                State::Held { by, ended, .. } => LeaseView::Held {
                     by: by.clone(),
                     open_at: *ended,
                 },
-                State::Reserved { to, until } => Seen::Reserved {
+                State::Reserved { to, until } => LeaseView::Reserved {
                     to: to.clone(),
                     until: *until,
                 },
-                State::Free => Seen::Free {
+                State::Free => LeaseView::Free {
                     since: node.free_since[lease],
                 },
             };
@@ -231,7 +231,7 @@ impl World {
         next
     }
 
-    /// Takes in who is there, and which leases are free.
+    /// Updates its view of the members and the free leases.
     fn look(&mut self, name: &MemberId) {
         let sees = self.nodes[name].sees.clone();
         let ghosts = sees

@@ -108,7 +108,7 @@ impl RosterModel {
                 capacity: row.capacity,
             })
             .collect();
-        // The rows come by name, and the sort is stable.
+        // The rows are sorted by name, and the sort is stable.
         able.sort_by_key(|candidate| candidate.occupancy);
         able
     }
@@ -168,7 +168,7 @@ impl RosterModel {
     }
 }
 
-/// The row of a new one, whose version is drawn when it is written.
+/// The row of a new engagement; its version is drawn at the write.
 fn begin(new: &NewEngagement, moment: &Moment<'_>) -> Engagement {
     Engagement {
         engagement: new.engagement.clone(),

@@ -1,4 +1,4 @@
-//! The model behind a lock and a clock, as a [`Ledger`].
+//! The reference ledger: the model with a lock and a clock.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use crate::ledger::{
 use crate::store::{Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use crate::time::StoreTime;
 
-/// A ledger in memory, gone with the process.
+/// A ledger in memory, lost with the process.
 #[derive(Debug)]
 pub struct MemoryLedger {
     clock: Arc<dyn Clock>,
@@ -39,7 +39,7 @@ struct State {
 }
 
 impl MemoryLedger {
-    /// An empty ledger whose time starts at the clock's wall time and runs with its trust time.
+    /// An empty ledger whose time starts at the clock's wall time and advances with its trust time.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         let (base, origin) = (StoreTime::from_micros(clock.wall_micros()), clock.mono());
@@ -121,7 +121,7 @@ impl Ledger for MemoryLedger {
     }
 
     async fn examine(&self) -> Vec<Finding> {
-        let detail = "rosters are in memory and gone with the process; name a ledger to keep them";
+        let detail = "rosters are in memory and lost with the process; configure a ledger to keep them";
         vec![Finding::new("ledger", Severity::Warning, detail)]
     }
 

@@ -10,7 +10,7 @@ use crate::ledger::{
 };
 use crate::time::StoreTime;
 
-/// The moment of a step, and where versions come from.
+/// The time of a step, and the source of versions.
 #[derive(Debug)]
 pub(super) struct Moment<'a> {
     pub(super) now: StoreTime,
@@ -29,7 +29,7 @@ impl Moment<'_> {
 pub(super) struct RosterModel {
     pub(super) settings: RosterSettings,
     pub(super) providers: BTreeMap<ProviderId, Provider>,
-    /// The providers without a capacity of their own.
+    /// The providers without their own capacity.
     by_default: BTreeSet<ProviderId>,
     pub(super) engagements: BTreeMap<EngagementId, Engagement>,
     pub(super) log: Vec<LogEntry>,
@@ -61,7 +61,7 @@ impl RosterModel {
         self.settings
     }
 
-    /// Gives the providers without a capacity of their own the default.
+    /// Writes the default capacity into the rows of providers without their own.
     fn spread_default(&mut self, moment: &mut Moment<'_>) {
         for provider in self.by_default.clone() {
             if let Some(row) = self.providers.get(&provider) {
@@ -79,7 +79,7 @@ impl RosterModel {
         self.providers.get(provider).ok_or_else(|| no_provider(provider))
     }
 
-    /// Puts a changed row in its place, with what goes with every change: a version, the outbox, the log.
+    /// Writes a changed row with a new version, an outbox entry and a log entry.
     fn write(&mut self, mut row: Provider, reason: Reason, moment: &mut Moment<'_>) -> ProviderChange {
         let before = self.providers.get(&row.provider).cloned();
         let was_online = before.as_ref().and_then(|before| before.online.clone());
@@ -126,7 +126,7 @@ impl RosterModel {
         self.outbox.entry(provider.clone()).or_insert((version, now)).0 = version;
     }
 
-    /// Gives the providers of a changed engagement the occupancy that they have now, and a version.
+    /// Updates the occupancy and version of the providers of a changed engagement.
     pub(super) fn touch(&mut self, mut providers: Vec<ProviderId>, moment: &mut Moment<'_>) -> Vec<Provider> {
         providers.sort();
         providers.dedup();

@@ -1,4 +1,4 @@
-//! Random acts by numbers, as calls about a small world.
+//! Random calls, encoded as numbers, on a small set of names.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::ledger::{Provider, RosterSettings, Version};
 use crate::membership::{Beat, Beats, End, EndBy, Join, Labels, MemberOf, Members, Revision};
 use crate::registry::{ClaimKeys, ClaimMode, ClaimOf, Claims, ReleaseClaim};
 use crate::roster::{
-    BeatProviders, CountRoster, EndTurn, Entry, Heartbeat, ListAvailable, ListPending, ListRows, LookUp, MarkSeeded,
-    OfflineDone, Over, Put, PutProviders, PutRosterSettings, ReadSettings, ReadStamp, Retime, Seat, Task, TurnRequest,
-    VerifyRoster,
+    BeatProviders, CountRoster, EndTurn, EnsureTenures, Heartbeat, ListAvailable, ListPending, ListRows, LookUp,
+    MarkSeeded, MirrorEntry, OfflineDone, Overwrite, Put, PutProviders, PutRosterSettings, ReadMirrorStatus,
+    ReadSettings, Retime, Task, TurnRequest, VerifyRoster,
 };
 use crate::session::{
     Attach, Attaches, CountSessions, Data, DeleteSession, Detach, Detaches, ListOrphans, PatchSession, SessionByAlias,
@@ -26,7 +26,7 @@ use crate::sweep::{
 use crate::target::{PutTarget, RemoveTarget, TargetOf, TargetSpec, Targets};
 use crate::time::StoreTime;
 
-/// One act, by numbers.
+/// One call, encoded as numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Act {
     pub(super) what: u8,
@@ -35,7 +35,7 @@ pub(super) struct Act {
     pub(super) three: u8,
 }
 
-/// What a history has met so far.
+/// The values that a history has received.
 #[derive(Debug, Clone)]
 pub(super) struct Met {
     pub(super) now: StoreTime,
@@ -96,7 +96,7 @@ impl Act {
         self.one >> bit & 1 == 1
     }
 
-    /// How far the clock goes before the act.
+    /// The time between the previous call and this one.
     pub(super) fn pause(self) -> Duration {
         let millis = match self.one % 16 {
             0..=8 => 7,
@@ -120,7 +120,7 @@ impl Met {
         }
     }
 
-    /// One of the tenures, mostly of the last.
+    /// A received tenure, usually the last.
     fn tenure(&self, act: Act) -> TenureId {
         let most = if act.yes(3) { 4 } else { self.tenures.len() };
         let back = usize::from(act.one >> 4) % most.clamp(1, self.tenures.len().max(1));
@@ -128,11 +128,11 @@ impl Met {
         known.unwrap_or_else(|| TenureId::new(member(0), Term::new(7).unwrap()))
     }
 
-    /// Learns from an answer.
+    /// Records the values of a reply.
     pub(super) fn learn(&mut self, op: &Op, reply: &Reply) {
         match (op, reply) {
             (_, Reply::Join(joined)) => self.tenures.push(joined.tenure.clone()),
-            (_, Reply::Seat(seated)) => {
+            (_, Reply::EnsureTenures(seated)) => {
                 let new = seated.iter().filter(|seated| seated.new);
                 self.tenures.extend(new.map(|seated| seated.tenure.clone()));
             }
@@ -148,7 +148,7 @@ impl Met {
         }
     }
 
-    /// The act as a call.
+    /// The decoded call.
     pub(super) fn op(&mut self, act: Act) -> Op {
         match act.what {
             0..50 => self.about_holdings(act),
@@ -271,7 +271,7 @@ impl Met {
             82..87 => Op::PutProviders(PutProviders {
                 puts: vec![self.put(act, provider)],
             }),
-            87 | 88 => Op::Seat(Seat {
+            87 | 88 => Op::EnsureTenures(EnsureTenures {
                 providers: vec![provider, ProviderId::from(&member(three))],
                 stale_after: ttl(three),
                 beat: act.yes(5),
@@ -302,7 +302,7 @@ impl Met {
                     version: Version(u64::from(act.one)),
                     ..RosterSettings::default()
                 },
-                over: Over::Older,
+                over: Overwrite::Older,
             }),
             94 => Op::Retime(Retime { limit: 3 }),
             95 => Op::TakeTurn(TurnRequest {
@@ -324,11 +324,11 @@ impl Met {
     fn put(&self, act: Act, provider: ProviderId) -> Put {
         let version = Version(u64::from(act.one >> 4));
         if act.three == 0 {
-            return Put::newer(Entry::Gone { provider, version });
+            return Put::newer(MirrorEntry::Gone { provider, version });
         }
         let member = provider.member();
         let online = self.tenures.iter().rev().find(|tenure| *tenure.member() == member);
-        Put::newer(Entry::Row(Provider {
+        Put::newer(MirrorEntry::Row(Provider {
             online: online.filter(|_| act.three > 2).cloned(),
             provider,
             display_name: None,
@@ -343,7 +343,7 @@ impl Met {
         }))
     }
 
-    /// Reads of every kind, about all that there can be.
+    /// Reads of every kind, on all names.
     pub(super) fn reads(&self) -> Vec<Op> {
         let mut reads = vec![
             Op::Members(Members { page: page(5) }),
@@ -363,7 +363,7 @@ impl Met {
             Op::Available(ListAvailable { page: page(3) }),
             Op::Rows(ListRows { page: page(100) }),
             Op::RosterStats(CountRoster),
-            Op::Stamp(ReadStamp),
+            Op::MirrorStatus(ReadMirrorStatus),
             Op::RosterSettings(ReadSettings),
         ];
         for n in 0..14 {

@@ -1,4 +1,4 @@
-//! A read tells which step it depends on whenever its answer is not that of what is stored.
+//! A read reports the step it depends on whenever its reply differs from that of the stored rows.
 
 use proptest::prelude::*;
 
@@ -40,7 +40,7 @@ fn check(acts: &[Act]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// A beat that is answered at once says what a store of what is stored says.
+/// Checks that an immediate reply to a beat equals that of the stored rows.
 fn beats_show_what_is_stored(kept: &mut Kept, stored: &GroupModel, act: Act) -> Result<(), TestCaseError> {
     for tenure in kept.met.tenures.clone().into_iter().rev().take(usize::from(act.two)) {
         let beat = Beat {
@@ -68,13 +68,13 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn read_of_what_is_not_durable_names_its_step(acts in history()) {
+    fn read_of_undurable_rows_names_its_step(acts in history()) {
         check(&acts)?;
     }
 }
 
 #[test]
-fn read_of_what_nobody_writes_waits_for_nothing() {
+fn read_of_unchanged_rows_waits_for_nothing() {
     let act = |what, one, two, three| Act { what, one, two, three };
     let mut kept = Kept::new();
     kept.act(act(0, 0, 1, 3));
@@ -97,7 +97,7 @@ fn read_of_what_nobody_writes_waits_for_nothing() {
     assert!(count < reads.len() / 2, "{count} of {} reads wait", reads.len());
 }
 
-/// Whether the answer waits for the step that comes after everything else is stored.
+/// Whether a reply waits for a step after which nothing else is undurable.
 fn waits_after(kept: &mut Kept, step: &Op, read: &Op) -> bool {
     kept.commit_all();
     kept.decide(step);
@@ -106,7 +106,7 @@ fn waits_after(kept: &mut Kept, step: &Op, read: &Op) -> bool {
 }
 
 #[test]
-fn session_waits_for_a_connection_that_is_detached() {
+fn session_waits_for_an_undurable_detach() {
     let act = |what, one, two, three| Act { what, one, two, three };
     let mut kept = Kept::new();
     kept.act(act(0, 0, 1, 3));
@@ -122,7 +122,7 @@ fn session_waits_for_a_connection_that_is_detached() {
 }
 
 #[test]
-fn available_waits_for_an_end_that_empties_it() {
+fn available_waits_for_an_undurable_end() {
     let act = |what, one, two, three| Act { what, one, two, three };
     let mut kept = Kept::new();
     kept.act(act(0, 0, 1, 3));

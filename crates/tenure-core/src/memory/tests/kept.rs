@@ -1,4 +1,4 @@
-//! A model with something that stores its rows, whose commits can be held and can fail.
+//! A model with simulated storage, whose commits can be delayed and can fail.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::memory::rows::{GroupRow, Row, RowKey, Taken};
 use crate::store::{Call, StoreOptions};
 use crate::time::StoreTime;
 
-/// What is stored.
+/// The stored rows.
 #[derive(Debug, Clone)]
 pub(super) struct Stored {
     pub(super) group: GroupRow,
@@ -23,7 +23,7 @@ pub(super) struct Stored {
     pub(super) events: Vec<Event>,
 }
 
-/// The model and what is stored of it.
+/// The model and its stored rows.
 pub(super) struct Kept {
     pub(super) model: GroupModel,
     pub(super) stored: Stored,
@@ -90,14 +90,14 @@ impl Kept {
         }
     }
 
-    /// Begins a commit, unless one is under way.
+    /// Begins a commit, unless one is in progress.
     pub(super) fn take(&mut self) {
         if self.under_way.is_none() {
             self.under_way = Some(self.model.take());
         }
     }
 
-    /// The commit under way succeeds, if there is one.
+    /// Completes the current commit, if there is one.
     pub(super) fn commit(&mut self) {
         let Some(taken) = self.under_way.take() else { return };
         for (key, row) in taken.rows {
@@ -117,7 +117,7 @@ impl Kept {
         self.commit();
     }
 
-    /// Everything that is not stored is lost.
+    /// Loses everything that is not stored.
     pub(super) fn lose(&mut self) {
         self.under_way = None;
         let keys = self.model.undurable();
@@ -129,7 +129,7 @@ impl Kept {
         self.model.put_back(rows, self.stored.group);
     }
 
-    /// A model of what is stored alone, at the same time: what is not stored is as the other model has it.
+    /// A model of only the stored rows at the same time. Its unstored state is that of the other model.
     pub(super) fn of_stored(&self) -> GroupModel {
         let now = self.met.now;
         let rows = self.stored.rows.clone();

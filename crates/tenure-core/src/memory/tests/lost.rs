@@ -1,4 +1,4 @@
-//! After a lost commit the model is what is stored, apart from what must not go back.
+//! After a failed commit the model equals the stored rows, except for state that must not go back.
 
 use proptest::prelude::*;
 
@@ -46,7 +46,7 @@ fn check(acts: &[Act]) -> Result<(), TestCaseError> {
     compare(&kept, &expected)
 }
 
-/// No member lapses unnoticed: it is in the lazy index not later than its end.
+/// Checks that no member lapses unnoticed: its lazy index time is at most its end.
 fn lives_are_found_in_time(kept: &Kept) -> Result<(), TestCaseError> {
     let (model, now) = (&kept.model, kept.met.now);
     for (member, live) in model.lives.table.iter() {
@@ -60,7 +60,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn lost_steps_leave_what_is_stored(acts in history()) {
+    fn lost_steps_leave_the_stored_rows(acts in history()) {
         check(&acts)?;
     }
 }

@@ -1,4 +1,4 @@
-//! A model that is loaded from its rows is the model, after what a restart changes.
+//! A model loaded from its rows equals the original, apart from the effects of a restart.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ use crate::memory::rows::RowKey;
 use crate::refusal::Refusal;
 use crate::store::Call;
 
-/// What a restart does to the model that goes on: deadlines are those of the rows, and what is in memory alone is gone.
+/// Applies the effects of a restart to the original: deadlines are those of the rows, and unstored state is lost.
 fn restart(kept: &mut Kept) {
     let now = kept.met.now;
     let model = &mut kept.model;
@@ -81,7 +81,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn loaded_model_equals_the_model_itself(acts in history()) {
+    fn loaded_model_equals_the_original(acts in history()) {
         check(&acts)?;
     }
 }

@@ -1,5 +1,5 @@
-//! How long steps and reads take on a large group, and how much memory it takes. By hand, in a release build:
-//! `cargo test --release -p tenure-core memory::tests::scale -- --ignored --nocapture`.
+//! The durations of steps and reads on a large group, and its memory. Run it manually in a release build: `cargo test
+//! --release -p tenure-core memory::tests::scale -- --ignored --nocapture`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::memory::GroupModel;
 use crate::memory::rows::RowKey;
 use crate::registry::{ClaimKeys, ClaimMode, Claims};
 use crate::roster::{
-    CountAvailable, CountRoster, Entry, ListAvailable, ListPending, ListRows, Put, PutProviders, VerifyRoster,
+    CountAvailable, CountRoster, ListAvailable, ListPending, ListRows, MirrorEntry, Put, PutProviders, VerifyRoster,
 };
 use crate::session::{CountSessions, Sessions};
 use crate::store::{Call, StoreOptions};
@@ -22,7 +22,7 @@ use crate::time::StoreTime;
 
 const MEMBERS: usize = 100_000;
 const CLAIMS: usize = 1_000_000;
-/// Ended tenures that were expelled and hold a lease, which has to wait.
+/// Ended tenures that were expelled and hold a lease, whose release must wait.
 const WAITING: usize = 50_000;
 const TTL: Duration = Duration::from_secs(60);
 
@@ -66,7 +66,7 @@ impl Large {
         }
     }
 
-    /// The slowest of each kind since the last call.
+    /// The slowest operation of each kind since the last call.
     fn report(&mut self, title: &str) {
         let mut kinds: Vec<(String, Vec<Duration>)> = Vec::new();
         for (took, what) in std::mem::take(&mut self.worst) {
@@ -92,7 +92,7 @@ impl Large {
     }
 }
 
-/// What this thread has used of the processor: others on the machine do not count.
+/// The CPU time of this thread, so that other processes do not count.
 fn cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
@@ -352,7 +352,7 @@ fn leases_and_providers(large: &mut Large, tenures: &[TenureId]) {
             leases: vec![LeaseName::new(name("lease", n)).unwrap()],
         };
         large.timed("acquire", &Op::Acquire(acquire));
-        let put = Put::newer(Entry::Row(provider(n, &tenures[n])));
+        let put = Put::newer(MirrorEntry::Row(provider(n, &tenures[n])));
         large.timed("put provider", &Op::PutProviders(PutProviders { puts: vec![put] }));
         if n % 200 == 0 {
             large.timed("beat 200", &beats(tenures, MEMBERS - n));
@@ -360,7 +360,7 @@ fn leases_and_providers(large: &mut Large, tenures: &[TenureId]) {
         }
     }
     for (n, tenure) in tenures.iter().enumerate().skip(WAITING) {
-        let put = Put::newer(Entry::Row(provider(n, tenure)));
+        let put = Put::newer(MirrorEntry::Row(provider(n, tenure)));
         large.timed("put provider", &Op::PutProviders(PutProviders { puts: vec![put] }));
         if n % 200 == 0 {
             large.commit();

@@ -1,4 +1,4 @@
-//! Engagements: facts that are written down, and places that are reserved.
+//! Engagements: created as facts, or by reservation.
 
 use std::sync::Arc;
 
@@ -14,32 +14,32 @@ use tenure_core::ledger::{Engagement, EngagementChange, Move};
 
 use crate::app::App;
 use crate::auth::Caller;
-use crate::extract::{Json, Limits, Names, NoQuery, OptionalJson};
-use crate::reply::{Answer, Failure, json};
-use crate::routes::openapi::{RosterReads, RosterWrites};
+use crate::extract::{Json, NoQuery, NotAfter, OptionalJson, PathParams};
+use crate::reply::{Failure, RouteResult, json};
+use crate::routes::openapi::{RosterReadErrors, RosterWriteErrors};
 
-/// Write an engagement down
+/// Create an engagement
 ///
-/// A fact: it is taken also above the provider's capacity, and of one that is offline or deactivated. The same id again
-/// gives the same answer.
+/// Records a fact: it is accepted above the provider's capacity, and for a provider that is offline or deactivated.
+/// Repeating an id returns the same answer.
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/engagements", tag = "rosters",
     security(("token" = ["write"])),
     request_body = EngagementRequest,
     responses(
-        (status = 201, description = "It is written down, now or since an earlier call", body = Written<Engagement>),
-        RosterWrites,
+        (status = 201, description = "The engagement exists, from this or an earlier call", body = Written<Engagement>),
+        RosterWriteErrors,
         (status = 404, description = "`not_found`: no such provider", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "`engagement_conflict`: it is another provider's; `too_late`", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`engagement_conflict`: it belongs to another provider; `too_late`", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
-    Names(name): Names<RosterName>,
+    PathParams(name): PathParams<RosterName>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     Json(request): Json<EngagementRequest>,
-) -> Answer {
+) -> RouteResult {
     let roster = app.roster(&name)?;
     let new = request.named(|| roster.name_engagement())?;
     new.check()?;
@@ -54,26 +54,26 @@ pub(crate) async fn create(
 
 /// Move an engagement
 ///
-/// To another status, to another provider, or both in one step. Moving it to where it is changes nothing; what is over stays
-/// as it ended.
+/// Changes its status, its provider, or both in one step. A move to the current state changes nothing; an engagement that
+/// is over cannot move.
 #[utoipa::path(
     patch, path = "/v1/rosters/{r}/engagements/{e}", tag = "rosters",
     security(("token" = ["write"])),
     request_body = Move,
     responses(
         (status = 200, description = "The engagement now", body = Written<Engagement>),
-        RosterWrites,
+        RosterWriteErrors,
         (status = 404, description = "`not_found`: no such engagement or provider", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "`engagement_conflict`: it is over; `too_late`", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn change(
     State(app): State<Arc<App>>,
-    Names((name, engagement)): Names<(RosterName, EngagementId)>,
+    PathParams((name, engagement)): PathParams<(RosterName, EngagementId)>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     Json(to): Json<Move>,
-) -> Answer {
+) -> RouteResult {
     let roster = app.roster(&name)?;
     to.check()?;
     let work = async move { roster.move_engagement(&engagement, &to).await };
@@ -86,18 +86,18 @@ pub(crate) async fn change(
     }
 }
 
-/// Look an engagement up
+/// Get an engagement
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/engagements/{e}", tag = "rosters", operation_id = "engagement",
     security(("token" = ["read"]), ("token" = ["write"])),
-    responses((status = 200, description = "The engagement", body = Engagement), RosterReads)
+    responses((status = 200, description = "The engagement", body = Engagement), RosterReadErrors)
 )]
 pub(crate) async fn one(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Names((name, engagement)): Names<(RosterName, EngagementId)>,
+    PathParams((name, engagement)): PathParams<(RosterName, EngagementId)>,
     _: NoQuery,
-) -> Answer {
+) -> RouteResult {
     let roster = app.roster(&name)?;
     match app
         .look_in_roster(&caller, &name, roster.engagement(&engagement))
@@ -111,28 +111,28 @@ pub(crate) async fn one(
     }
 }
 
-/// Reserve: take a place with whoever has room
+/// Reserve a provider
 ///
-/// The least occupied available provider gets the engagement, in one step: two callers cannot take the last place. The same
-/// name again gives the same answer.
+/// Creates the engagement with the least occupied available provider, in one step: two callers cannot take the last place.
+/// Repeating a name returns the same answer.
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/reserve", tag = "rosters",
     security(("token" = ["write"])),
     request_body(content = Option<ReserveRequest>, description = "May be left out"),
     responses(
-        (status = 201, description = "The engagement has its provider, since now or since an earlier call", body = Written<Engagement>),
-        RosterWrites,
-        (status = 409, description = "`none_available`: nobody has room; `engagement_conflict`: it is over; `too_late`", body = Problem, content_type = "application/problem+json"),
+        (status = 201, description = "The engagement with its provider, from this or an earlier call", body = Written<Engagement>),
+        RosterWriteErrors,
+        (status = 409, description = "`none_available`: no provider has room; `engagement_conflict`: it is over; `too_late`", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn reserve(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Names(name): Names<RosterName>,
+    PathParams(name): PathParams<RosterName>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     OptionalJson(request): OptionalJson<ReserveRequest>,
-) -> Answer {
+) -> RouteResult {
     let roster = app.roster(&name)?;
     let new = EngagementRequest::from(request).named(|| roster.name_engagement())?;
     new.check()?;
@@ -142,7 +142,7 @@ pub(crate) async fn reserve(
         Reservation::NoneAvailable => {
             let message = match app.look_in(roster.exists()).await {
                 Err(error) if error.kind() == ErrorKind::NotFound => app.no_roster(&caller, &name),
-                _ => format!("nobody in the roster {name} is available"),
+                _ => format!("no provider in the roster {name} is available"),
             };
             Err(Failure::new(Code::NoneAvailable, message))
         }
@@ -150,7 +150,7 @@ pub(crate) async fn reserve(
     }
 }
 
-fn created(roster: &RosterName, written: Written<EngagementChange>, what: &str) -> Answer {
+fn created(roster: &RosterName, written: Written<EngagementChange>, what: &str) -> RouteResult {
     tell(roster, &written, what);
     let place = format!(
         "/v1/rosters/{roster}/engagements/{}",
@@ -171,10 +171,10 @@ fn conflict(row: Engagement) -> Failure {
     let status = row.status.as_str();
     let message = match &row.provider {
         Some(provider) => format!(
-            "the engagement {} is {status}, with {provider}; it stays",
+            "the engagement {} is {status}, with {provider}; it was not changed",
             row.engagement
         ),
-        None => format!("the engagement {} is {status}; it stays", row.engagement),
+        None => format!("the engagement {} is {status}; it was not changed", row.engagement),
     };
     Problem::new(Code::EngagementConflict, message)
         .with_engagement(row)

@@ -1,5 +1,5 @@
-//! Whom a provider's own routes let act. Once the daemon has keys, that is the provider with its token, as long as nobody
-//! has deactivated it.
+//! Authorization on a provider's own routes. With keys configured, only the provider itself is admitted, with a token that
+//! was issued after its last deactivation.
 
 use std::time::Duration;
 
@@ -14,28 +14,30 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::reply::Failure;
 
-/// What `iat` may leave out.
+/// The resolution of `iat`.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// When the token that a provider showed was issued; `None` when it need not show one. Whether it is good was looked at
-/// before the request was let in.
+/// The issue time of the provider's token, which admission has verified; `None` when none is required.
 ///
 /// # Errors
-/// 403 for another provider's.
+/// 403 for the token of another provider.
 pub(super) fn provider(app: &App, caller: &Caller, provider: &ProviderId) -> Result<Option<StoreTime>, Failure> {
     match caller {
         Caller::Provider(caller) if caller.provider == *provider => Ok(Some(caller.issued_at)),
         Caller::Provider(caller) => {
-            let message = format!("the token is that of {}, who cannot act as {provider}", caller.provider);
+            let message = format!(
+                "the token belongs to {}, which cannot act as {provider}",
+                caller.provider
+            );
             Err(Failure::new(Code::WrongProvider, message))
         }
-        // With keys nobody else is let in here; whoever changes that is to notice.
+        // Admission refuses every other caller once keys are configured.
         _ if app.jwt.is_some() => Err(Failure::new(Code::TokenMissing, "a provider's token is needed")),
         Caller::Anyone | Caller::Stranger | Caller::Known(_) => Ok(None),
     }
 }
 
-/// Whether a provider may act on a token that was issued then. Nothing is asked when it showed none.
+/// Checks that the token was not revoked and the provider not deactivated. Does nothing without a token.
 ///
 /// # Errors
 /// 401, 403 or 404.
@@ -49,25 +51,24 @@ pub(super) async fn admit(
         return Ok(());
     }
     match app.look_in(roster.admit(provider, issued_at)).await? {
-        Admission::Welcome => Ok(()),
+        Admission::Admitted => Ok(()),
         Admission::Deactivated => Err(deactivated(roster.name(), provider, None)),
         Admission::Revoked => Err(revoked(app, roster, provider, issued_at).await),
         Admission::Unknown => Err(unknown(roster.name(), provider)),
     }
 }
 
-/// The refusal of a provider that an operator has deactivated, with its row where that is at hand.
+/// The refusal of a deactivated provider, with its row if that was read.
 pub(super) fn deactivated(roster: &RosterName, provider: &ProviderId, row: Option<ledger::Provider>) -> Failure {
-    let message =
-        format!("an operator has deactivated {provider} in the roster {roster}; ask one to activate it again");
+    let message = format!("{provider} in the roster {roster} is deactivated; an operator can activate it");
     let mut problem = Problem::new(Code::ProviderDeactivated, message);
     problem.provider = row.map(|row| Box::new(Provider::new(row, false)));
     problem.into()
 }
 
-/// The refusal of a token that may be from before a deactivation. Between what is certainly older and what is certainly
-/// newer lie the issuer's clock, which may be off by the leeway, and the whole seconds of `iat`: the
-/// refusal of a token from that range says so, and from when on a new one is accepted.
+/// The refusal of a token that may have been issued before a deactivation. The issue time is uncertain by the leeway of the
+/// issuer's clock and the whole seconds of `iat`. For a token in that range the refusal says so, and when a new token will be
+/// accepted.
 pub(super) async fn revoked(
     app: &App,
     roster: &Roster,
@@ -86,8 +87,8 @@ pub(super) async fn revoked(
             format!("the token was issued before {provider} was deactivated; get a new one")
         }
         _ => format!(
-            "the token may have been issued before {provider} was deactivated: its iat has whole seconds, and the clock of \
-             its issuer may be off by {}; get a new one",
+            "the token may have been issued before {provider} was deactivated: its iat has whole seconds, and its issuer's \
+             clock may be off by {}; get a new one",
             show_duration(leeway)
         ),
     };
@@ -99,12 +100,12 @@ pub(super) async fn revoked(
     Failure::from(problem).with_challenge("Bearer error=\"invalid_token\", error_description=\"token_revoked\"")
 }
 
-/// The first whole second that is not before this.
+/// Rounds up to a whole second.
 fn whole_second(at: StoreTime) -> StoreTime {
     StoreTime::from_micros(at.micros().div_ceil(1_000_000).saturating_mul(1_000_000))
 }
 
-/// The refusal of a provider that nobody has written down.
+/// The refusal of a provider that does not exist.
 pub(super) fn unknown(roster: &RosterName, provider: &ProviderId) -> Failure {
     let message = format!("the roster {roster} has no provider {provider}");
     Failure::new(Code::NotFound, message)

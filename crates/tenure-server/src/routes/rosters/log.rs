@@ -14,38 +14,38 @@ use tenure_core::store::PageRequest;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::connections::Answering;
-use crate::extract::{Names, Query};
-use crate::front::overloaded;
-use crate::reply::{Answer, json};
-use crate::room::{Place, Share};
-use crate::routes::openapi::RosterReads;
+use crate::extract::{PathParams, Query};
+use crate::middleware::overloaded;
+use crate::reply::{RouteResult, json};
+use crate::room::{Permit, Share};
+use crate::routes::openapi::RosterReadErrors;
 use crate::routes::stream::{self, Feed, PAGE};
 
-/// How often a stream reads the ledger, which does not announce changes.
+/// How often a stream polls the ledger, which does not notify.
 const POLL: Duration = Duration::from_secs(1);
 
 /// Read the log, or follow it
 ///
-/// Every change of a provider's state, once, the oldest first: of one provider or of all. With `Accept: text/event-stream` it
-/// is a stream that never ends: each entry with its `id`, its `change` as `event` and itself as `data`. It resumes after
-/// `Last-Event-ID` (or `after`), and reads the ledger once a second.
+/// Every change of a provider's state exactly once, oldest first, of one provider or of all. With `Accept: text/event-stream`
+/// the answer is an endless stream: each entry has its `id`, its `change` as `event` and its JSON as `data`. The stream resumes
+/// after `Last-Event-ID` (or `after`), and polls the ledger once a second.
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/log", tag = "rosters",
     security(("token" = ["read"])),
-    params(("Last-Event-ID" = Option<u64>, Header, description = "For streams: goes before `after`"), LogQuery),
+    params(("Last-Event-ID" = Option<u64>, Header, description = "For streams: takes precedence over `after`"), LogQuery),
     responses((status = 200, description = "A page of the log, or a stream", content(
         (LogPage = "application/json"), (String = "text/event-stream"),
-    )), RosterReads)
+    )), RosterReadErrors)
 )]
 pub(crate) async fn log(
     State(app): State<Arc<App>>,
     caller: Caller,
     share: Share,
     answering: Answering,
-    Names(name): Names<RosterName>,
+    PathParams(name): PathParams<RosterName>,
     Query(mut query): Query<LogQuery>,
     headers: HeaderMap,
-) -> Answer {
+) -> RouteResult {
     let roster = app.roster(&name)?;
     if stream::is_asked_for(&headers) {
         if query.limit.is_some() {
@@ -55,9 +55,9 @@ pub(crate) async fn log(
         query.after = resumed.or(query.after);
         let (provider, page) = query.request()?;
         let place = stream::place(&app, share)?;
-        // Here, so that the refusal names the nearest roster.
+        // Checked here, so that the error suggests the nearest name.
         app.look_in_roster(&caller, &name, roster.exists()).await?;
-        let entries = Entries {
+        let entries = LogFeed {
             roster,
             provider,
             page: PageRequest { limit: PAGE, ..page },
@@ -65,7 +65,7 @@ pub(crate) async fn log(
         };
         return stream::open(app, caller, entries, (place, answering)).await;
     }
-    let _place = Place::enter(&app, |app| &app.requests, share).ok_or_else(overloaded)?;
+    let _place = Permit::enter(&app, |app| &app.requests, share).ok_or_else(overloaded)?;
     let (provider, page) = query.request()?;
     let entries = app
         .look_in_roster(&caller, &name, roster.log(provider.as_ref(), &page))
@@ -74,15 +74,15 @@ pub(crate) async fn log(
 }
 
 /// The entries of a log.
-struct Entries {
+struct LogFeed {
     roster: Roster,
     provider: Option<ProviderId>,
     page: PageRequest,
-    /// The last page was full: there may be more at once.
+    /// Whether there may be more entries without waiting.
     full: bool,
 }
 
-impl Feed for Entries {
+impl Feed for LogFeed {
     async fn wait(&self, app: &App, patience: Duration) -> Result<()> {
         if !self.full {
             app.clock.sleep(POLL.min(patience)).await;

@@ -1,10 +1,10 @@
-//! Providers: written down and removed, online and offline, activated and deactivated, heard of.
+//! Providers: put, remove, online, offline, activate, deactivate, heartbeat.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use tenure::roster::{Heard, Online, Removal, Roster, Written};
+use tenure::roster::{HeartbeatOutcome, Online, Removal, Roster, Written};
 use tenure::wire::roster::{HeartbeatAnswer, NoFields, Provider};
 use tenure::wire::{Code, MIRRORED, Problem};
 use tenure_core::error::{Error, ErrorKind};
@@ -14,26 +14,26 @@ use tenure_core::ledger::{self as core, ProviderSpec};
 use super::gate::{self, admit, deactivated, revoked, unknown};
 use crate::app::App;
 use crate::auth::Caller;
-use crate::extract::{Limits, Names, NoQuery, OptionalJson};
-use crate::reply::{Answer, Failure, json, no_content};
-use crate::routes::openapi::{NotFound, OfOperators, OfProviders};
+use crate::extract::{NoQuery, NotAfter, OptionalJson, PathParams};
+use crate::reply::{Failure, RouteResult, json, no_content};
+use crate::routes::openapi::{NotFound, OperatorErrors, ProviderErrors};
 
-/// Write a provider down, or change it
+/// Create or change a provider
 ///
-/// A new one is active and offline. What is not named stays. Doing it again is safe.
+/// A new provider is active and offline. Omitted fields do not change. Idempotent.
 #[utoipa::path(
     put, path = "/v1/rosters/{r}/providers/{p}", tag = "rosters",
     security(("token" = ["write"])),
     request_body(content = Option<ProviderSpec>, description = "May be left out"),
-    responses((status = 200, description = "The provider now", body = Written<Provider>), OfOperators)
+    responses((status = 200, description = "The provider now", body = Written<Provider>), OperatorErrors)
 )]
 pub(crate) async fn put(
     State(app): State<Arc<App>>,
-    Names((name, provider)): Names<(RosterName, ProviderId)>,
+    PathParams((name, provider)): PathParams<(RosterName, ProviderId)>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     OptionalJson(spec): OptionalJson<ProviderSpec>,
-) -> Answer {
+) -> RouteResult {
     let roster = app.roster(&name)?;
     spec.check()?;
     let writer = roster.clone();
@@ -45,23 +45,23 @@ pub(crate) async fn put(
 
 /// Remove a provider
 ///
-/// One that is offline and has no open engagement. Its log and its past engagements stay. The header `Tenure-Mirrored`
-/// tells whether the hot store knows already.
+/// It must be offline and have no open engagement. Its log and past engagements stay. The header `Tenure-Mirrored` says
+/// whether the hot store was updated.
 #[utoipa::path(
     delete, path = "/v1/rosters/{r}/providers/{p}", tag = "rosters",
     security(("token" = ["operate"])),
     responses(
-        (status = 204, description = "It is gone", headers(("Tenure-Mirrored" = String, description = "Whether the hot store knows"))),
-        OfOperators, NotFound,
+        (status = 204, description = "Removed", headers(("Tenure-Mirrored" = String, description = "Whether the hot store was updated"))),
+        OperatorErrors, NotFound,
         (status = 409, description = "`provider_busy`, `too_late`", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
-    Names((name, provider)): Names<(RosterName, ProviderId)>,
+    PathParams((name, provider)): PathParams<(RosterName, ProviderId)>,
     _: NoQuery,
-    Limits(call): Limits,
-) -> Answer {
+    NotAfter(call): NotAfter,
+) -> RouteResult {
     let (roster, whom) = (app.roster(&name)?, provider.clone());
     match app
         .write_in(call, async move { roster.remove_provider(&whom).await })
@@ -87,22 +87,22 @@ pub(crate) async fn remove(
 
 /// Go online
 ///
-/// Counts as a heartbeat in the same step. Online already, it stays so. While the hot store is away it is online in the
-/// ledger (`mirrored: false`).
+/// Counts as a heartbeat in the same step. Idempotent. While the hot store is down, the provider is online in the ledger
+/// (`mirrored: false`).
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/online", tag = "rosters",
     security(("token" = ["beat"]), ("provider" = [])),
     request_body(content = Option<NoFields>, description = "May be left out"),
-    responses((status = 200, description = "The provider now", body = Written<Provider>), OfProviders)
+    responses((status = 200, description = "The provider now", body = Written<Provider>), ProviderErrors)
 )]
 pub(crate) async fn online(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Names((name, provider)): Names<(RosterName, ProviderId)>,
+    PathParams((name, provider)): PathParams<(RosterName, ProviderId)>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     OptionalJson(NoFields {}): OptionalJson<NoFields>,
-) -> Answer {
+) -> RouteResult {
     let issued_at = gate::provider(&app, &caller, &provider)?;
     let roster = app.roster(&name)?;
     admit(&app, &roster, &provider, issued_at).await?;
@@ -119,21 +119,21 @@ pub(crate) async fn online(
 
 /// Go offline
 ///
-/// Offline already, it stays so.
+/// Idempotent.
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/offline", tag = "rosters",
     security(("token" = ["beat"]), ("provider" = [])),
     request_body(content = Option<NoFields>, description = "May be left out"),
-    responses((status = 200, description = "The provider now", body = Written<Provider>), OfProviders)
+    responses((status = 200, description = "The provider now", body = Written<Provider>), ProviderErrors)
 )]
 pub(crate) async fn offline(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Names((name, provider)): Names<(RosterName, ProviderId)>,
+    PathParams((name, provider)): PathParams<(RosterName, ProviderId)>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     OptionalJson(NoFields {}): OptionalJson<NoFields>,
-) -> Answer {
+) -> RouteResult {
     let issued_at = gate::provider(&app, &caller, &provider)?;
     let roster = app.roster(&name)?;
     admit(&app, &roster, &provider, issued_at).await?;
@@ -146,20 +146,20 @@ pub(crate) async fn offline(
 
 /// Activate a provider
 ///
-/// It may take work again, and stays offline until it goes online by itself. Tokens from before its deactivation stay void.
+/// It may take work again, but stays offline until it goes online. Tokens issued before the deactivation stay revoked.
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/activate", tag = "rosters",
     security(("token" = ["operate"])),
     request_body(content = Option<NoFields>, description = "May be left out"),
-    responses((status = 200, description = "The provider now", body = Written<Provider>), OfOperators, NotFound)
+    responses((status = 200, description = "The provider now", body = Written<Provider>), OperatorErrors, NotFound)
 )]
 pub(crate) async fn activate(
     State(app): State<Arc<App>>,
-    Names((name, provider)): Names<(RosterName, ProviderId)>,
+    PathParams((name, provider)): PathParams<(RosterName, ProviderId)>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     OptionalJson(NoFields {}): OptionalJson<NoFields>,
-) -> Answer {
+) -> RouteResult {
     let roster = app.roster(&name)?;
     let (writer, whom) = (roster.clone(), provider.clone());
     let outcome = app.write_in(call, async move { writer.activate(&whom).await }).await;
@@ -170,21 +170,21 @@ pub(crate) async fn activate(
 
 /// Deactivate a provider
 ///
-/// It goes offline, takes no work, and what it was given before is void. Whatever it does is refused from the moment of this
-/// answer on, also while the hot store is away.
+/// It goes offline, gets no new work, and its tokens are revoked. From the moment of this answer its calls are refused, even
+/// while the hot store is down.
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/deactivate", tag = "rosters",
     security(("token" = ["operate"])),
     request_body(content = Option<NoFields>, description = "May be left out"),
-    responses((status = 200, description = "The provider now", body = Written<Provider>), OfOperators, NotFound)
+    responses((status = 200, description = "The provider now", body = Written<Provider>), OperatorErrors, NotFound)
 )]
 pub(crate) async fn deactivate(
     State(app): State<Arc<App>>,
-    Names((name, provider)): Names<(RosterName, ProviderId)>,
+    PathParams((name, provider)): PathParams<(RosterName, ProviderId)>,
     _: NoQuery,
-    Limits(call): Limits,
+    NotAfter(call): NotAfter,
     OptionalJson(NoFields {}): OptionalJson<NoFields>,
-) -> Answer {
+) -> RouteResult {
     let roster = app.roster(&name)?;
     let (writer, whom) = (roster.clone(), provider.clone());
     let outcome = app.write_in(call, async move { writer.deactivate(&whom).await }).await;
@@ -193,44 +193,44 @@ pub(crate) async fn deactivate(
     shown(&app, &roster, written).await
 }
 
-/// Heartbeat: a provider is there
+/// Send a heartbeat
 ///
-/// To be sent about every 30 s while online. Keeps it online, and never takes it online or activates it. Heartbeats that
-/// arrive together travel to the hot store together, and the ledger has no work with them while the hot store is there.
+/// About every 30 s while online. Keeps the provider online; never takes it online or activates it. Concurrent heartbeats are
+/// sent to the hot store in one batch, and do not touch the ledger while the hot store is up.
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/providers/{p}/heartbeat", tag = "rosters",
     security(("token" = ["beat"]), ("provider" = [])),
     request_body(content = Option<NoFields>, description = "May be left out"),
     responses(
-        (status = 200, description = "It counts", body = HeartbeatAnswer),
-        OfProviders,
+        (status = 200, description = "Recorded", body = HeartbeatAnswer),
+        ProviderErrors,
         (status = 409, description = "`provider_offline`: go online first", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn heartbeat(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Names((name, provider)): Names<(RosterName, ProviderId)>,
+    PathParams((name, provider)): PathParams<(RosterName, ProviderId)>,
     _: NoQuery,
     OptionalJson(NoFields {}): OptionalJson<NoFields>,
-) -> Answer {
+) -> RouteResult {
     let issued_at = gate::provider(&app, &caller, &provider)?;
     let roster = app.roster(&name)?;
     match app.look_in(roster.heartbeat(&provider, issued_at)).await? {
-        Heard::Recorded(recorded) => json(StatusCode::OK, &HeartbeatAnswer { provider, recorded }),
-        Heard::Offline => {
+        HeartbeatOutcome::Recorded(recorded) => json(StatusCode::OK, &HeartbeatAnswer { provider, recorded }),
+        HeartbeatOutcome::Offline => {
             let message = format!("{provider} is offline in the roster {name}; go online first");
             Err(Failure::new(Code::ProviderOffline, message))
         }
-        Heard::Deactivated => Err(deactivated(&name, &provider, None)),
-        Heard::Revoked => Err(revoked(&app, &roster, &provider, issued_at).await),
-        Heard::Unknown => Err(unknown(&name, &provider)),
+        HeartbeatOutcome::Deactivated => Err(deactivated(&name, &provider, None)),
+        HeartbeatOutcome::Revoked => Err(revoked(&app, &roster, &provider, issued_at).await),
+        HeartbeatOutcome::Unknown => Err(unknown(&name, &provider)),
     }
 }
 
-/// The answer to a write: the row, and whether its provider is there. Whoever is online in the row may have stopped being
-/// heard of, which the ledger learns later; so that is looked up, and counts as not there when nobody can tell.
-async fn shown(app: &App, roster: &Roster, written: Written<core::Provider>) -> Answer {
+/// The answer to a write: the row, and whether its provider is alive. A provider that is online in the row may have lapsed
+/// already, which reaches the ledger later; so liveness is looked up, and `false` when it cannot be.
+async fn shown(app: &App, roster: &Roster, written: Written<core::Provider>) -> RouteResult {
     let row = &written.value;
     let alive = match &row.online {
         None => false,
@@ -242,7 +242,7 @@ async fn shown(app: &App, roster: &Roster, written: Written<core::Provider>) -> 
     json(StatusCode::OK, &written.map(|row| Provider::new(row, alive)))
 }
 
-/// One structured line for each change of a provider that goes through this daemon, in the words of the events.
+/// One structured log line for each change of a provider through this daemon, named like the events.
 fn tell(roster: &RosterName, written: &Written<core::Provider>, what: &str) {
     if written.changed {
         let (row, mirrored) = (&written.value, written.mirrored);
@@ -250,7 +250,7 @@ fn tell(roster: &RosterName, written: &Written<core::Provider>, what: &str) {
     }
 }
 
-/// A provider that is not there is told by its name and its roster's.
+/// Names the provider and its roster in a 404.
 fn or_unknown(error: Error, roster: &RosterName, provider: &ProviderId) -> Failure {
     match error.kind() {
         ErrorKind::NotFound => unknown(roster, provider),

@@ -1,4 +1,4 @@
-//! Who is there, and who has room.
+//! Reads: providers, availability, stats.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ use tenure_core::ledger::RosterStats;
 use super::gate::unknown;
 use crate::app::App;
 use crate::auth::Caller;
-use crate::extract::{Names, NoQuery, Query};
-use crate::reply::{Answer, json};
-use crate::routes::openapi::RosterReads;
+use crate::extract::{NoQuery, PathParams, Query};
+use crate::reply::{RouteResult, json};
+use crate::routes::openapi::RosterReadErrors;
 
-/// Look a provider up
+/// Get a provider
 ///
-/// Whether it is alive is as of now and waits for no sweep.
+/// `alive` is computed at the time of the read; it does not wait for a sweep.
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/providers/{p}", tag = "rosters", operation_id = "provider",
     security(("token" = ["read"]), ("token" = ["beat"])),
-    responses((status = 200, description = "The provider", body = Sourced<Provider>), RosterReads)
+    responses((status = 200, description = "The provider", body = Sourced<Provider>), RosterReadErrors)
 )]
 pub(crate) async fn one(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Names((name, provider)): Names<(RosterName, ProviderId)>,
+    PathParams((name, provider)): PathParams<(RosterName, ProviderId)>,
     _: NoQuery,
-) -> Answer {
+) -> RouteResult {
     let roster = app.roster(&name)?;
     let found = app.look_in_roster(&caller, &name, roster.provider(&provider)).await?;
     let (view, source) = (found.value.ok_or_else(|| unknown(&name, &provider))?, found.source);
@@ -40,19 +40,19 @@ pub(crate) async fn one(
 
 /// List providers
 ///
-/// All, or those in one state. A page may be shorter than its limit, and empty, and still have a `next`.
+/// All, or those in one state. A short or empty page may still have a `next`.
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/providers", tag = "rosters", operation_id = "providers",
     security(("token" = ["read"])),
     params(ProvidersQuery),
-    responses((status = 200, description = "A page of providers", body = ProvidersPage), RosterReads)
+    responses((status = 200, description = "A page of providers", body = ProvidersPage), RosterReadErrors)
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Names(name): Names<RosterName>,
+    PathParams(name): PathParams<RosterName>,
     Query(query): Query<ProvidersQuery>,
-) -> Answer {
+) -> RouteResult {
     let (state, page) = query.request()?;
     let roster = app.roster(&name)?;
     let found = app
@@ -72,43 +72,43 @@ pub(crate) async fn list(
     json(StatusCode::OK, &page)
 }
 
-/// Who can take work
+/// List available providers
 ///
-/// Online, active, with room and heard of lately: the least occupied first, then by name. One whose occupancy changes between
-/// two pages may be in both or in none.
+/// Online, active, below capacity and with a fresh heartbeat; least occupied first, then by name. A provider whose occupancy
+/// changes between two pages may be in both or in neither.
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/available", tag = "rosters",
     security(("token" = ["read"])),
     params(PageQuery),
-    responses((status = 200, description = "They", body = AvailableAnswer), RosterReads)
+    responses((status = 200, description = "A page of available providers", body = AvailableAnswer), RosterReadErrors)
 )]
 pub(crate) async fn available(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Names(name): Names<RosterName>,
+    PathParams(name): PathParams<RosterName>,
     Query(query): Query<PageQuery>,
-) -> Answer {
+) -> RouteResult {
     let page = query.request()?;
     let roster = app.roster(&name)?;
     let found = app.look_in_roster(&caller, &name, roster.available_page(&page)).await?;
     json(StatusCode::OK, &AvailableAnswer::from(found))
 }
 
-/// Can anybody take work?
+/// Check availability
 ///
-/// From a snapshot that all daemons share, at most as old as the roster's `snapshot_ms`, and made anew when something
-/// relevant has changed: cheap enough for every customer to ask all the time.
+/// From a snapshot shared by all daemons, at most `snapshot_ms` of the roster old and refreshed after relevant changes: cheap
+/// enough for every customer to poll.
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/availability", tag = "rosters",
     security(("token" = ["read"])),
-    responses((status = 200, description = "Whether, and how many", body = AvailabilityAnswer), RosterReads)
+    responses((status = 200, description = "Whether and how many providers are available", body = AvailabilityAnswer), RosterReadErrors)
 )]
 pub(crate) async fn availability(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Names(name): Names<RosterName>,
+    PathParams(name): PathParams<RosterName>,
     _: NoQuery,
-) -> Answer {
+) -> RouteResult {
     let roster = app.roster(&name)?;
     let found = app.look_in_roster(&caller, &name, roster.availability()).await?;
     json(StatusCode::OK, &AvailabilityAnswer::from(found))
@@ -118,14 +118,14 @@ pub(crate) async fn availability(
 #[utoipa::path(
     get, path = "/v1/rosters/{r}/stats", tag = "rosters",
     security(("token" = ["read"])),
-    responses((status = 200, description = "How many are in which state", body = Sourced<RosterStats>), RosterReads)
+    responses((status = 200, description = "Providers by state", body = Sourced<RosterStats>), RosterReadErrors)
 )]
 pub(crate) async fn stats(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Names(name): Names<RosterName>,
+    PathParams(name): PathParams<RosterName>,
     _: NoQuery,
-) -> Answer {
+) -> RouteResult {
     let roster = app.roster(&name)?;
     let found = app.look_in_roster(&caller, &name, roster.stats()).await?;
     json(StatusCode::OK, &found)

@@ -1,4 +1,4 @@
-//! Asking the service: where it is, how long it may take, and what is finished although nobody waits any more.
+//! Calls of the roster service: time-outs, unknown rosters, and changes that complete after a disconnect.
 
 use std::future::Future;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use crate::auth::Caller;
 use crate::nearest::nearest;
 use crate::reply::Failure;
 
-/// How long anything about a roster may take. The service has shorter limits of its own for the hot store and for the
-/// ledger, and a call may need both; whoever asked is promised an answer within two seconds.
+/// The time limit of a call. The service has shorter limits for the hot store and for the ledger, and a call may need both;
+/// every answer is promised within two seconds.
 const PATIENCE: Duration = Duration::from_millis(1_900);
-/// What has not answered when that has passed.
+/// What a time-out error names.
 const BOTH: &str = "the mirror and the ledger";
 
 impl App {
-    /// The service.
+    /// The roster service.
     ///
     /// # Errors
-    /// `Unsupported` without a ledger, with what to configure.
+    /// `Unsupported` without a ledger, naming the setting.
     pub(crate) fn rosters(&self) -> Result<&Rosters> {
         self.rosters.as_ref().ok_or_else(|| {
             Error::new(
                 ErrorKind::Unsupported,
-                "this daemon has no ledger, and rosters need one: start it with --ledger postgres://… (or TENURE_LEDGER)",
+                "this daemon has no ledger, which rosters need: start it with --ledger postgres://… (or TENURE_LEDGER)",
             )
         })
     }
@@ -43,15 +43,15 @@ impl App {
         self.rosters()?.roster(name)
     }
 
-    /// Asks for something that changes nothing (or for a heartbeat).
+    /// Runs a read, or a heartbeat.
     pub(crate) async fn look_in<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         Timeout::read(PATIENCE).call(&*self.clock, BOTH, work).await
     }
 
-    /// Asks a roster that must exist for something that changes nothing.
+    /// Runs a read of a roster that must exist.
     ///
     /// # Errors
-    /// 404 with the nearest name that the caller may see, and those of the work.
+    /// 404 with the nearest name that the caller may see, and those of `work`.
     pub(crate) async fn look_in_roster<T>(
         &self,
         caller: &Caller,
@@ -80,10 +80,10 @@ impl App {
         )
     }
 
-    /// Asks for a change. It goes to its end in a task of its own: a client that hangs up leaves nothing half done, least
-    /// of all a deactivation that the ledger has and the hot store has not.
+    /// Runs a change in a task of its own, so that it completes when the client disconnects: a deactivation must not reach the
+    /// ledger alone.
     ///
-    /// The not-after is the hot store's time and cannot be checked by the ledger; what has not begun by then does not begin.
+    /// The ledger cannot check the not-after, which is the hot store's time; a change that has not begun by then does not begin.
     pub(crate) async fn write_in<T: Send + 'static>(
         &self,
         call: Call,
@@ -94,7 +94,7 @@ impl App {
         {
             return Err(Error::too_late());
         }
-        let panicked = |error| Error::new(ErrorKind::Internal, "the work for a roster panicked").because(error);
+        let panicked = |error| Error::new(ErrorKind::Internal, "the change of a roster panicked").because(error);
         let work = async { tokio::spawn(work).await.map_err(panicked)? };
         Timeout::change(PATIENCE).call(&*self.clock, BOTH, work).await
     }

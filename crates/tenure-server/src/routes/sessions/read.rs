@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use tenure::wire::{Orphans, OrphansQuery, Problem, Session, SessionStats, SessionsPage, SessionsQuery, WhichSessions};
+use tenure::wire::{Orphans, OrphansQuery, Problem, Session, SessionFilter, SessionStats, SessionsPage, SessionsQuery};
 use tenure_core::error::Result;
 use tenure_core::id::{Group, SessionId};
 use tenure_core::session::{self as core, SessionState};
@@ -12,32 +12,32 @@ use tenure_core::store::{Page, PageRequest};
 
 use super::not_found;
 use crate::app::App;
-use crate::extract::{Names, NoQuery, Query};
-use crate::reply::{Answer, json};
-use crate::routes::openapi::Reads;
+use crate::extract::{NoQuery, PathParams, Query};
+use crate::reply::{RouteResult, json};
+use crate::routes::openapi::ReadErrors;
 
-/// How many sessions are asked for at once. A page of more is cut off when it gets long: a session may be 270 kB of data.
+/// Sessions per call of the store. A session may have 270 kB of data, so a larger page may be cut short.
 const TRANCHE: u32 = 100;
-/// A page is long from so many bytes of data on.
+/// A page ends early once it has this many bytes of data.
 const LONG: usize = 4 << 20;
 
-/// Look a session up
+/// Get a session
 ///
-/// `state` is as of now; it does not wait for a janitor or a reaper.
+/// `state` is computed at the time of the read; it does not wait for a janitor or reaper.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/sessions/{s}", tag = "sessions",
     security(("token" = ["read"]), ("token" = ["beat"])),
     responses(
         (status = 200, description = "The session", body = Session),
         (status = 404, description = "`session_not_found`", body = Problem, content_type = "application/problem+json"),
-        Reads
+        ReadErrors
     )
 )]
 pub(crate) async fn look_up(
     State(app): State<Arc<App>>,
-    Names((group, session)): Names<(Group, SessionId)>,
+    PathParams((group, session)): PathParams<(Group, SessionId)>,
     _: NoQuery,
-) -> Answer {
+) -> RouteResult {
     match app.read(app.store.session(&group, &session)).await? {
         Some(found) => json(StatusCode::OK, &found),
         None => Err(not_found(&group, &session)),
@@ -46,23 +46,23 @@ pub(crate) async fn look_up(
 
 /// List sessions
 ///
-/// All, of one state, or the one with an alias. Disconnected ones and orphans come by when their grace ends, from an index
-/// of the disconnected alone; a session whose connections are all of the dead is in neither list until the janitor has
-/// come. A page may be shorter than its limit, and empty, and still have a `next`.
+/// All, of one state, or the one with an alias. Disconnected sessions and orphans are ordered by the end of their grace, from
+/// an index of disconnected sessions; a session whose members are all dead is in neither list until the janitor has run. A
+/// short or empty page may still have a `next`.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/sessions", tag = "sessions",
     security(("token" = ["read"])),
     params(SessionsQuery),
-    responses((status = 200, description = "A page of sessions", body = SessionsPage), Reads)
+    responses((status = 200, description = "A page of sessions", body = SessionsPage), ReadErrors)
 )]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
-    Names(group): Names<Group>,
+    PathParams(group): PathParams<Group>,
     Query(query): Query<SessionsQuery>,
-) -> Answer {
+) -> RouteResult {
     let page = match query.request()? {
-        WhichSessions::Of(state, page) => app.read(read(&app, &group, state, page)).await?,
-        WhichSessions::Alias(alias) => Page {
+        SessionFilter::Of(state, page) => app.read(read(&app, &group, state, page)).await?,
+        SessionFilter::Alias(alias) => Page {
             items: Vec::from_iter(app.read(app.store.session_by_alias(&group, &alias)).await?),
             next: None,
         },
@@ -70,7 +70,7 @@ pub(crate) async fn list(
     json(StatusCode::OK, &SessionsPage::from(page))
 }
 
-/// Reads a page in tranches, and ends it early when it gets long.
+/// Reads a page in parts, and ends it early when it has too many bytes.
 async fn read(app: &App, group: &Group, state: Option<SessionState>, page: PageRequest) -> Result<Page<core::Session>> {
     let (mut left, mut length) = (page.limit, 0);
     let mut all = Page {
@@ -99,32 +99,36 @@ fn length_of(session: &core::Session) -> usize {
 
 /// Count sessions
 ///
-/// By index: sessions whose connections are all of the dead count as active until the janitor comes, and within a grace
-/// after a gap those that would be over count as orphans until the reaper has looked.
+/// Counted by index: a session whose members are all dead counts as active until the janitor has run. In the grace after a gap,
+/// sessions whose grace was extended count as orphans until the reaper has updated the index.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/sessions-stats", tag = "sessions",
     security(("token" = ["read"])),
-    responses((status = 200, description = "How many there are", body = SessionStats), Reads)
+    responses((status = 200, description = "Sessions by state", body = SessionStats), ReadErrors)
 )]
-pub(crate) async fn stats(State(app): State<Arc<App>>, Names(group): Names<Group>, _: NoQuery) -> Answer {
+pub(crate) async fn stats(
+    State(app): State<Arc<App>>,
+    PathParams(group): PathParams<Group>,
+    _: NoQuery,
+) -> RouteResult {
     let stats = app.read(app.store.session_stats(&group)).await?;
     json(StatusCode::OK, &stats)
 }
 
 /// List orphans
 ///
-/// Those first whose grace ended first. What this costs depends on how many there are, not on how many sessions there are.
+/// Ordered by the end of their grace. The cost depends on the number of orphans, not of sessions.
 #[utoipa::path(
     get, path = "/v1/groups/{g}/sessions-orphans", tag = "sessions",
     security(("token" = ["read"])),
     params(OrphansQuery),
-    responses((status = 200, description = "The orphans", body = Orphans), Reads)
+    responses((status = 200, description = "The orphans", body = Orphans), ReadErrors)
 )]
 pub(crate) async fn orphans(
     State(app): State<Arc<App>>,
-    Names(group): Names<Group>,
+    PathParams(group): PathParams<Group>,
     Query(query): Query<OrphansQuery>,
-) -> Answer {
+) -> RouteResult {
     let (overdue, limit) = query.request()?;
     let found = app.read(app.store.orphans(&group, overdue, limit)).await?;
     json(StatusCode::OK, &found)

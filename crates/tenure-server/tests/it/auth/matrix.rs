@@ -6,10 +6,10 @@ use serde_json::Value;
 use tenure_server::auth::{Scope, Secret};
 
 use crate::common::{Answer, Daemon};
-use crate::office::{Tokens, ask};
+use crate::token_server::{Tokens, ask};
 
 /// What each route takes, written down a second time: changing a scope, or adding a route, is a decision and not a slip.
-/// `-` asks nobody, `+` takes a token that is for everything.
+/// `-` needs no token, `+` needs an unrestricted token.
 const WANTED: &str = "
     get / -
     get /livez -
@@ -144,7 +144,7 @@ async fn every_route_declares_the_scope_it_was_meant_to_have() {
         .filter(|route| takes_providers(&document, route))
         .collect();
     let ends = ["heartbeat", "offline", "online"].map(|what| format!("/v1/rosters/{{r}}/providers/{{p}}/{what}"));
-    // Whom these let act, their handlers see to: one that did not would let each provider act for all others.
+    // Their handlers check the provider: without that, each provider could act for all others.
     assert_eq!(own, ends.map(|path| ("post".to_owned(), path)));
     for ((method, path), wanted) in wanted() {
         let responses = document["paths"][&path][&method]["responses"].as_object().unwrap();
@@ -196,9 +196,9 @@ fn is_refused(at: &str, who: &str, answer: &Answer, status: u16, code: &str) {
 }
 
 #[tokio::test]
-async fn nobody_is_let_in_anywhere_without_a_token_that_is_known() {
+async fn routes_refuse_missing_and_unknown_tokens() {
     let mut tokens = Tokens::none();
-    tokens.add("somebody", &Scope::ALL, &[], &[]);
+    tokens.add("full", &Scope::ALL, &[], &[]);
     let daemon = tokens.serve().await;
     let unknown = Secret::draw().unwrap();
     for (route, wanted) in wanted() {
@@ -214,7 +214,7 @@ async fn nobody_is_let_in_anywhere_without_a_token_that_is_known() {
 }
 
 #[tokio::test]
-async fn each_scope_opens_what_it_is_for_and_nothing_else() {
+async fn each_scope_opens_its_routes_only() {
     let mut tokens = Tokens::none();
     let everywhere = Cast::of(&mut tokens, "everywhere", &[], &[]);
     let here = Cast::of(&mut tokens, "here", &["g", "other"], &["r"]);

@@ -4,7 +4,7 @@ use tenure_server::auth::{Scope, Secret};
 use tenure_server::{RateSettings, Settings};
 
 use crate::common::Daemon;
-use crate::office::{Tokens, ask, serve};
+use crate::token_server::{Tokens, ask, serve};
 
 /// So slow that no test outlives a second request's turn.
 const RARE: RateSettings = RateSettings {
@@ -53,7 +53,7 @@ async fn without_tokens_the_address_counts() {
     for _ in 0..10 {
         refused += u32::from(daemon.get("/v1/now").await.status == 429);
     }
-    assert!(refused >= 4, "{refused} of ten requests at once were too many");
+    assert!(refused >= 4, "{refused} of ten concurrent requests were too many");
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn guessing_tokens_is_limited_by_address() {
 }
 
 #[tokio::test]
-async fn what_a_token_may_not_do_counts_for_the_token_and_not_for_its_address() {
+async fn forbidden_requests_count_for_the_token() {
     let mut tokens = Tokens::none();
     let one = tokens.add("one", &[Scope::Read], &[], &[]);
     let gone = tokens.add("gone", &[Scope::Read], &[], &[]);

@@ -7,17 +7,17 @@ use jsonwebtoken::{EncodingKey, Header, encode};
 use serde_json::json;
 use tenure_server::Settings;
 use tenure_server::auth::Scope;
-use tenure_server::jwt::{JwtSettings, KeySource, Secret, Verifier};
+use tenure_server::jwt::{JwtSecret, JwtSettings, KeySource, Verifier};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 use crate::common::{Answer, Daemon};
-use crate::office::{SOON, Tokens, ask, serve};
+use crate::token_server::{SOON, Tokens, ask, serve};
 
 pub const KEY: &[u8] = b"a secret that is long enough for HS256, and for nothing else";
 
 pub fn verifier() -> Arc<Verifier> {
-    Verifier::new(JwtSettings::with_secret(KeySource::Secret(Secret::new(KEY)))).unwrap()
+    Verifier::new(JwtSettings::with_secret(KeySource::Secret(JwtSecret::new(KEY)))).unwrap()
 }
 
 pub fn signed(provider: &str, key: &[u8]) -> String {
@@ -135,7 +135,7 @@ fn life(tenure: &str) -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test]
-async fn no_other_token_lives_for_a_provider_in_the_group_of_its_roster() {
+async fn roster_group_refuses_tokens_other_than_the_providers() {
     let mut tokens = Tokens::none();
     let beat = tokens.add("beat", &[Scope::Beat], &[], &["r"]);
     let everywhere = tokens.add("everywhere", &Scope::ALL, &[], &[]);
@@ -167,7 +167,7 @@ async fn no_other_token_lives_for_a_provider_in_the_group_of_its_roster() {
 }
 
 #[tokio::test]
-async fn where_nobody_is_asked_a_provider_still_lives_by_its_own_token_alone() {
+async fn provider_needs_its_token_on_a_daemon_without_tokens() {
     let daemon = serve(Settings::default(), Some(verifier())).await;
     let tenure = online(&daemon, "ana", None).await;
     for (method, path) in life(&tenure) {
@@ -184,7 +184,7 @@ async fn where_nobody_is_asked_a_provider_still_lives_by_its_own_token_alone() {
 }
 
 #[tokio::test]
-async fn where_nobody_is_asked_a_provider_may_look_and_changes_nothing() {
+async fn provider_token_reads_only_on_a_daemon_without_tokens() {
     let daemon = serve(Settings::default(), Some(verifier())).await;
     let tenure = online(&daemon, "ana", None).await;
     let ben = signed("ben", KEY);
@@ -211,7 +211,7 @@ async fn where_nobody_is_asked_a_provider_may_look_and_changes_nothing() {
     assert!(is_alive(&daemon, "ana", Some(&ben)).await, "reading needs nothing");
     let forged = signed("ben", b"another secret that is long enough for HS256!");
     let sweep = ask(&daemon, "POST", "/v1/groups/g/sweep", Some(&forged)).await;
-    assert_eq!(sweep.status, 200, "nobody's token is no token");
+    assert_eq!(sweep.status, 200, "an unknown token is ignored");
 }
 
 /// Announces a body, sends none, and answers the first line of the answer.
@@ -231,7 +231,7 @@ async fn silent(daemon: &Daemon, token: Option<&str>) -> (BufReader<TcpStream>, 
 }
 
 #[tokio::test]
-async fn whoever_shows_no_good_token_takes_no_place_among_the_requests() {
+async fn request_without_valid_token_takes_no_permit() {
     let mut tokens = Tokens::none();
     let desk = tokens.add("desk", &[Scope::Read], &[], &[]);
     for settings in [tokens.settings(), Settings::default()] {

@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 use crate::common::Daemon;
-use crate::office::{SOON, Tokens, serve};
+use crate::token_server::{SOON, Tokens, serve};
 
 fn settings(certs: &Certs, client_ca: bool) -> Settings {
     let files = ServerTls {
@@ -60,7 +60,7 @@ fn named(name: &str, path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn a_daemon_is_believed_by_its_authority_and_says_so_when_it_is_not() {
+async fn client_trusts_the_daemons_ca_and_explains_a_mismatch() {
     let certs = Certs::new();
     let daemon = Daemon::with(settings(&certs, false)).await;
     now(&daemon, &format!("?{}", named("tls_ca", &certs.ca())))
@@ -71,7 +71,7 @@ async fn a_daemon_is_believed_by_its_authority_and_says_so_when_it_is_not() {
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let said = error.chain();
-    assert!(said.contains("not believed") && said.contains("tls_ca"), "{said}");
+    assert!(said.contains("unknown authority") && said.contains("tls_ca"), "{said}");
     let status = client(&daemon, &format!("?{}", named("tls_ca", &certs.ca())), None)
         .status()
         .await
@@ -83,7 +83,7 @@ async fn a_daemon_is_believed_by_its_authority_and_says_so_when_it_is_not() {
 }
 
 #[tokio::test]
-async fn a_client_without_a_certificate_of_the_authority_is_not_let_in() {
+async fn client_without_trusted_certificate_is_refused() {
     let certs = Certs::new();
     let daemon = Daemon::with(settings(&certs, true)).await;
     let ca = named("tls_ca", &certs.ca());
@@ -105,7 +105,7 @@ async fn a_client_without_a_certificate_of_the_authority_is_not_let_in() {
 }
 
 #[tokio::test]
-async fn tokens_are_asked_for_behind_tls_as_well() {
+async fn tokens_are_required_with_tls() {
     let certs = Certs::new();
     let mut tokens = Tokens::none();
     let one = tokens.add("one", &[Scope::Read], &[], &[]);
@@ -123,7 +123,7 @@ async fn tokens_are_asked_for_behind_tls_as_well() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_replaced_in_its_file_is_shown_without_a_restart() {
+async fn client_reloads_a_replaced_token_file() {
     let mut tokens = Tokens::none();
     let old = tokens.add("old", &[Scope::Read], &[], &[]);
     let daemon = tokens.serve().await;
@@ -141,7 +141,7 @@ async fn a_token_that_is_replaced_in_its_file_is_shown_without_a_restart() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_replaced_is_shown_without_a_restart_and_a_broken_one_is_not() {
+async fn certificate_reloads_and_invalid_one_is_ignored() {
     let (certs, other) = (Certs::new(), Certs::new());
     let daemon = Daemon::with(settings(&certs, false)).await;
     let query = |ca: &Path| format!("?{}", named("tls_ca", ca));
@@ -152,7 +152,7 @@ async fn a_certificate_that_is_replaced_is_shown_without_a_restart_and_a_broken_
 
     std::fs::write(certs.server_cert(), "rubbish").unwrap();
     let trouble = || async { kept.status().await.unwrap().access.tls_trouble.is_some() };
-    until_async("the trouble is told", SOON, trouble).await;
+    until_async("the error is reported", SOON, trouble).await;
     now(&daemon, &query(&old_ca)).await.expect("the old certificate");
 
     std::fs::copy(other.server_key(), certs.server_key()).unwrap();
@@ -164,10 +164,10 @@ async fn a_certificate_that_is_replaced_is_shown_without_a_restart_and_a_broken_
 }
 
 #[tokio::test]
-async fn whoever_does_not_shake_hands_holds_up_nobody_and_is_let_go() {
+async fn stalled_handshake_times_out_and_delays_no_other() {
     let certs = Certs::new();
     let settings = Settings {
-        // Not too short for whoever does shake hands.
+        // Long enough for a real handshake.
         handshake_timeout: Duration::from_secs(4),
         ..settings(&certs, false)
     };
@@ -198,7 +198,7 @@ async fn whoever_does_not_shake_hands_holds_up_nobody_and_is_let_go() {
 }
 
 #[tokio::test]
-async fn a_daemon_goes_down_with_handshakes_under_way() {
+async fn shutdown_does_not_wait_for_handshakes() {
     let certs = Certs::new();
     let daemon = Daemon::with(settings(&certs, false)).await;
     let _silent = TcpStream::connect(daemon.server.addr()).await.unwrap();

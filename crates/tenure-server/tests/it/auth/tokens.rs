@@ -5,7 +5,7 @@ use tenure_testkit::wait::until_async;
 
 use crate::common::sse::Stream;
 use crate::common::{Answer, Daemon};
-use crate::office::{SOON, Tokens, ask};
+use crate::token_server::{SOON, Tokens, ask};
 
 async fn is_let_in(daemon: &Daemon, secret: &Secret) -> bool {
     let status = ask(daemon, "GET", "/v1/groups/g", Some(secret.text())).await.status;
@@ -18,7 +18,7 @@ async fn status(daemon: &Daemon, secret: &Secret) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn a_file_that_changes_counts_without_a_restart_and_a_broken_one_does_not() {
+async fn token_file_reloads_and_invalid_file_is_ignored() {
     let mut tokens = Tokens::none();
     let first = tokens.add("first", &[Scope::Read], &[], &[]);
     let daemon = tokens.serve().await;
@@ -29,7 +29,7 @@ async fn a_file_that_changes_counts_without_a_restart_and_a_broken_one_does_not(
 
     tokens.write_text(&format!("[[token]]\nname = \"{}", second.text()));
     let trouble = || async { status(&daemon, &first).await["access"]["tokens_trouble"].clone() };
-    until_async("the trouble is told", SOON, || async { trouble().await.is_string() }).await;
+    until_async("the error is reported", SOON, || async { trouble().await.is_string() }).await;
     let told = trouble().await.to_string();
     assert!(
         told.contains("tokens.toml") && !told.contains(&second.text()[4..]),
@@ -37,7 +37,7 @@ async fn a_file_that_changes_counts_without_a_restart_and_a_broken_one_does_not(
     );
     assert!(is_let_in(&daemon, &first).await && is_let_in(&daemon, &second).await);
     let doctor = ask(&daemon, "GET", "/v1/doctor", Some(first.text())).await.text;
-    assert!(doctor.contains("the tokens of callers are as before"), "{doctor}");
+    assert!(doctor.contains("the tokens are unchanged"), "{doctor}");
     let metrics = ask(&daemon, "GET", "/metrics", Some(first.text())).await.text;
     assert!(
         metrics.contains("tenure_credentials_stale{what=\"tokens\"} "),
@@ -82,7 +82,7 @@ async fn a_token_ends_when_it_says() {
 }
 
 #[tokio::test]
-async fn what_is_not_one_bearer_token_is_none() {
+async fn malformed_authorization_is_refused() {
     let mut tokens = Tokens::none();
     let one = tokens.add("one", &[Scope::Read], &[], &[]);
     let daemon = tokens.serve().await;
@@ -114,7 +114,7 @@ async fn what_is_not_one_bearer_token_is_none() {
 }
 
 #[tokio::test]
-async fn a_token_for_some_groups_sees_these_alone() {
+async fn restricted_token_lists_its_groups_only() {
     let mut tokens = Tokens::none();
     let all = tokens.add("all", &[Scope::Read, Scope::Beat, Scope::Write], &[], &[]);
     let some = tokens.add("some", &[Scope::Read], &["b*"], &["support"]);
@@ -172,7 +172,7 @@ async fn a_stream_ends_with_its_token() {
     let one = tokens.add("one", &[Scope::Read], &[], &[]);
     let mut settings = tokens.settings();
     settings.stream_keep_alive = std::time::Duration::from_millis(50);
-    let daemon = crate::office::serve(settings, None).await;
+    let daemon = crate::token_server::serve(settings, None).await;
     let shown = format!("Bearer {}", one.text());
     let mut events = Stream::open(&daemon, "/v1/groups/g/events", &[("authorization", &shown)]).await;
     events.comment("still here").await;
@@ -186,7 +186,7 @@ async fn probes_answer_everybody_and_tell_strangers_little() {
     let one = tokens.add("one", &[Scope::Read], &[], &[]);
     let mut settings = tokens.settings();
     settings.public_metrics = true;
-    let mut daemon = crate::office::serve(settings, None).await;
+    let mut daemon = crate::token_server::serve(settings, None).await;
     assert_eq!(ask(&daemon, "GET", "/livez", None).await.status, 200);
     assert_eq!(ask(&daemon, "GET", "/readyz", None).await.status, 200);
     assert_eq!(ask(&daemon, "GET", "/readyz", Some("nonsense")).await.status, 200);

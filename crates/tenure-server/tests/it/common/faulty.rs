@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure_core::call::{Ask, Reply, Verb};
+use tenure_core::call::{Reply, StoreRequest, Verb};
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::Group;
 use tenure_core::memory::MemoryStore;
-use tenure_core::store::around::Around;
+use tenure_core::store::middleware::Middleware;
 use tenure_core::store::{Health, Store, StoreOptions};
 use tenure_core::timeout::Timeout;
 use tokio::sync::Semaphore;
@@ -36,7 +36,7 @@ pub struct Faulty {
     clock: Arc<dyn Clock>,
     mood: Mutex<Mood>,
     gate: Semaphore,
-    /// Counts those that came to the gate.
+    /// Counts calls that arrived at the gate.
     at_gate: Semaphore,
     ticks: AtomicUsize,
     spared: Mutex<Vec<Group>>,
@@ -93,12 +93,12 @@ impl Faulty {
     }
 }
 
-impl Around for Faulty {
+impl Middleware for Faulty {
     fn store(&self) -> Arc<dyn Store> {
         self.inner.clone()
     }
 
-    async fn around(&self, ask: Ask) -> Result<Reply> {
+    async fn handle(&self, ask: StoreRequest) -> Result<Reply> {
         // A probe ticks a group without members.
         let asked = match ask.op.verb() {
             Verb::Probe => Verb::Tick,

@@ -59,7 +59,7 @@ impl Golden {
     pub fn of(mut daemon: Daemon, clock: Arc<ManualClock>) -> Self {
         // Each request has a connection of its own: one that waits for the next would be closed by a turn of the clock.
         daemon.client = reqwest::Client::builder()
-            .tls_backend_preconfigured(tenure_tls::believing_nobody().expect("a configuration"))
+            .tls_backend_preconfigured(tenure_tls::without_roots().expect("a configuration"))
             .no_proxy()
             .pool_max_idle_per_host(0)
             .timeout(PATIENCE)

@@ -56,7 +56,7 @@ impl Stream {
     pub async fn comment(&mut self, wanted: &str) {
         self.comments.clear();
         while !self.comments.iter().any(|comment| comment == wanted) {
-            let block = self.block().await.expect("the stream goes on");
+            let block = self.block().await.expect("another event");
             assert_eq!(self.dispatch(&block), None);
         }
     }
@@ -92,7 +92,7 @@ impl Stream {
             match line.split_once(": ") {
                 Some(("", comment)) => self.comments.push(comment.to_owned()),
                 Some((name, value)) => drop(fields.insert(name.to_owned(), value.to_owned())),
-                None => panic!("{line:?} is no line of a stream"),
+                None => panic!("{line:?} is not a line of an event stream"),
             }
         }
         if let Some(id) = fields.get("id") {

@@ -14,12 +14,12 @@ use tenure_server::auth::Scope;
 
 use crate::common::Daemon;
 use crate::common::faulty::{Faulty, Mood};
-use crate::dashboard::house::{act, claim, group, join, join_at, open, parts, store_at_rest};
+use crate::dashboard::fixture::{act, claim, group, join, join_at, open, parts, store_at_rest};
 use crate::dashboard::page::{DESK, Page};
-use crate::office::Tokens;
+use crate::token_server::Tokens;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn expel_says_what_it_will_do_and_does_it() {
+async fn expel_confirms_then_expels() {
     let daemon = open().await;
     let tenure = join(&daemon, "g", "worker").await;
     for key in ["dev-1", "dev-2"] {
@@ -86,7 +86,7 @@ async fn a_group_is_settled_with_the_cause_of_its_wait() {
     page.until_says("#act-text", "If one does, two holders work at the same time.")
         .await;
     page.click("#act-do").await;
-    page.until_says("#act-outcome", "fleet is settled: leases are granted at once.")
+    page.until_says("#act-outcome", "fleet is settled: leases are granted immediately.")
         .await;
     page.click("#act-close").await;
     page.until_says(".pill", "settled").await;
@@ -148,7 +148,7 @@ async fn without_the_store_nothing_is_offered_or_done() {
     );
     page.press("Escape").await;
     page.until(
-        "it is offered no more",
+        "it is no longer offered",
         "!document.querySelector('.act').checkVisibility()",
     )
     .await;

@@ -1,10 +1,10 @@
-//! Addresses that somebody else wrote.
+//! Addresses from an untrusted source.
 
-use crate::dashboard::house::{join, open};
+use crate::dashboard::fixture::{join, open};
 use crate::dashboard::page::{DESK, Page};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_of_somebody_else_puts_nothing_into_a_command() {
+async fn foreign_address_cannot_inject_into_commands() {
     let daemon = open().await;
     join(&daemon, "g", "worker").await;
     let Some(mut page) = Page::open(&daemon.base, "#/why/g/worker", DESK).await else {

@@ -10,7 +10,7 @@ use tenure_testkit::{Process, have, wait};
 /// A browser takes its time to start on a busy machine.
 const START: Duration = Duration::from_secs(90);
 
-/// What it is told. It runs without a sandbox because it may be run by root, and shows nothing but our own page.
+/// Its arguments. It runs without a sandbox because tests may run as root; it opens only our own page.
 const FLAGS: &[&str] = &[
     "--headless=new",
     "--no-sandbox",

@@ -8,7 +8,7 @@ async fn known(daemon: &Daemon, path: &str, tag: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn they_come_with_a_policy_that_lets_nothing_else_in() {
+async fn files_have_a_strict_content_security_policy() {
     let daemon = Daemon::start().await;
     for path in [
         "/",
@@ -43,7 +43,7 @@ async fn they_come_with_a_policy_that_lets_nothing_else_in() {
 }
 
 #[tokio::test]
-async fn a_browser_that_has_one_gets_it_only_when_it_is_another() {
+async fn cached_file_is_sent_again_only_when_changed() {
     let daemon = Daemon::start().await;
     let first = daemon.get("/dashboard/main.js").await;
     let again = known(&daemon, "/dashboard/main.js", first.header("etag")).await;
@@ -53,7 +53,7 @@ async fn a_browser_that_has_one_gets_it_only_when_it_is_another() {
 }
 
 #[tokio::test]
-async fn what_is_none_of_them_is_not_there() {
+async fn unknown_file_is_404() {
     let daemon = Daemon::start().await;
     for path in [
         "/dashboard/",

@@ -1,6 +1,6 @@
 //! Everything by the keyboard.
 
-use crate::dashboard::house::{join, open};
+use crate::dashboard::fixture::{join, open};
 use crate::dashboard::page::{DESK, Page};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,9 +72,10 @@ async fn tabs_move_by_arrows_and_there_is_help() {
     page.until_says(".none", "No leases and no targets yet.").await;
     page.eval("document.activeElement.blur()").await;
     page.press("?").await;
-    page.until("the keys are told", "document.getElementById('keys').open")
+    page.until("the help is open", "document.getElementById('keys').open")
         .await;
     page.press("Escape").await;
-    page.until("and no more", "!document.getElementById('keys').open").await;
+    page.until("the help is closed", "!document.getElementById('keys').open")
+        .await;
     page.assert_clean();
 }

@@ -8,16 +8,16 @@ use tenure_core::target::TargetSpec;
 use tenure_server::Settings;
 
 use crate::common::Daemon;
-use crate::dashboard::house::{act, group, join, join_at, open_at_rest, parts, store_at_rest};
+use crate::dashboard::fixture::{act, group, join, join_at, open_at_rest, parts, store_at_rest};
 use crate::dashboard::page::{DESK, Page};
 
-/// How many requests the page makes at once when it is told that some seconds have passed.
+/// The number of requests of the page when its clock advances by some seconds.
 const ASKED: &str =
     "(() => { const before = tenure.cost.requests; tenure.view.freshen(); return tenure.cost.requests - before; })()";
 const AT_REST: &str = "tenure.view.pane.read && !tenure.view.pane.busy";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_leases_are_read_again_when_something_happened_and_not_every_few_seconds() {
+async fn leases_are_read_again_after_events_only() {
     let store = store_at_rest();
     let pollers = group("pollers");
     for n in 0..=1000 {
@@ -45,7 +45,7 @@ async fn many_leases_are_read_again_when_something_happened_and_not_every_few_se
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_heard_while_leases_were_read_counts() {
+async fn events_during_a_read_of_leases_count() {
     let daemon = open_at_rest().await;
     let node = join(&daemon, "pollers", "node-1").await;
     act(&daemon, "PUT", "/v1/groups/pollers/targets/endpoint-1", json!({})).await;
@@ -86,7 +86,7 @@ async fn what_was_heard_while_leases_were_read_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_timeline_counts_what_it_does_not_keep() {
+async fn timeline_counts_events_it_does_not_keep() {
     let store = store_at_rest();
     let fleet = group("fleet");
     for n in 0..2700 {
@@ -99,7 +99,7 @@ async fn the_timeline_counts_what_it_does_not_keep() {
     let Some(mut page) = Page::open(&daemon.base, "#/g/fleet", DESK).await else {
         return;
     };
-    // What they did at once is counted whole, also where the events are too many to keep.
+    // The burst is counted in full even when there are too many events to keep.
     page.until_says(".event", "2,700 members left").await;
     page.until("it has looked back", "tenure.view.timeline.events.length === 5000")
         .await;
@@ -113,7 +113,7 @@ async fn the_timeline_counts_what_it_does_not_keep() {
     join(&daemon, "fleet", "late").await;
     page.until_says(".member", "late").await;
     page.until(
-        "it heard of it and offers no more",
+        "it saw the end and no longer offers it",
         "tenure.view.timeline.events.at(-1).tenure.startsWith('late@') && document.querySelector('.older').hidden",
     )
     .await;

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::dashboard::house::{act, claim, join, open, open_at_rest};
+use crate::dashboard::fixture::{act, claim, join, open, open_at_rest};
 use crate::dashboard::page::{DESK, Page};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_is_shown_when_it_joins_and_its_end_is_told_with_its_reason() {
+async fn member_appears_on_join_and_its_end_has_a_reason() {
     let daemon = open().await;
     let Some(mut page) = Page::open(&daemon.base, "#/g/ingest", DESK).await else {
         return;
@@ -52,7 +52,7 @@ async fn every_way_to_end_has_its_own_words() {
         .await;
     page.until_says(".event", "twice was superseded the same member joined again")
         .await;
-    // What happened before the page was opened is told as well.
+    // Events from before the page was opened are shown, too.
     page.go("#/g/g").await;
     page.until_says(".event", "outcast was expelled").await;
     page.until_says(".member", "twice").await;
@@ -60,7 +60,7 @@ async fn every_way_to_end_has_its_own_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_overview_tells_the_whole_and_what_to_do_when_there_is_nothing() {
+async fn overview_summarizes_and_explains_the_first_steps() {
     let daemon = open_at_rest().await;
     let Some(mut page) = Page::open(&daemon.base, "", DESK).await else {
         return;

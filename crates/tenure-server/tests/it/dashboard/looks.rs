@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::common::Daemon;
-use crate::dashboard::house::{act, claim, group, join, join_at, open};
+use crate::dashboard::fixture::{act, claim, group, join, join_at, open};
 use crate::dashboard::page::{DESK, PHONE, Page, Screen};
 
 const PLACES: &[&str] = &[
@@ -170,7 +170,7 @@ async fn text_from_strangers_stays_text() {
     page.until_says(".facts", "1 field").await;
     page.turn("#/r/support").await;
     page.until_says(".provider", bad).await;
-    // And from addresses, which anybody can make somebody else open.
+    // And from addresses, which may come from another page.
     let encoded = page.eval(&format!("encodeURIComponent({})", json!(bad))).await;
     let encoded = encoded.as_str().expect("text");
     for place in ["g", "r", "why/g"] {

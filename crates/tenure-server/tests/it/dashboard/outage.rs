@@ -12,7 +12,7 @@ use tenure_testkit::proxy::{Mode, Proxy};
 
 use crate::common::Daemon;
 use crate::common::faulty::{Faulty, Mood};
-use crate::dashboard::house::{act, claim, group, join, join_at, parts};
+use crate::dashboard::fixture::{act, claim, group, join, join_at, parts};
 use crate::dashboard::page::{DESK, GREEN, PHONE, Page, Screen};
 
 /// Every place that shows something of the group `g`.
@@ -48,7 +48,7 @@ const LIVE: &str = "document.getElementById('link').innerText === 'live'";
 const AGES: &str =
     "[...document.querySelectorAll('.member .age, .rate .sub, .session .age')].map((one) => one.innerText).join()";
 
-/// Whether ages stand still, as the page asks on and on.
+/// Whether ages do not advance while the page keeps polling.
 async fn assert_still(page: &mut Page) {
     let before = page.eval(AGES).await;
     page.eval("globalThis.asked = performance.now()").await;
@@ -136,7 +136,7 @@ async fn pages_opened_during_an_outage_cannot_ask_now() {
     page.until_says("#found", "Cannot ask now: the store does not answer")
         .await;
     page.press("Escape").await;
-    // It asks again by itself.
+    // It retries.
     store.be(Mood::Good);
     page.until_says(".facts", "alive, for another").await;
     page.until_says(".event", "worker joined").await;
@@ -146,7 +146,7 @@ async fn pages_opened_during_an_outage_cannot_ask_now() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn why_keeps_what_was_said_and_says_since_when() {
+async fn why_page_keeps_content_and_age_during_outage() {
     let (daemon, store) = furnished().await;
     let Some(mut page) = Page::open(&daemon.base, "#/why/g/worker", DESK).await else {
         return;
@@ -165,7 +165,7 @@ async fn why_keeps_what_was_said_and_says_since_when() {
     page.eval("globalThis.asked = performance.now()").await;
     page.until("seconds have passed", "performance.now() - asked > 2200")
         .await;
-    assert_eq!(page.text(".facts").await, facts, "it stands still");
+    assert_eq!(page.text(".facts").await, facts, "it does not change");
     store.be(Mood::Good);
     page.until_says(".facts", "State alive, for another").await;
     page.turn("#/why/g/gone").await;
@@ -250,7 +250,7 @@ async fn an_outage_fits_a_phone_and_stands_out_in_the_dark() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_during_an_outage_is_told_after_it() {
+async fn end_during_an_outage_is_shown_after_it() {
     let faulty = Faulty::new(SystemClock::shared());
     let store: Arc<dyn Store> = faulty.clone();
     let fleet = group("fleet");

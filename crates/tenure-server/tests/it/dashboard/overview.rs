@@ -1,7 +1,7 @@
 //! The overview: what ended lately in all groups, and how much.
 
 use crate::common::Daemon;
-use crate::dashboard::house::{join, open_at_rest};
+use crate::dashboard::fixture::{join, open_at_rest};
 use crate::dashboard::page::{DESK, Page};
 
 async fn leave(daemon: &Daemon, group: &str, tenure: &str) {
@@ -10,7 +10,7 @@ async fn leave(daemon: &Daemon, group: &str, tenure: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_ended_in_any_group_is_told_first() {
+async fn overview_lists_recent_ends_first() {
     let daemon = open_at_rest().await;
     let early = join(&daemon, "ingest", "early").await;
     leave(&daemon, "ingest", &early).await;

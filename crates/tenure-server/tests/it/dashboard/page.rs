@@ -87,7 +87,7 @@ impl Page {
         self.call("Emulation.setEmulatedMedia", features).await;
     }
 
-    /// Loads the page anew at a place.
+    /// Reloads the page at an address.
     pub async fn go(&mut self, place: &str) {
         // From elsewhere, or another place of the same page would only be another place.
         self.call("Page.navigate", json!({"url": "about:blank"})).await;

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::dashboard::house::{act, claim, join, open, open_at_rest};
+use crate::dashboard::fixture::{act, claim, join, open, open_at_rest};
 use crate::dashboard::page::{DESK, Page};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn placement_shows_where_leases_are_and_where_they_would_rather_be() {
+async fn placement_shows_holders_and_preferred_nodes() {
     let daemon = open_at_rest().await;
     let nodes = [
         join(&daemon, "pollers", "node-1").await,
@@ -43,7 +43,7 @@ async fn placement_shows_where_leases_are_and_where_they_would_rather_be() {
     let release = json!({"tenure": nodes[0], "token": held["token"]});
     act(&daemon, "POST", "/v1/groups/pollers/leases/endpoint-1/release", release).await;
     page.until_says(".node", "node-1 6 held").await;
-    page.until_says(".chip", "Held by nobody 1").await;
+    page.until_says(".chip", "Not held 1").await;
     act(
         &daemon,
         "POST",
@@ -86,7 +86,7 @@ async fn sessions_are_counted_by_state_and_tell_how_long_they_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn registries_are_known_by_their_claims_and_others_can_be_asked_for() {
+async fn registries_are_listed_and_can_be_entered() {
     let daemon = open().await;
     let owner = join(&daemon, "ingest", "owner-1").await;
     for key in ["dev-1", "dev-2"] {
@@ -100,15 +100,15 @@ async fn registries_are_known_by_their_claims_and_others_can_be_asked_for() {
     claim(&daemon, "ingest", "rooms", "room-9", &owner).await;
     page.until_says(".chip", "rooms").await;
     page.eval("document.querySelector('.ask input').focus()").await;
-    page.write("nobody.knows").await;
+    page.write("not.listed").await;
     page.press("Enter").await;
     page.until_says(".none", "No claims here.").await;
-    page.until_says(".chip", "nobody.knows").await;
+    page.until_says(".chip", "not.listed").await;
     page.assert_clean();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_roster_shows_who_can_take_work_and_who_told() {
+async fn roster_shows_availability_and_source() {
     let daemon = open().await;
     for (provider, capacity) in [("ada", 2), ("ben", 1), ("chen", 1), ("dora", 1)] {
         let path = format!("/v1/rosters/support/providers/{provider}");

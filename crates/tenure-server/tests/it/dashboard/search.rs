@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::dashboard::house::{act, claim, join, open, open_at_rest};
+use crate::dashboard::fixture::{act, claim, join, open, open_at_rest};
 use crate::dashboard::page::{DESK, Page};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,7 +31,7 @@ async fn any_id_leads_to_its_why() {
         (tenure.as_str(), "tenure in group g", "alive, for another"),
         ("job-7", "lease in group g", "worker"),
         ("lease:job-7", "lease in group g", "worker"),
-        ("site-7", "target and lease in group g", "nobody"),
+        ("site-7", "target and lease in group g", "none"),
         ("s-7", "session in group g", "active, with 1 connection"),
         ("room-7", "session in group g", "Alias room-7"),
         ("dev-7", "key in group g", "its owner is alive"),
@@ -58,7 +58,7 @@ async fn any_id_leads_to_its_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_search_offers_what_is_on_the_page_and_what_the_daemon_knows() {
+async fn search_finds_page_content_and_known_names() {
     let daemon = open().await;
     let tenure = join(&daemon, "near", "shown-1").await;
     act(

@@ -7,7 +7,7 @@ use tenure_core::store::{Call, Store};
 use tenure_server::Settings;
 
 use crate::common::Daemon;
-use crate::dashboard::house::{group, join_at, parts, store};
+use crate::dashboard::fixture::{group, join_at, parts, store};
 use crate::dashboard::page::{DESK, Page};
 
 const MANY: usize = 10_000;
@@ -78,7 +78,7 @@ async fn ten_thousand_members_are_a_screen_of_rows() {
     )
     .await;
     page.until_says(".member", "member-00000").await;
-    // Half of them leave at once.
+    // Half of them leave together.
     leave(&store, &tenures[..MANY / 2]).await;
     page.until_says(".under", "5,000 members").await;
     page.until_says(".event", "members left").await;

@@ -8,11 +8,11 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use tenure_server::Settings;
-use tenure_server::auth::{Entry, Scope, Secret, TokenSettings};
+use tenure_server::auth::{Scope, Secret, TokenEntry, TokenSettings};
 use tokio::net::TcpListener;
 
 use crate::common::Daemon;
-use crate::dashboard::house::{group, join, join_at, open, parts, store_at_rest};
+use crate::dashboard::fixture::{group, join, join_at, open, parts, store_at_rest};
 use crate::dashboard::page::{DESK, Page};
 
 const SECRET: &str = "tnr_a-secret";
@@ -59,7 +59,7 @@ async fn pass(State(gate): State<Arc<Gate>>, request: Request) -> Response {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_asks_for_a_token_keeps_it_in_the_tab_and_in_no_address() {
+async fn page_keeps_the_token_in_the_tab_and_out_of_addresses() {
     let daemon = open().await;
     join(&daemon, "g", "worker").await;
     let client = daemon.client.clone();
@@ -124,9 +124,9 @@ async fn the_page_asks_for_a_token_keeps_it_in_the_tab_and_in_no_address() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_for_one_group_shows_that_group_and_says_no_for_others() {
+async fn token_for_one_group_shows_that_group_only() {
     let secret = Secret::draw().unwrap();
-    let entry = Entry {
+    let entry = TokenEntry {
         name: "reader".to_owned(),
         sha256: secret.sha256(),
         scopes: [Scope::Read].into_iter().collect(),

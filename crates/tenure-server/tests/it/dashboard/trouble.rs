@@ -19,10 +19,10 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::common::{Daemon, PATIENCE};
-use crate::dashboard::house::{group, join_at, parts, store};
+use crate::dashboard::fixture::{group, join_at, parts, store};
 use crate::dashboard::page::{DESK, Page};
 
-/// Lets time pass in steps that are no gap.
+/// Advances the time in steps shorter than a gap.
 async fn pass(clock: &ManualClock, store: &MemoryStore, group: &Group, seconds: u64) {
     for _ in 0..seconds {
         clock.advance(Duration::from_secs(1));
@@ -67,19 +67,19 @@ async fn a_grace_and_a_brake_are_announced_with_their_reasons() {
     {}
     page.until_says(
         "#banners",
-        "Removal is paused in fleet. 12 lapsed at once, 0 are present.",
+        "Removal is paused in fleet. 12 lapsed together, 0 are present.",
     )
     .await;
     page.until_says("#banners", "tenure sweep --force --group fleet --store http")
         .await;
     page.until_silent("#banners", "is settling").await;
     page.until_says(".event", "Removal was paused").await;
-    page.until_says(".crash", "12 members lapsed at once. 0 are present.")
+    page.until_says(".crash", "12 members lapsed together. 0 are present.")
         .await;
     page.until_says(".none", "No member is alive.").await;
     page.until_says(".event", "12 members lapsed").await;
     page.turn("#/").await;
-    page.until_says(".sentence", "12 members lapsed at once; removal is paused in 1 group.")
+    page.until_says(".sentence", "12 members lapsed together; removal is paused in 1 group.")
         .await;
     page.until_says(".entry.ended", "12 members lapsed in fleet").await;
     page.assert_clean();
@@ -99,12 +99,12 @@ async fn serve(store: &Arc<dyn Store>, address: &str) -> (Server, oneshot::Sende
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_goes_on_where_it_was_when_the_daemon_is_back() {
+async fn page_recovers_when_the_daemon_is_back() {
     let store = store();
     let fleet = group("fleet");
     let first = join_at(&store, &fleet, "first", &[]).await;
     join_at(&store, &fleet, "second", &[]).await;
-    // A port that nobody else gets while no daemon listens on it.
+    // A port that stays reserved while no daemon listens on it.
     let port = Port::reserve();
     let address = port.addr().to_string();
     let (server, stop) = serve(&store, &address).await;
@@ -118,13 +118,13 @@ async fn the_page_goes_on_where_it_was_when_the_daemon_is_back() {
     server.wait().await;
     page.until_says("#banners", "The daemon does not answer.").await;
     page.until_says("#link", "no answer").await;
-    // Nobody is taken for dead because nobody can be asked.
+    // No member is shown as dead because the daemon does not answer.
     assert_eq!(
         page.eval("document.querySelectorAll('.member[data-tone=ended]').length")
             .await,
         0
     );
-    // What happens meanwhile is not missed.
+    // Events during the outage are not missed.
     let tenure = first.parse().expect("a tenure");
     store
         .end(&fleet, &tenure, EndBy::Expel, Call::default())
@@ -138,7 +138,7 @@ async fn the_page_goes_on_where_it_was_when_the_daemon_is_back() {
     drop(stop);
     server.wait().await;
     // One that knows nothing of the events before: what is missing is said.
-    let other = crate::dashboard::house::store();
+    let other = crate::dashboard::fixture::store();
     join_at(&other, &fleet, "third", &[]).await;
     let (_server, _stop) = serve(&other, &address).await;
     page.until_says("#banners", "Events of fleet are missing.").await;
@@ -163,7 +163,7 @@ impl LoopBody for Fails {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_loop_that_is_well_again_fails_no_more_however_long_ago_that_is() {
+async fn recovered_loop_is_not_shown_as_failing() {
     let clock = Arc::new(ManualClock::new(SystemClock::shared().wall_micros(), 1));
     let loops = Loops::new(clock.clone(), Handle::current());
     let daily = |name: &str| LoopSettings::new(name, Duration::from_secs(86_400));

@@ -11,7 +11,7 @@ use tenure_core::sweep::SweepSteps;
 use tenure_server::Settings;
 
 use crate::common::Daemon;
-use crate::dashboard::house::{LONG, claim, group, join_at};
+use crate::dashboard::fixture::{LONG, claim, group, join_at};
 use crate::dashboard::page::{DESK, Page};
 
 /// More than one page of the listing.
@@ -26,7 +26,7 @@ async fn with_one_late() -> (Daemon, String) {
     let store: Arc<dyn Store> = model.clone();
     let fleet = group("fleet");
     let late = join_at(&store, &fleet, "member-01777", &[("zone", "fra-9")]).await;
-    // In steps that are no gap, for more than half of its ttl.
+    // In steps shorter than a gap, for more than half of its ttl.
     for _ in 0..70 {
         clock.advance(Duration::from_secs(1));
         model.tick(&fleet).await.expect("a tick");
@@ -47,7 +47,7 @@ async fn with_one_late() -> (Daemon, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_late_member_of_many_comes_first() {
+async fn late_members_are_listed_first() {
     let (daemon, late) = with_one_late().await;
     let Some(mut page) = Page::open(&daemon.base, "#/g/fleet", DESK).await else {
         return;
@@ -104,7 +104,7 @@ async fn the_late_member_of_many_comes_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn claims_of_the_late_come_first() {
+async fn claims_of_late_owners_are_listed_first() {
     let (daemon, _late) = with_one_late().await;
     let Some(mut page) = Page::open(&daemon.base, "#/g/fleet/registries", DESK).await else {
         return;
@@ -128,7 +128,7 @@ async fn claims_of_the_late_come_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thousands_that_lapse_at_once_are_one_line() {
+async fn mass_lapse_is_one_line() {
     const LAPSE: usize = 6_000;
     let system = SystemClock::shared();
     let clock = Arc::new(ManualClock::new(system.wall_micros(), 1));
@@ -153,10 +153,10 @@ async fn thousands_that_lapse_at_once_are_one_line() {
     while !lapse().await.expect("a step").ended.is_empty() {}
     for _ in 0..2 {
         // As it happens, and for who comes later.
-        page.until_says(".crash", "6,000 members lapsed at once. 0 are present.")
+        page.until_says(".crash", "6,000 members lapsed together. 0 are present.")
             .await;
         page.until_says(".event", "6,000 members lapsed").await;
-        page.until_says("#banners", "6,000 lapsed at once").await;
+        page.until_says("#banners", "6,000 lapsed together").await;
         page.until_says(".none", "No member is alive.").await;
         assert!(!page.text("main").await.contains("No members yet"));
         page.go("#/g/fleet").await;

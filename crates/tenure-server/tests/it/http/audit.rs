@@ -98,7 +98,7 @@ async fn begin(daemon: &Daemon, request: &str, body: &str) -> TcpStream {
 }
 
 #[tokio::test]
-async fn whoever_hangs_up_while_it_is_done_leaves_a_line() {
+async fn disconnect_during_an_operation_is_audited() {
     let (daemon, store) = moody(Settings::default()).await;
     store.be(Mood::WaitsAt(Verb::Tick));
     let forced = json!({"force": true}).to_string();
@@ -117,7 +117,7 @@ async fn whoever_hangs_up_while_it_is_done_leaves_a_line() {
     until_async("the line of the expulsion", PATIENCE, gone).await;
     assert_eq!(lines("left-an-end"), [line("expel", "unknown (caller left)", "")]);
 
-    // Members leave all the time, and that is no operation.
+    // A leave is not an operation.
     let leave = begin(&daemon, "DELETE /v1/groups/left-alone/tenures/a@1?expel=false", "").await;
     store.someone_waits().await;
     drop(leave);
@@ -129,7 +129,7 @@ async fn whoever_hangs_up_while_it_is_done_leaves_a_line() {
 }
 
 #[tokio::test]
-async fn what_is_cut_on_the_way_down_was_not_left_by_its_caller() {
+async fn cut_at_shutdown_is_audited_as_such() {
     let settings = Settings {
         drain_timeout: std::time::Duration::from_millis(50),
         ..Settings::default()
@@ -143,7 +143,7 @@ async fn what_is_cut_on_the_way_down_was_not_left_by_its_caller() {
 }
 
 #[tokio::test]
-async fn an_expulsion_that_panics_or_is_one_too_many_is_a_line() {
+async fn panicked_or_refused_expulsion_is_audited() {
     let settings = Settings {
         max_requests: 1,
         ..Settings::default()

@@ -114,7 +114,7 @@ async fn a_bad_not_after_and_a_bad_last_event_id_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_method_that_is_not_served_is_told_which_are() {
+async fn wrong_method_lists_allowed_methods() {
     let daemon = Daemon::start().await;
     let answer = Answer::read(daemon.request("DELETE", "/v1/groups/g/members").send().await.unwrap()).await;
     let mut allowed: Vec<_> = answer.header("allow").split(',').map(str::trim).collect();

@@ -1,5 +1,4 @@
-//! What a page from elsewhere gets out of a daemon that asks nobody for a token, through the browser of somebody on its
-//! machine.
+//! A daemon without tokens against web pages of other origins in a browser on its machine.
 
 use tenure_core::clock::SystemClock;
 use tenure_core::memory::MemoryStore;
@@ -10,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::Daemon;
-use crate::office::Tokens;
+use crate::token_server::Tokens;
 
 const JOIN: (&str, &str) = ("POST /v1/groups/g/members", r#"{"member":"a"}"#);
 
@@ -114,7 +113,7 @@ async fn nothing_is_changed_for_a_page_from_elsewhere() {
             );
             assert!(answer.contains(origin), "{answer}");
         }
-        // Looking is no harm: the browser keeps the answer from the page.
+        // A read is harmless: the browser withholds the answer from the page.
         let (status, answer) = send(&daemon.server, "GET /v1/groups", &headers, "").await;
         assert_eq!(status, 200, "{answer}");
         assert!(!answer.contains("access-control"), "{answer}");
@@ -129,7 +128,7 @@ async fn nothing_is_changed_for_a_page_from_elsewhere() {
 }
 
 #[tokio::test]
-async fn names_are_served_beyond_loopback_and_where_tokens_are_asked_for() {
+async fn host_names_are_served_beyond_loopback_and_with_tokens() {
     let clock = SystemClock::shared();
     let parts = Parts::new(MemoryStore::new(StoreOptions::default(), clock.clone()), clock);
     let settings = Settings {

@@ -31,7 +31,7 @@ const QUICK: HttpSettings = HttpSettings {
     idle_timeout: Duration::from_secs(5),
 };
 
-/// For who is to be answered, however slow the machine is.
+/// For clients that must get an answer, however slow the machine is.
 const PATIENT: HttpSettings = HttpSettings {
     request_timeout: PATIENCE,
     connect_timeout: PATIENCE,
@@ -90,7 +90,7 @@ fn reply(status: &str, kind: &str, body: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_client_does_what_a_store_does() {
+async fn client_behaves_as_a_store() {
     let daemon = Daemon::start().await;
     let store = client(&daemon.base, PATIENT);
     let joined = store.join(&group(), &join("a"), Call::default()).await.unwrap();
@@ -131,7 +131,7 @@ async fn a_client_does_what_a_store_does() {
 }
 
 #[tokio::test]
-async fn a_path_in_the_url_goes_before_every_request() {
+async fn url_path_prefixes_every_request() {
     let (addr, mut asked) = stub(&[&reply(
         "200 OK",
         "application/json",
@@ -166,7 +166,7 @@ async fn a_read_is_sent_again_once_when_its_connection_breaks() {
         (ErrorKind::Unavailable, Outcome::Unchanged)
     );
     assert!(asked.recv().await.is_some() && asked.recv().await.is_some());
-    assert!(asked.try_recv().is_err(), "twice, and no more");
+    assert!(asked.try_recv().is_err(), "exactly twice");
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn a_beat_is_sent_again_and_a_join_is_not() {
     );
     assert!(
         asked.recv().await.unwrap().starts_with("GET /v1/now"),
-        "it has to know the store's time first"
+        "the store's time must be known first"
     );
     let sent = asked.recv().await.unwrap();
     assert!(
@@ -298,7 +298,7 @@ async fn a_black_hole_is_an_error_in_time_and_shows_in_the_health() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_known_at_once_and_certainly_changed_nothing() {
+async fn refused_connection_is_immediate_and_changed_nothing() {
     let proxy = Proxy::start("127.0.0.1:9".parse().unwrap());
     proxy.set(Mode::Refuse);
     let store = client(&proxy.url("http"), PATIENT);
@@ -311,7 +311,7 @@ async fn nobody_there_is_known_at_once_and_certainly_changed_nothing() {
 }
 
 #[tokio::test]
-async fn an_outage_of_the_store_behind_the_daemon_is_told_as_one() {
+async fn store_outage_behind_the_daemon_is_unavailable() {
     let clock = SystemClock::shared();
     let moody = Faulty::new(clock.clone());
     let daemon = Daemon::over(moody.clone(), clock, Settings::default()).await;
@@ -334,7 +334,7 @@ async fn an_outage_of_the_store_behind_the_daemon_is_told_as_one() {
 }
 
 #[tokio::test]
-async fn an_answer_from_a_stranger_is_told_as_one() {
+async fn answer_of_another_server_is_an_error() {
     for (status, kind, outcome) in [
         ("404 Not Found", ErrorKind::Misconfigured, Outcome::Unchanged),
         ("301 Moved", ErrorKind::Misconfigured, Outcome::Unchanged),
@@ -378,12 +378,12 @@ async fn a_wait_for_events_ends_with_its_patience() {
 #[tokio::test]
 async fn requests_run_on_the_runtime_that_was_given() {
     let daemon = Daemon::start().await;
-    let heart = tenure::heart::Heart::start().expect("a thread");
+    let thread = tenure::heartbeat::HeartbeatThread::start().expect("a thread");
     let clock = SystemClock::shared();
-    let store = HttpStore::new(&daemon.base, clock, heart.runtime().clone(), PATIENT).unwrap();
+    let store = HttpStore::new(&daemon.base, clock, thread.runtime().clone(), PATIENT).unwrap();
     let store = Arc::new(store);
     store.now().await.expect("an answer");
-    drop(heart);
+    drop(thread);
     let error = store.now().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Internal, "its runtime has ended: {error:?}");
 }

@@ -105,7 +105,7 @@ async fn a_long_poll_ends_with_news_or_with_its_patience() {
 }
 
 #[tokio::test]
-async fn a_stream_tells_what_was_and_what_comes() {
+async fn stream_sends_past_and_future_events() {
     let daemon = Daemon::start().await;
     let tenure = daemon.join("g", "a").await;
     let mut stream = Stream::open(&daemon, "/v1/groups/g/events", &[]).await;
@@ -120,7 +120,7 @@ async fn a_stream_tells_what_was_and_what_comes() {
 }
 
 #[tokio::test]
-async fn a_stream_of_a_group_that_is_yet_to_come_misses_nothing() {
+async fn stream_of_an_unused_group_misses_nothing() {
     let daemon = Daemon::start().await;
     let mut stream = Stream::open(&daemon, "/v1/groups/new/events", &[]).await;
     daemon.join("new", "a").await;
@@ -176,14 +176,14 @@ async fn trimmed_events_are_announced_as_a_gap() {
         next.data["id"].as_u64(),
         gap.data["resumes_after"].as_u64().map(|after| after + 1)
     );
-    // Whoever breaks off right at the gap resumes behind it, and is not told of it twice.
+    // A reader that disconnects at the gap resumes after it, and gets it once.
     assert_eq!(gap.id, gap.data["resumes_after"].to_string());
     let page = daemon.get(&format!("/v1/groups/g/events?after={first}")).await.json();
     assert_eq!(page["missed"], true);
 }
 
 #[tokio::test]
-async fn an_event_from_another_life_of_the_store_is_announced_as_a_gap() {
+async fn position_of_a_lost_store_reads_as_a_gap() {
     let daemon = Daemon::start().await;
     daemon.join("g", "a").await;
     let mut stream = Stream::open(&daemon, "/v1/groups/g/events?after=9007199254740000", &[]).await;
@@ -200,13 +200,13 @@ async fn a_silent_stream_says_that_it_is_there_and_where_it_is() {
     daemon.join("g", "a").await;
     let mut stream = Stream::open(&daemon, "/v1/groups/g/events?types=left", &[]).await;
     let newest = daemon.get("/v1/groups/g").await.json()["last_event"].to_string();
-    // Events that nobody asked for move the place on, so that a later resume does not look like a gap.
+    // Filtered events advance the position, so that a later resume is not a gap.
     stream.comment("still here").await;
     assert_eq!(stream.last_id, newest);
 }
 
 #[tokio::test]
-async fn streams_are_bounded_and_a_closed_one_makes_room() {
+async fn streams_are_limited_and_closing_frees_one() {
     let daemon = Daemon::with(Settings {
         max_streams: 2,
         ..Settings::default()

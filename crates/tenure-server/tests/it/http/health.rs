@@ -1,4 +1,4 @@
-//! Probes, status and metrics; panics, outages, and too much at once.
+//! Probes, status and metrics; panics, outages and overload.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -96,7 +96,7 @@ async fn liveness_never_asks_the_store_and_readiness_says_why_not() {
         json!({"ready": true, "reasons": []})
     );
     store.be(Mood::Hangs);
-    // The promise is 50 ms; a machine that runs six test suites at once gets some more. Whoever asks the store waits longer.
+    // The promise is 50 ms; a busy test machine gets more. Calls of the store wait longer.
     let alive = promised("livez", Duration::from_millis(250), daemon.get("/livez")).await;
     assert_eq!(alive.status, 200);
     // It asks once a second at most, and says what it was told then.
@@ -131,7 +131,7 @@ async fn readiness_asks_the_store_once_a_second_however_many_ask() {
 }
 
 #[tokio::test]
-async fn a_probe_goes_to_its_end_for_those_who_wait_behind_one_who_hung_up() {
+async fn probe_completes_after_its_caller_disconnects() {
     let settings = Settings {
         request_timeout: Duration::from_secs(2),
         ..Settings::default()
@@ -156,11 +156,14 @@ async fn a_probe_goes_to_its_end_for_those_who_wait_behind_one_who_hung_up() {
     }
     // One, unless this took so long that another second began.
     let most = 1 + usize::try_from(opened.elapsed().as_secs()).unwrap();
-    assert!(store.ticks() <= most, "whoever hung up made the next one ask anew");
+    assert!(
+        store.ticks() <= most,
+        "a disconnected caller made the next one probe again"
+    );
 }
 
 #[tokio::test]
-async fn status_and_metrics_tell_what_was_seen_last_while_the_store_is_away() {
+async fn status_and_metrics_show_last_state_during_outage() {
     let (daemon, store) = moody(Settings::default()).await;
     daemon.join("g", "a").await;
     tenure_testkit::wait::until_async("the group was seen", PATIENCE, || async {
@@ -209,7 +212,7 @@ async fn a_panic_in_a_handler_is_a_500_counted_and_survived() {
 }
 
 #[tokio::test]
-async fn requests_are_counted_by_route_and_never_by_what_clients_make_up() {
+async fn requests_are_counted_by_route_pattern() {
     let daemon = Daemon::start().await;
     daemon.join("secret-group", "m").await;
     daemon.join("told-group", "m").await;
@@ -256,7 +259,7 @@ async fn slow_groups_do_not_hold_up_the_watch_loop() {
 }
 
 #[tokio::test]
-async fn too_many_requests_at_once_are_refused_at_once_but_probes_are_answered() {
+async fn overload_refuses_requests_but_answers_probes() {
     let settings = Settings {
         max_requests: 2,
         ..Settings::default()

@@ -18,7 +18,7 @@ async fn acquire(daemon: &Daemon, lease: &str, tenure: &str) -> Answer {
     daemon.send("POST", &path, json!({ "tenure": tenure })).await
 }
 
-/// Acquires a lease that is to be had, and answers its token.
+/// Acquires a free lease; returns its token.
 async fn granted(daemon: &Daemon, lease: &str, tenure: &str) -> u64 {
     let answer = acquire(daemon, lease, tenure).await;
     assert_eq!(
@@ -36,7 +36,7 @@ async fn release(daemon: &Daemon, lease: &str, body: Value) -> Answer {
 }
 
 #[tokio::test]
-async fn a_lease_is_granted_then_kept_and_has_one_holder() {
+async fn lease_is_granted_then_kept_with_one_holder() {
     let daemon = Daemon::start().await;
     let (a, b) = (daemon.join("g", "a").await, daemon.join("g", "b").await);
     assert_eq!(daemon.get("/v1/groups/g/leases/poll").await.code(), "not_found");
@@ -143,8 +143,8 @@ async fn a_lease_that_was_handed_off_is_kept_for_its_successor() {
     let next = granted(&daemon, "poll", &b).await;
     assert!(next > token);
 
-    // To somebody who is not there, or to itself: simply free.
-    for to in ["nobody", "b"] {
+    // To a member that does not exist, or to itself: free.
+    for to in ["absent", "b"] {
         let token = acquire(&daemon, "poll", &b).await.json()["token"].clone();
         let given = release(&daemon, "poll", json!({"tenure": b, "token": token, "to": to})).await;
         assert_eq!(given.json()["outcome"], "released", "{to}");
@@ -152,7 +152,7 @@ async fn a_lease_that_was_handed_off_is_kept_for_its_successor() {
 }
 
 #[tokio::test]
-async fn a_dead_holder_reads_as_dead_and_is_taken_over_without_a_sweep() {
+async fn dead_holder_is_taken_over_without_a_sweep() {
     let clock = Arc::new(ManualClock::new(1_767_225_600_000_000, 7));
     let store: Arc<dyn Store> = MemoryStore::new(StoreOptions::default(), clock.clone());
     let daemon = Daemon::over(store, SystemClock::shared(), Settings::default()).await;
@@ -263,7 +263,7 @@ async fn many_leases_are_acquired_listed_and_released_at_once() {
 }
 
 #[tokio::test]
-async fn a_beat_tells_and_is_told_the_revision() {
+async fn beat_exchanges_the_revision() {
     let daemon = Daemon::start().await;
     let a = daemon.join("g", "a").await;
     let beat = |revision: u64| {
@@ -309,7 +309,7 @@ async fn a_beat_tells_and_is_told_the_revision() {
 }
 
 #[tokio::test]
-async fn a_target_tells_where_it_would_rather_be_and_who_holds_it() {
+async fn target_shows_preferred_node_and_holder() {
     let daemon = Daemon::start().await;
     let path = "/v1/groups/g/targets/endpoint-1";
     assert_eq!(daemon.get(path).await.code(), "not_found");
@@ -396,7 +396,7 @@ async fn a_target_tells_where_it_would_rather_be_and_who_holds_it() {
 }
 
 #[tokio::test]
-async fn what_arrives_after_its_not_after_changes_nothing() {
+async fn call_after_its_not_after_changes_nothing() {
     let daemon = Daemon::start().await;
     let a = daemon.join("g", "a").await;
     let token = granted(&daemon, "kept", &a).await;
@@ -430,7 +430,7 @@ async fn what_arrives_after_its_not_after_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_told_within_the_bound_by_every_route() {
+async fn every_route_reports_an_outage_within_its_timeout() {
     let clock = SystemClock::shared();
     let moody = Faulty::new(clock.clone());
     let daemon = Daemon::over(moody.clone(), clock, Settings::default()).await;

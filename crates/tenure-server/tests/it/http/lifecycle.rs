@@ -1,4 +1,4 @@
-//! Coming up and going down.
+//! Start and shutdown.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::common::sse::Stream;
 use crate::common::{Daemon, PATIENCE, slow};
 
 #[tokio::test]
-async fn a_shutdown_finishes_what_is_under_way_ends_streams_and_accepts_nothing() {
+async fn shutdown_drains_requests_and_ends_streams() {
     let settings = Settings {
         drain_timeout: PATIENCE * 3,
         ..slow()
@@ -26,7 +26,7 @@ async fn a_shutdown_finishes_what_is_under_way_ends_streams_and_accepts_nothing(
     daemon.stop();
     assert_eq!(stream.next().await, None, "the stream ended");
     let addr = daemon.server.addr();
-    tenure_testkit::wait::until_async("nobody is accepted", PATIENCE, || async {
+    tenure_testkit::wait::until_async("no connection is accepted", PATIENCE, || async {
         TcpStream::connect(addr).await.is_err()
     })
     .await;
@@ -35,7 +35,7 @@ async fn a_shutdown_finishes_what_is_under_way_ends_streams_and_accepts_nothing(
 }
 
 #[tokio::test]
-async fn an_idle_connection_does_not_hold_a_shutdown_up() {
+async fn idle_connection_does_not_delay_shutdown() {
     let daemon = Daemon::start().await;
     daemon.get("/livez").await;
     let fresh = TcpStream::connect(daemon.server.addr()).await.unwrap();
@@ -44,7 +44,7 @@ async fn an_idle_connection_does_not_hold_a_shutdown_up() {
 }
 
 #[tokio::test]
-async fn a_drain_is_bounded() {
+async fn drain_is_bounded() {
     let settings = Settings {
         drain_timeout: Duration::from_millis(50),
         ..slow()
@@ -57,7 +57,7 @@ async fn a_drain_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_second_signal_goes_fast() {
+async fn second_stop_does_not_wait_for_requests() {
     let settings = Settings {
         drain_timeout: Duration::from_secs(3600),
         ..slow()
@@ -65,15 +65,15 @@ async fn a_second_signal_goes_fast() {
     let mut daemon = Daemon::with(settings).await;
     let under_way = daemon.begin_join("g", "late").await;
     daemon.until_arriving(1).await;
-    let hurry = daemon.server.hurrier();
+    let abort = daemon.server.aborter();
     daemon.stop();
-    hurry();
+    abort();
     daemon.shut_down().await;
     assert!(under_way.ends_unanswered().await);
 }
 
 #[tokio::test]
-async fn other_machines_are_not_served_unless_asked_for() {
+async fn non_loopback_listener_needs_insecure_listen() {
     let parts = || {
         let clock = SystemClock::shared();
         Parts::new(MemoryStore::new(StoreOptions::default(), clock.clone()), clock)
@@ -98,7 +98,7 @@ async fn other_machines_are_not_served_unless_asked_for() {
 }
 
 #[tokio::test]
-async fn several_servers_live_in_one_process() {
+async fn several_servers_run_in_one_process() {
     let (one, two) = (Daemon::start().await, Daemon::start().await);
     one.join("g", "a").await;
     assert_eq!(two.get("/v1/groups/g/members/a").await.code(), "not_found");
@@ -141,7 +141,7 @@ async fn a_client_that_does_not_read_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_end_or_has_too_many_headers_is_refused() {
+async fn slow_or_oversized_head_is_refused() {
     let settings = Settings {
         idle_timeout: Duration::from_millis(100),
         ..Settings::default()
@@ -156,7 +156,7 @@ async fn a_head_that_does_not_end_or_has_too_many_headers_is_refused() {
         .await
         .expect("it was closed")
         .ok();
-    // Where nobody is in a hurry: a connection that is silent for a moment is closed as well.
+    // With the default time-outs: the short ones above would close a connection that is silent for a moment.
     let daemon = Daemon::start().await;
     let mut many = TcpStream::connect(daemon.server.addr()).await.unwrap();
     let headers: String = (0..100).map(|n| format!("x-{n}: 1\r\n")).collect();
@@ -172,7 +172,7 @@ async fn a_head_that_does_not_end_or_has_too_many_headers_is_refused() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_arrive_is_a_408() {
+async fn slow_body_is_408() {
     let daemon = Daemon::with(Settings {
         body_timeout: Duration::from_millis(50),
         ..Settings::default()

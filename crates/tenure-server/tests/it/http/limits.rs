@@ -1,4 +1,4 @@
-//! Too much at once: slow bodies, floods, and more connections than there may be.
+//! Overload: slow bodies, floods, and too many connections.
 
 use std::time::Duration;
 
@@ -7,11 +7,12 @@ use tenure::loops::FLOOR;
 use tenure_core::call::Verb;
 use tenure_server::Settings;
 use tenure_testkit::wait::until_async;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use crate::common::faulty::{Faulty, Mood};
+use crate::common::raw::RawConnection;
 use crate::common::{Answer, Daemon, PATIENCE, slow};
 
 type Sent = JoinHandle<reqwest::Result<reqwest::Response>>;
@@ -24,40 +25,8 @@ async fn answer(sent: Sent) -> Answer {
     Answer::read(sent.await.expect("it was sent").expect("an answer")).await
 }
 
-/// A connection that stays open between requests.
-struct Kept(BufReader<TcpStream>);
-
-impl Kept {
-    async fn open(daemon: &Daemon) -> Self {
-        Self(BufReader::new(TcpStream::connect(daemon.server.addr()).await.unwrap()))
-    }
-
-    /// The head of the answer; its body is read as well.
-    async fn ask(&mut self, head: &str, body: &str) -> Option<String> {
-        let request = format!("{head}\r\nHost: localhost\r\n\r\n{body}");
-        self.0.write_all(request.as_bytes()).await.ok()?;
-        let (mut head, mut length) = (String::new(), 0);
-        let read = async {
-            while !head.ends_with("\r\n\r\n") {
-                let mut line = String::new();
-                if self.0.read_line(&mut line).await.ok()? == 0 {
-                    return None;
-                }
-                let line = line.to_lowercase();
-                if let Some(told) = line.strip_prefix("content-length: ") {
-                    length = told.trim().parse().unwrap();
-                }
-                head += &line;
-            }
-            self.0.read_exact(&mut vec![0; length]).await.ok()
-        };
-        tokio::time::timeout(PATIENCE, read).await.expect("an end")?;
-        Some(head)
-    }
-}
-
 #[tokio::test]
-async fn slow_bodies_take_no_place() {
+async fn slow_bodies_take_no_permit() {
     let daemon = Daemon::with(Settings {
         max_requests: 1,
         ..slow()
@@ -78,7 +47,7 @@ async fn slow_bodies_take_no_place() {
 }
 
 #[tokio::test]
-async fn other_requests_leave_beats_their_room() {
+async fn other_requests_leave_permits_for_beats() {
     let settings = Settings {
         max_requests: 2,
         ..Settings::default()
@@ -122,7 +91,7 @@ async fn flood(daemon: &Daemon, store: &Faulty, group: &str, tenure: &str) -> Ve
 }
 
 #[tokio::test]
-async fn a_flood_in_one_group_leaves_room_for_the_beats_of_another() {
+async fn flood_in_one_group_spares_beats_of_another() {
     let (daemon, store, clock) = Daemon::still(few_requests()).await;
     let (tenure, other) = (daemon.join("flooding", "a").await, daemon.join("other", "b").await);
     let mut flood = flood(&daemon, &store, "flooding", &tenure).await;
@@ -178,13 +147,13 @@ async fn silent_connections_are_shed_before_answered_ones() {
         ..Settings::default()
     })
     .await;
-    let mut kept = Kept::open(&daemon).await;
+    let mut kept = RawConnection::open(&daemon).await;
     let head = kept.ask("GET /v1/groups HTTP/1.1", "").await.expect("an answer");
     assert!(head.starts_with("http/1.1 200"), "{head}");
     let mut silent = Vec::new();
     for _ in 0..40 {
         silent.push(TcpStream::connect(daemon.server.addr()).await.unwrap());
-        let mut fresh = Kept::open(&daemon).await;
+        let mut fresh = RawConnection::open(&daemon).await;
         assert!(
             fresh.ask("GET /livez HTTP/1.1", "").await.is_some(),
             "a new one is answered"
@@ -198,52 +167,4 @@ async fn silent_connections_are_shed_before_answered_ones() {
         .await
         .expect("it was closed");
     assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
-}
-
-#[tokio::test]
-async fn a_refusal_before_the_body_says_that_the_connection_ends() {
-    let daemon = Daemon::start().await;
-    let head = "POST /v1/groups/g/members HTTP/1.1\r\nOrigin: http://elsewhere.example";
-    let mut long = Kept::open(&daemon).await;
-    let answer = long
-        .ask(&format!("{head}\r\nContent-Length: 1000000"), "{")
-        .await
-        .unwrap();
-    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
-    assert_eq!(long.0.read(&mut [0]).await.unwrap_or(0), 0, "and it does");
-    let mut expecting = Kept::open(&daemon).await;
-    let expect = format!("{head}\r\nContent-Length: 2\r\nExpect: 100-continue");
-    let answer = expecting.ask(&expect, "").await.unwrap();
-    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
-    // A short body that is there is read, and the next request is answered on the same connection.
-    let mut short = Kept::open(&daemon).await;
-    for _ in 0..3 {
-        let answer = short
-            .ask(&format!("{head}\r\nContent-Length: 2"), "{}")
-            .await
-            .expect("still open");
-        assert!(
-            answer.starts_with("http/1.1 4") && !answer.contains("connection: close"),
-            "{answer}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_body_that_is_too_long_ends_its_connection() {
-    let daemon = Daemon::with(Settings {
-        body_limit: 100,
-        ..Settings::default()
-    })
-    .await;
-    for head in ["Content-Length: 101", "Transfer-Encoding: chunked"] {
-        let mut long = Kept::open(&daemon).await;
-        let body = format!("{:x}\r\n{}", 1_000, "x".repeat(900));
-        let post = format!("POST /v1/groups/g/members HTTP/1.1\r\nContent-Type: application/json\r\n{head}");
-        let answer = long.ask(&post, &body).await.unwrap();
-        assert!(
-            answer.starts_with("http/1.1 413") && answer.contains("connection: close"),
-            "{answer}"
-        );
-    }
 }

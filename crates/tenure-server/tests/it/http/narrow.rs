@@ -6,20 +6,20 @@ use tenure_server::auth::{Scope, Secret};
 use tenure_testkit::wait::until_async;
 
 use crate::common::{Answer, Daemon, sse::Stream};
-use crate::office::{SOON, Tokens, ask, serve};
+use crate::token_server::{SOON, Tokens, ask, serve};
 
 async fn status(daemon: &Daemon, secret: &Secret) -> Value {
     ask(daemon, "GET", "/v1/status", Some(secret.text())).await.json()
 }
 
 #[tokio::test]
-async fn a_token_for_some_groups_is_not_told_of_files_places_and_others() {
+async fn restricted_token_sees_no_files_addresses_or_other_groups() {
     let mut tokens = Tokens::none();
     let all = tokens.add("all", &[Scope::Read], &[], &[]);
     let some = tokens.add("some", &[Scope::Read], &["b*"], &["support"]);
     let daemon = tokens.serve().await;
     tokens.write_text("[[token]]\nname = \"carol\"\nsha256 = \"nonsense\"\n");
-    until_async("the trouble is told to whoever may read everything", SOON, || async {
+    until_async("the error is reported to an unrestricted token", SOON, || async {
         status(&daemon, &all).await["access"]["tokens_trouble"].is_string()
     })
     .await;
@@ -43,21 +43,21 @@ async fn joins(daemon: &Daemon, secret: &Secret) {
     assert_eq!(answer.status(), 201);
 }
 
-/// Takes a token out, and waits until nobody is let in with it.
+/// Removes a token, and waits until it is refused.
 async fn revoke(tokens: &mut Tokens, daemon: &Daemon, name: &str, secret: &Secret) {
     tokens.remove(name);
-    until_async("it is known no more", SOON, || async {
+    until_async("the token is refused", SOON, || async {
         ask(daemon, "GET", "/v1/groups", Some(secret.text())).await.status == 401
     })
     .await;
 }
 
 #[tokio::test]
-async fn no_event_goes_to_a_token_that_was_taken_away() {
+async fn removed_token_gets_no_events() {
     let mut tokens = Tokens::none();
     let reader = tokens.add("reader", &[Scope::Read], &[], &[]);
     let member = tokens.add("member", &[Scope::Beat, Scope::Read], &[], &[]);
-    // Nobody looks at the stream in between.
+    // The stream is not read in between.
     let settings = Settings {
         stream_keep_alive: SOON,
         ..tokens.settings()

@@ -91,7 +91,7 @@ fn operations(document: &Value) -> Vec<(String, String, &Value)> {
 }
 
 #[tokio::test]
-async fn every_served_route_is_described_and_every_described_one_is_served() {
+async fn served_and_described_routes_are_the_same() {
     let daemon = Daemon::start().await;
     let document = daemon.get("/openapi.json").await.json();
     let described: BTreeSet<_> = operations(&document)
@@ -146,7 +146,7 @@ async fn common_parameters_are_described() {
     };
     let key = "/v1/groups/{g}/registries/{r}/claims/{key}";
     let names = ["path g The group", "path r The registry", "path key The key"];
-    let not_after = "header Tenure-Not-After Store time after which nothing must happen";
+    let not_after = "header Tenure-Not-After Store time after which the call must not take effect";
     assert_eq!(of("get", key), names);
     assert_eq!(of("put", key), [&names[..], &[not_after]].concat());
     assert_eq!(
@@ -157,14 +157,14 @@ async fn common_parameters_are_described() {
         of("post", "/v1/rosters/{r}/reserve"),
         [
             "path r The roster",
-            "header Tenure-Not-After Store time after which nothing must begin"
+            "header Tenure-Not-After Store time after which the call must not begin"
         ]
     );
     assert_eq!(of("get", "/v1/now"), [""; 0]);
 }
 
 #[tokio::test]
-async fn every_route_describes_its_parameters_bodies_and_errors() {
+async fn every_route_describes_parameters_bodies_and_errors() {
     let daemon = Daemon::start().await;
     let document = daemon.get("/openapi.json").await.json();
     for (method, path, operation) in operations(&document) {
@@ -195,7 +195,7 @@ async fn every_route_describes_its_parameters_bodies_and_errors() {
 }
 
 #[tokio::test]
-async fn every_schema_that_is_named_is_there() {
+async fn every_referenced_schema_exists() {
     let daemon = Daemon::start().await;
     let document = daemon.get("/openapi.json").await.json();
     let schemas = document["components"]["schemas"].as_object().unwrap();
@@ -206,7 +206,7 @@ async fn every_schema_that_is_named_is_there() {
     }
     for name in [
         "Problem",
-        "Event",
+        "EventAnswer",
         "JoinRequest",
         "JoinAnswer",
         "BeatsAnswer",
@@ -238,11 +238,20 @@ async fn holders_and_owners_have_one_shape() {
             continue;
         };
         assert!(!fields.contains_key("held_by"), "{name}: a holder is called holder");
+        // Events are answered as an `EventAnswer`, which adds the members.
+        if fields.contains_key("from") && name != "Event" {
+            assert!(fields.contains_key("from_member"), "{name} names no former member");
+        }
         if fields.contains_key("holder") || fields.contains_key("owner") {
             assert!(fields.contains_key("tenure"), "{name} names no tenure");
             with_holder.push(name.as_str());
         }
     }
+    let event = schemas["EventAnswer"].to_string();
+    assert!(
+        event.contains("\"member\"") && event.contains("\"from_member\""),
+        "{event}"
+    );
     for name in [
         "Lease",
         "Claim",

@@ -27,7 +27,7 @@ async fn attach(daemon: &Daemon, session: &str, tenure: &str, connection: &str, 
     daemon.send("PUT", &format!("{SESSIONS}/{session}"), body).await
 }
 
-/// Attaches what can be, and answers what became of it.
+/// Attaches, expecting success; returns the answer.
 async fn attached(daemon: &Daemon, session: &str, tenure: &str, connection: &str, more: Value) -> Value {
     let answer = attach(daemon, session, tenure, connection, more).await;
     let json = answer.json();
@@ -59,7 +59,7 @@ fn names(page: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// A daemon whose store's time stands still until it is told otherwise.
+/// A daemon whose store's time is advanced by the test.
 async fn stopped() -> (Daemon, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(1_767_225_600_000_000, 7));
     let store: Arc<dyn Store> = MemoryStore::new(StoreOptions::default(), clock.clone());
@@ -67,7 +67,7 @@ async fn stopped() -> (Daemon, Arc<ManualClock>) {
     (daemon, clock)
 }
 
-/// Lets the store's time pass, without a gap and without anybody's death.
+/// Advances the store's time in steps without a gap, while members keep beating.
 async fn pass(daemon: &Daemon, clock: &ManualClock, time: Duration, living: &[&str]) {
     let (group, step) = (Group::new("g").expect("a good name"), Duration::from_millis(500));
     for _ in 0..time.as_millis() / step.as_millis() {
@@ -181,7 +181,7 @@ async fn a_late_detach_is_ignored_and_that_of_another_is_refused() {
 }
 
 #[tokio::test]
-async fn an_alias_leads_to_one_session_and_goes_with_it() {
+async fn alias_is_unique_and_removed_with_its_session() {
     let daemon = Daemon::start().await;
     let a = daemon.join("g", "a").await;
     let made = attached(&daemon, "s1", &a, "c", json!({"alias": "caster"})).await;
@@ -192,7 +192,7 @@ async fn an_alias_leads_to_one_session_and_goes_with_it() {
     let by_alias = async |alias: &str| daemon.get(&format!("{SESSIONS}?alias={alias}")).await.json();
     let found = by_alias("caster").await;
     assert_eq!((names(&found), found.get("next")), (vec!["s1"], None));
-    assert_eq!(by_alias("nobody").await, json!({"sessions": []}));
+    assert_eq!(by_alias("unused").await, json!({"sessions": []}));
     detach(&daemon, "s1", &a, "c", None).await;
     let deleted = daemon.delete(&format!("{SESSIONS}/s1")).await;
     assert_eq!(
@@ -248,7 +248,7 @@ async fn data_is_patched_field_by_field_up_to_its_limits() {
 }
 
 #[tokio::test]
-async fn an_orphan_reads_as_one_is_not_resumed_and_is_reaped() {
+async fn orphan_is_not_resumed_and_is_reaped() {
     let (daemon, clock) = stopped().await;
     let a = daemon.join("g", "a").await;
     let made = attached(&daemon, "s1", &a, "c", json!({"grace_ms": 2000, "alias": "caster"})).await;
@@ -317,7 +317,7 @@ async fn an_orphan_reads_as_one_is_not_resumed_and_is_reaped() {
 }
 
 #[tokio::test]
-async fn the_connections_of_a_dead_instance_vanish_and_its_sessions_can_be_resumed() {
+async fn sessions_of_a_dead_instance_can_be_resumed() {
     let (daemon, clock) = stopped().await;
     let (a, b) = (daemon.join_for("g", "a", 2_000).await, daemon.join("g", "b").await);
     for session in ["s1", "s2"] {
@@ -331,7 +331,7 @@ async fn the_connections_of_a_dead_instance_vanish_and_its_sessions_can_be_resum
         (&json!("disconnected"), &json!(0), None),
         "no ghost, and the grace has not begun"
     );
-    // The burst delay after the end has to pass in the store's time.
+    // The burst delay passes in the store's time.
     let ended = daemon
         .send("POST", "/v1/groups/g/sweep", json!({"wait_ms": 0}))
         .await
@@ -501,7 +501,7 @@ async fn a_client_attaches_more_than_a_daemon_reads_at_once() {
 }
 
 #[tokio::test]
-async fn what_arrives_after_its_not_after_changes_nothing() {
+async fn call_after_its_not_after_changes_nothing() {
     let daemon = Daemon::start().await;
     let a = daemon.join("g", "a").await;
     attached(&daemon, "kept", &a, "c", json!({})).await;
@@ -538,7 +538,7 @@ async fn what_arrives_after_its_not_after_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_told_within_the_bound_by_every_route() {
+async fn every_route_reports_an_outage_within_its_timeout() {
     let clock = SystemClock::shared();
     let moody = Faulty::new(clock.clone());
     let daemon = Daemon::over(moody.clone(), clock, Settings::default()).await;

@@ -47,7 +47,7 @@ async fn members_are_looked_up_and_listed_page_by_page() {
         (&json!("b"), &json!(true), &json!(0))
     );
     assert!(one["joined_at"].is_string() && one["labels"].is_object());
-    let missing = daemon.get("/v1/groups/g/members/nobody").await;
+    let missing = daemon.get("/v1/groups/g/members/absent").await;
     assert_eq!((missing.status.as_u16(), missing.code()), (404, "not_found".to_owned()));
 
     let page = daemon.get("/v1/groups/g/members?limit=2&after=").await.json();
@@ -102,7 +102,7 @@ async fn a_beat_renews_and_an_ended_tenure_is_gone_with_its_reason() {
 }
 
 #[tokio::test]
-async fn an_expelled_member_is_told_so() {
+async fn expelled_member_gets_the_reason() {
     let daemon = Daemon::start().await;
     let tenure = daemon.join("g", "m").await;
     assert_eq!(
@@ -138,7 +138,7 @@ async fn a_batch_answers_each_beat_by_itself() {
 }
 
 #[tokio::test]
-async fn ten_thousand_beats_fit_and_one_more_does_not() {
+async fn batch_takes_ten_thousand_beats_at_most() {
     let daemon = Daemon::start().await;
     let tenure = daemon.join("g", &"m".repeat(200)).await;
     let beats = |count: usize| json!({"beats": vec![json!({"tenure": tenure, "ttl_ms": 30_000}); count]});
@@ -154,7 +154,7 @@ async fn ten_thousand_beats_fit_and_one_more_does_not() {
 }
 
 #[tokio::test]
-async fn a_claim_is_new_then_kept_then_moved_and_is_released_by_its_owner_only() {
+async fn claim_is_new_kept_moved_and_released_by_its_owner() {
     let daemon = Daemon::start().await;
     let (a, b) = (daemon.join("g", "a").await, daemon.join("g", "b").await);
     let path = "/v1/groups/g/registries/devices/claims/d1";
@@ -182,6 +182,10 @@ async fn a_claim_is_new_then_kept_then_moved_and_is_released_by_its_owner_only()
 
     let others = daemon.delete(&format!("{path}?tenure={a}")).await;
     assert_eq!((others.status.as_u16(), others.code()), (409, "not_owner".to_owned()));
+    assert_eq!(
+        (&others.json()["owner"], &others.json()["tenure"]),
+        (&json!("b"), &json!(b))
+    );
     assert_eq!(daemon.delete(&format!("{path}?tenure={b}")).await.status, 204);
     assert_eq!(
         daemon.delete(&format!("{path}?tenure={b}")).await.status,
@@ -231,7 +235,7 @@ async fn many_keys_are_claimed_at_once_and_listed_by_owner() {
 }
 
 #[tokio::test]
-async fn a_sweep_waits_for_the_burst_and_tells_what_it_removed() {
+async fn sweep_waits_for_the_burst_and_reports_removals() {
     let daemon = Daemon::start().await;
     let tenure = daemon.join("g", "a").await;
     daemon

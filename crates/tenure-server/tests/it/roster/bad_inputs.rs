@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::common::Answer;
-use crate::roster::desk::Desk;
+use crate::roster::server::RosterServer;
 
 type Case = (&'static str, &'static str, Value, u16, &'static str, &'static str);
 
@@ -30,12 +30,12 @@ fn cases() -> Vec<Case> {
 
 fn reading() -> Vec<Case> {
     vec![
-        get("/v1/rosters?limit=0", "outside 1 to 1000"),
-        get("/v1/rosters?after=a%20b", "not a place in this listing"),
+        get("/v1/rosters?limit=0", "out of range: use 1 to 1000"),
+        get("/v1/rosters?after=a%20b", "invalid cursor"),
         get("/v1/rosters/a%20b", "' ' at position 2"),
         get("/v1/rosters/r?x=1", "no query"),
-        get("/v1/rosters/r/available?limit=0", "outside 1 to 1000"),
-        get("/v1/rosters/r/available?limit=1001", "outside 1 to 1000"),
+        get("/v1/rosters/r/available?limit=0", "out of range: use 1 to 1000"),
+        get("/v1/rosters/r/available?limit=1001", "out of range: use 1 to 1000"),
         get("/v1/rosters/r/available?limit=x", "limit"),
         get("/v1/rosters/r/available?before=x", "unknown field `before`"),
         get("/v1/rosters/r/availability?x=1", "no query"),
@@ -44,11 +44,11 @@ fn reading() -> Vec<Case> {
             "/v1/rosters/r/providers?state=gone",
             "there are online, available, busy, offline, deactivated",
         ),
-        get("/v1/rosters/r/providers?limit=0", "outside 1 to 1000"),
+        get("/v1/rosters/r/providers?limit=0", "out of range: use 1 to 1000"),
         get("/v1/rosters/r/providers?alive=true", "unknown field `alive`"),
         get("/v1/rosters/r/providers/a%2Fb", "'/' at position 2"),
         get("/v1/rosters/r/log?provider=a%20b", "' ' at position 2"),
-        get("/v1/rosters/r/log?limit=1001", "outside 1 to 1000"),
+        get("/v1/rosters/r/log?limit=1001", "out of range: use 1 to 1000"),
     ]
 }
 
@@ -99,10 +99,10 @@ fn engagements_and_settings() -> Vec<Case> {
             "POST",
             E,
             json!({"status": "done"}),
-            "there are pending, active, ended, expired, cancelled",
+            "use one of pending, active, ended, expired, cancelled",
         ),
         refused("POST", E, json!({"status": "ended"}), "begins as pending or active"),
-        refused("POST", E, json!({"expires_in_ms": 0}), "more than nothing"),
+        refused("POST", E, json!({"expires_in_ms": 0}), "more than 0"),
         refused("POST", E, json!({"expires_in_ms": "5s"}), "expires_in_ms: invalid type"),
         refused(
             "PATCH",
@@ -114,7 +114,7 @@ fn engagements_and_settings() -> Vec<Case> {
             "PATCH",
             "/v1/rosters/r/engagements/e",
             json!({"expires_in_ms": 0}),
-            "more than nothing",
+            "more than 0",
         ),
         refused(
             "PATCH",
@@ -133,19 +133,19 @@ fn engagements_and_settings() -> Vec<Case> {
             "PATCH",
             "/v1/rosters/r",
             json!({"stale_after_ms": 999}),
-            "outside 1s to 24h",
+            "out of range: use 1s to 24h",
         ),
         refused(
             "PATCH",
             "/v1/rosters/r",
             json!({"stale_after_ms": 86_400_001}),
-            "outside 1s to 24h",
+            "out of range: use 1s to 24h",
         ),
         refused(
             "PATCH",
             "/v1/rosters/r",
             json!({"snapshot_ms": 10_001}),
-            "older than 10s",
+            "use at most 10s",
         ),
         refused(
             "PATCH",
@@ -188,11 +188,11 @@ fn engagements_and_settings() -> Vec<Case> {
 
 #[tokio::test]
 async fn a_bad_request_is_refused_by_name_and_changes_nothing() {
-    let desk = Desk::open().await;
+    let server = RosterServer::open().await;
     let mut wrong = Vec::new();
     for (method, path, body, status, code, must_say) in cases() {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        let mut request = desk.daemon.client.request(method.clone(), desk.daemon.url(path));
+        let mut request = server.daemon.client.request(method.clone(), server.daemon.url(path));
         if !body.is_null() {
             request = request.json(&body);
         }
@@ -206,19 +206,19 @@ async fn a_bad_request_is_refused_by_name_and_changes_nothing() {
     }
     assert!(wrong.is_empty(), "{} wrong answers:\n{}", wrong.len(), wrong.join("\n"));
     for path in ["", "/providers", "/log"] {
-        let left = desk.daemon.get(&format!("/v1/rosters/r{path}")).await;
+        let left = server.daemon.get(&format!("/v1/rosters/r{path}")).await;
         assert_eq!(left.status.as_u16(), 404, "not even a roster: {left:?}");
     }
 }
 
 #[tokio::test]
-async fn bodies_that_are_none_are_refused_and_a_late_call_does_not_begin() {
-    let desk = Desk::open().await;
+async fn invalid_bodies_and_late_calls_are_refused() {
+    let server = RosterServer::open().await;
     for (kind, body, status, code) in [
         ("application/json", "{", 400, "malformed_json"),
         ("text/plain", "{}", 415, "unsupported_media_type"),
     ] {
-        let request = desk
+        let request = server
             .daemon
             .request("PATCH", "/v1/rosters/r")
             .header("content-type", kind);
@@ -226,14 +226,14 @@ async fn bodies_that_are_none_are_refused_and_a_late_call_does_not_begin() {
         assert_eq!((answer.status.as_u16(), answer.code().as_str()), (status, code));
     }
     // The server knows the store's time once it has asked for it.
-    desk.daemon.get("/v1/now").await;
+    server.daemon.get("/v1/now").await;
     let put = async |not_after: &str| {
-        let request = desk.daemon.request("PUT", "/v1/rosters/r/providers/a");
+        let request = server.daemon.request("PUT", "/v1/rosters/r/providers/a");
         Answer::read(request.header("tenure-not-after", not_after).send().await.unwrap()).await
     };
     let late = put("2020-01-01T00:00:00Z").await;
     assert_eq!((late.status.as_u16(), late.code().as_str()), (409, "too_late"));
     assert_eq!(put("soon").await.code(), "invalid");
-    assert_eq!(desk.daemon.get("/v1/rosters/r/providers/a").await.status, 404);
+    assert_eq!(server.daemon.get("/v1/rosters/r/providers/a").await.status, 404);
     assert_eq!(put("2120-01-01T00:00:00Z").await.status, 200);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::http::{HttpSettings, RemoteRoster, RemoteRosters};
-use tenure::roster::{EngagementAnswer, Heard, Online, Removal, Reservation};
+use tenure::roster::{EngagementAnswer, HeartbeatOutcome, Online, Removal, Reservation};
 use tenure_core::clock::SystemClock;
 use tenure_core::error::ErrorKind;
 use tenure_core::ledger::{Expiry, Move, NewEngagement, ProviderSpec, ProviderState, SettingsPatch, Status};
@@ -11,9 +11,9 @@ use tenure_core::store::PageRequest;
 use tokio::runtime::Handle;
 
 use crate::common::PATIENCE;
-use crate::roster::desk::Desk;
+use crate::roster::server::RosterServer;
 
-fn client(desk: &Desk) -> RemoteRoster {
+fn client(server: &RosterServer) -> RemoteRoster {
     // However slow the machine is.
     let settings = HttpSettings {
         request_timeout: PATIENCE,
@@ -21,16 +21,16 @@ fn client(desk: &Desk) -> RemoteRoster {
         ..HttpSettings::default()
     };
     let clock = SystemClock::shared();
-    let rosters = RemoteRosters::new(&desk.daemon.base, clock, Handle::current(), settings).unwrap();
+    let rosters = RemoteRosters::new(&server.daemon.base, clock, Handle::current(), settings).unwrap();
     rosters.roster(&"support".parse().unwrap())
 }
 
 #[tokio::test]
-async fn providers_come_and_go() {
-    let desk = Desk::open().await;
-    let roster = client(&desk);
+async fn providers_go_online_and_offline() {
+    let server = RosterServer::open().await;
+    let roster = client(&server);
     let ana = "ana".parse().unwrap();
-    assert_eq!(roster.heartbeat(&ana).await.unwrap(), Heard::Unknown);
+    assert_eq!(roster.heartbeat(&ana).await.unwrap(), HeartbeatOutcome::Unknown);
     assert_eq!(roster.provider(&ana).await.unwrap().value, None);
     assert_eq!(roster.remove_provider(&ana).await.unwrap(), Removal::Absent);
     assert_eq!(roster.online(&ana).await.unwrap_err().kind(), ErrorKind::NotFound);
@@ -40,12 +40,15 @@ async fn providers_come_and_go() {
     };
     let put = roster.put_provider(&ana, &spec).await.unwrap();
     assert!(put.changed && !roster.put_provider(&ana, &spec).await.unwrap().changed);
-    assert_eq!(roster.heartbeat(&ana).await.unwrap(), Heard::Offline);
+    assert_eq!(roster.heartbeat(&ana).await.unwrap(), HeartbeatOutcome::Offline);
     let Online::Done(online) = roster.online(&ana).await.unwrap() else {
-        panic!("nobody deactivated it");
+        panic!("it is active");
     };
     assert!(online.value.online.is_some() && online.value.version > put.value.version);
-    assert!(matches!(roster.heartbeat(&ana).await.unwrap(), Heard::Recorded(_)));
+    assert!(matches!(
+        roster.heartbeat(&ana).await.unwrap(),
+        HeartbeatOutcome::Recorded(_)
+    ));
     assert!(roster.is_reachable(&ana).await.unwrap().value);
     let view = roster.provider(&ana).await.unwrap().value.unwrap();
     assert_eq!((view.row.capacity, view.row.online), (3, online.value.online));
@@ -57,7 +60,7 @@ async fn providers_come_and_go() {
     assert!(matches!(roster.remove_provider(&ana).await.unwrap(), Removal::Busy(row) if row.provider == ana));
     roster.deactivate(&ana).await.unwrap();
     assert!(matches!(roster.online(&ana).await.unwrap(), Online::Deactivated(row) if !row.active));
-    assert_eq!(roster.heartbeat(&ana).await.unwrap(), Heard::Deactivated);
+    assert_eq!(roster.heartbeat(&ana).await.unwrap(), HeartbeatOutcome::Deactivated);
     assert!(roster.activate(&ana).await.unwrap().value.active);
     let log = roster.log(Some(&ana), &PageRequest::default()).await.unwrap();
     assert_eq!(log.items.len(), 4, "{log:?}");
@@ -69,10 +72,10 @@ async fn providers_come_and_go() {
 
 #[tokio::test]
 async fn engagements_are_made_moved_and_reserved() {
-    let desk = Desk::open().await;
-    let roster = client(&desk);
-    desk.seat("ana", 1).await;
-    desk.put("ben", 1).await;
+    let server = RosterServer::open().await;
+    let roster = client(&server);
+    server.seat("ana", 1).await;
+    server.put("ben", 1).await;
     assert!(roster.availability().await.unwrap().value.is_any());
     assert_eq!(roster.available(10).await.unwrap().value[0].capacity, 1);
     let wanted = NewEngagement {
@@ -106,7 +109,7 @@ async fn engagements_are_made_moved_and_reserved() {
     );
     let fact = NewEngagement {
         engagement: "fact".parse().unwrap(),
-        provider: Some("nobody".parse().unwrap()),
+        provider: Some("absent".parse().unwrap()),
         status: Status::Active,
         expires_in: None,
     };
@@ -122,8 +125,8 @@ async fn engagements_are_made_moved_and_reserved() {
 
 #[tokio::test]
 async fn settings_are_read_and_changed() {
-    let desk = Desk::open().await;
-    let roster = client(&desk);
+    let server = RosterServer::open().await;
+    let roster = client(&server);
     let patch = SettingsPatch {
         stale_after: Some(Duration::from_secs(90)),
         ..SettingsPatch::default()

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::roster::desk::{Desk, R, of};
+use crate::roster::server::{R, RosterServer, of};
 
 /// What is pinned of a provider.
 const PINNED: &[&str] = &[
@@ -17,10 +17,10 @@ const PINNED: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn a_provider_is_written_down_comes_online_works_and_goes() {
-    let desk = Desk::open().await;
+async fn provider_lifecycle() {
+    let server = RosterServer::open().await;
     let spec = json!({"display_name": "Ana", "capacity": 2});
-    let put = desk.send("PUT", "/providers/ana", spec).await.json();
+    let put = server.send("PUT", "/providers/ana", spec).await.json();
     let fresh = json!({
         "provider": "ana", "display_name": "Ana", "active": true, "online": false, "alive": false, "occupancy": 0,
         "capacity": 2, "last_heartbeat_at": null,
@@ -28,10 +28,10 @@ async fn a_provider_is_written_down_comes_online_works_and_goes() {
     assert_eq!(of(&put, PINNED), fresh);
     assert_eq!((&put["changed"], &put["reachable"]), (&json!(true), &json!(false)));
     assert!(put["mirrored"].is_boolean(), "{put}");
-    let again = desk.send("PUT", "/providers/ana", json!({})).await.json();
+    let again = server.send("PUT", "/providers/ana", json!({})).await.json();
     assert_eq!((&again["changed"], &again["version"]), (&json!(false), &put["version"]));
 
-    let online = desk.post("/providers/ana/online").await.json();
+    let online = server.post("/providers/ana/online").await.json();
     assert_eq!(
         (&online["online"], &online["alive"]),
         (&json!(true), &json!(true)),
@@ -41,7 +41,7 @@ async fn a_provider_is_written_down_comes_online_works_and_goes() {
         online["last_online_at"].is_string() && online["tenure"].is_string(),
         "{online}"
     );
-    let heartbeat = desk.post("/providers/ana/heartbeat").await;
+    let heartbeat = server.post("/providers/ana/heartbeat").await;
     assert_eq!(heartbeat.status, 200, "{heartbeat:?}");
     let heartbeat = heartbeat.json();
     assert_eq!(heartbeat["provider"], "ana");
@@ -49,7 +49,7 @@ async fn a_provider_is_written_down_comes_online_works_and_goes() {
         matches!(heartbeat["recorded"].as_str(), Some("mirror" | "ledger")),
         "{heartbeat}"
     );
-    let seen = desk.get("/providers/ana").await.json();
+    let seen = server.get("/providers/ana").await.json();
     assert_eq!(
         (&seen["reachable"], &seen["online"]),
         (&json!(true), &json!(true)),
@@ -57,20 +57,20 @@ async fn a_provider_is_written_down_comes_online_works_and_goes() {
     );
     assert!(matches!(seen["source"].as_str(), Some("mirror" | "ledger")), "{seen}");
 
-    let offline = desk.post("/providers/ana/offline").await.json();
+    let offline = server.post("/providers/ana/offline").await.json();
     assert_eq!((&offline["online"], &offline["alive"]), (&json!(false), &json!(false)));
     assert!(offline["last_offline_at"].is_string(), "{offline}");
-    let late = desk.post("/providers/ana/heartbeat").await;
+    let late = server.post("/providers/ana/heartbeat").await;
     assert_eq!((late.status.as_u16(), late.code().as_str()), (409, "provider_offline"));
-    let removed = desk.daemon.delete(&format!("{R}/providers/ana")).await;
+    let removed = server.daemon.delete(&format!("{R}/providers/ana")).await;
     assert_eq!(removed.status, 204, "{removed:?}");
     assert!(matches!(removed.header("tenure-mirrored"), "true" | "false"));
     for answer in [
-        desk.daemon.delete(&format!("{R}/providers/ana")).await,
-        desk.get("/providers/ana").await,
-        desk.post("/providers/ana/online").await,
-        desk.post("/providers/ana/heartbeat").await,
-        desk.post("/providers/ana/activate").await,
+        server.daemon.delete(&format!("{R}/providers/ana")).await,
+        server.get("/providers/ana").await,
+        server.post("/providers/ana/online").await,
+        server.post("/providers/ana/heartbeat").await,
+        server.post("/providers/ana/activate").await,
     ] {
         assert_eq!(
             (answer.status.as_u16(), answer.code().as_str()),
@@ -86,33 +86,33 @@ async fn a_provider_is_written_down_comes_online_works_and_goes() {
 
 #[tokio::test]
 async fn a_deactivated_provider_is_refused_whatever_it_does() {
-    let desk = Desk::open().await;
-    desk.seat("ana", 1).await;
-    let row = desk.post("/providers/ana/deactivate").await.json();
+    let server = RosterServer::open().await;
+    server.seat("ana", 1).await;
+    let row = server.post("/providers/ana/deactivate").await.json();
     assert_eq!(
         of(&row, &["active", "online", "alive"]),
         json!({"active": false, "online": false, "alive": false})
     );
     assert!(row["revoked_before"].is_string(), "{row}");
     for act in ["online", "heartbeat"] {
-        let refused = desk.post(&format!("/providers/ana/{act}")).await;
+        let refused = server.post(&format!("/providers/ana/{act}")).await;
         assert_eq!(
             (refused.status.as_u16(), refused.code().as_str()),
             (403, "provider_deactivated"),
             "{act}"
         );
     }
-    assert_eq!(desk.get("/stats").await.json()["deactivated"], 1);
-    let back = desk.post("/providers/ana/activate").await.json();
+    assert_eq!(server.get("/stats").await.json()["deactivated"], 1);
+    let back = server.post("/providers/ana/activate").await.json();
     assert_eq!(
         of(&back, &["active", "online"]),
         json!({"active": true, "online": false})
     );
-    let offline = desk.post("/providers/ana/heartbeat").await;
-    assert_eq!(offline.code(), "provider_offline", "activating takes nobody online");
-    assert_eq!(desk.post("/providers/ana/online").await.status, 200);
+    let offline = server.post("/providers/ana/heartbeat").await;
+    assert_eq!(offline.code(), "provider_offline", "activation does not take it online");
+    assert_eq!(server.post("/providers/ana/online").await.status, 200);
 
-    let log = desk.get("/log?provider=ana").await.json();
+    let log = server.get("/log?provider=ana").await.json();
     let changes: Vec<_> = log["entries"]
         .as_array()
         .unwrap()
@@ -129,12 +129,12 @@ async fn a_deactivated_provider_is_refused_whatever_it_does() {
 }
 
 #[tokio::test]
-async fn the_least_occupied_is_reserved_until_nobody_has_room() {
-    let desk = Desk::open().await;
+async fn reserve_picks_least_occupied_until_full() {
+    let server = RosterServer::open().await;
     for (provider, capacity) in [("ana", 1), ("ben", 2)] {
-        desk.seat(provider, capacity).await;
+        server.seat(provider, capacity).await;
     }
-    let available = desk.get("/available").await.json();
+    let available = server.get("/available").await.json();
     let all = json!([
         {"provider": "ana", "occupancy": 0, "capacity": 1},
         {"provider": "ben", "occupancy": 0, "capacity": 2},
@@ -145,13 +145,13 @@ async fn the_least_occupied_is_reserved_until_nobody_has_room() {
         "{available}"
     );
     assert_eq!(
-        desk.get("/available?limit=1").await.json()["providers"]
+        server.get("/available?limit=1").await.json()["providers"]
             .as_array()
             .unwrap()
             .len(),
         1
     );
-    let availability = desk.get("/availability").await.json();
+    let availability = server.get("/availability").await.json();
     assert_eq!(
         of(&availability, &["available", "count"]),
         json!({"available": true, "count": 2})
@@ -161,7 +161,7 @@ async fn the_least_occupied_is_reserved_until_nobody_has_room() {
         "{availability}"
     );
 
-    let first = desk.send("POST", "/reserve", json!({"engagement": "e1"})).await;
+    let first = server.send("POST", "/reserve", json!({"engagement": "e1"})).await;
     assert_eq!(first.status, 201, "{first:?}");
     assert_eq!(first.header("location"), "/v1/rosters/support/engagements/e1");
     let first = first.json();
@@ -169,41 +169,41 @@ async fn the_least_occupied_is_reserved_until_nobody_has_room() {
         of(&first, &["engagement", "provider", "status"]),
         json!({"engagement": "e1", "provider": "ana", "status": "pending"})
     );
-    let again = desk.send("POST", "/reserve", json!({"engagement": "e1"})).await;
+    let again = server.send("POST", "/reserve", json!({"engagement": "e1"})).await;
     assert_eq!(
         (again.status.as_u16(), again.json()["provider"].clone()),
         (201, json!("ana"))
     );
     for _ in 0..2 {
-        let named = desk.post("/reserve").await;
+        let named = server.post("/reserve").await;
         assert_eq!(
             (named.status.as_u16(), named.json()["provider"].clone()),
             (201, json!("ben")),
             "{named:?}"
         );
     }
-    let none = desk.post("/reserve").await;
+    let none = server.post("/reserve").await;
     assert_eq!((none.status.as_u16(), none.code().as_str()), (409, "none_available"));
-    let stats = desk.get("/stats").await.json();
+    let stats = server.get("/stats").await.json();
     assert_eq!(
         of(&stats, &["online", "available", "busy", "offline", "deactivated"]),
         json!({"online": 2, "available": 0, "busy": 2, "offline": 0, "deactivated": 0})
     );
-    let busy = desk.daemon.delete(&format!("{R}/providers/ana")).await;
+    let busy = server.daemon.delete(&format!("{R}/providers/ana")).await;
     assert_eq!((busy.status.as_u16(), busy.code().as_str()), (409, "provider_busy"));
     assert_eq!(busy.json()["provider"]["provider"], "ana");
 }
 
 #[tokio::test]
 async fn an_engagement_is_a_fact_that_begins_moves_and_ends() {
-    let desk = Desk::open().await;
+    let server = RosterServer::open().await;
     for provider in ["ana", "ben"] {
-        desk.put(provider, 1).await;
+        server.put(provider, 1).await;
     }
     let occupancy =
-        async |provider: &str| desk.get(&format!("/providers/{provider}")).await.json()["occupancy"].clone();
+        async |provider: &str| server.get(&format!("/providers/{provider}")).await.json()["occupancy"].clone();
     let new = json!({"id": "e1", "provider": "ana", "status": "active", "expires_in_ms": 60_000});
-    let created = desk.send("POST", "/engagements", new.clone()).await;
+    let created = server.send("POST", "/engagements", new.clone()).await;
     assert_eq!(created.status, 201, "{created:?}");
     let created = created.json();
     assert_eq!(
@@ -214,15 +214,15 @@ async fn an_engagement_is_a_fact_that_begins_moves_and_ends() {
         created["expires_at"].is_string() && created["created_at"].is_string(),
         "{created}"
     );
-    let again = desk.send("POST", "/engagements", new).await;
+    let again = server.send("POST", "/engagements", new).await;
     assert_eq!((again.status.as_u16(), &again.json()["changed"]), (201, &json!(false)));
-    let second = desk
+    let second = server
         .send("POST", "/engagements", json!({"provider": "ana"}))
         .await
         .json();
     assert_eq!(second["status"], "pending", "a fact, also above the capacity");
     assert_eq!(occupancy("ana").await, 2);
-    let another = desk
+    let another = server
         .send("POST", "/engagements", json!({"id": "e1", "provider": "ben"}))
         .await;
     assert_eq!(
@@ -231,7 +231,7 @@ async fn an_engagement_is_a_fact_that_begins_moves_and_ends() {
     );
     assert_eq!(another.json()["engagement"]["provider"], "ana");
 
-    let moved = desk
+    let moved = server
         .send(
             "PATCH",
             "/engagements/e1",
@@ -245,26 +245,30 @@ async fn an_engagement_is_a_fact_that_begins_moves_and_ends() {
     );
     assert!(moved.get("expires_at").is_none(), "{moved}");
     assert_eq!((occupancy("ana").await, occupancy("ben").await), (json!(1), json!(1)));
-    let ended = desk
+    let ended = server
         .send("PATCH", "/engagements/e1", json!({"status": "ended"}))
         .await
         .json();
     assert_eq!(ended["status"], "ended");
-    let over = desk.send("PATCH", "/engagements/e1", json!({"status": "active"})).await;
+    let over = server
+        .send("PATCH", "/engagements/e1", json!({"status": "active"}))
+        .await;
     assert_eq!(
         (over.status.as_u16(), over.code().as_str()),
         (409, "engagement_conflict")
     );
     assert_eq!(occupancy("ben").await, 0);
-    let seen = desk.get("/engagements/e1").await.json();
+    let seen = server.get("/engagements/e1").await.json();
     assert_eq!(
         of(&seen, &["engagement", "status", "version"]),
         of(&ended, &["engagement", "status", "version"])
     );
     for answer in [
-        desk.get("/engagements/e9").await,
-        desk.send("PATCH", "/engagements/e9", json!({"status": "ended"})).await,
-        desk.send("POST", "/engagements", json!({"provider": "nobody"})).await,
+        server.get("/engagements/e9").await,
+        server
+            .send("PATCH", "/engagements/e9", json!({"status": "ended"}))
+            .await,
+        server.send("POST", "/engagements", json!({"provider": "absent"})).await,
     ] {
         assert_eq!(
             (answer.status.as_u16(), answer.code().as_str()),
@@ -276,19 +280,19 @@ async fn an_engagement_is_a_fact_that_begins_moves_and_ends() {
 
 #[tokio::test]
 async fn providers_are_listed_by_state_and_page_by_page() {
-    let desk = Desk::open().await;
+    let server = RosterServer::open().await;
     for provider in ["a", "b", "c", "d", "e"] {
-        desk.put(provider, 1).await;
+        server.put(provider, 1).await;
     }
     for provider in ["a", "b"] {
-        desk.post(&format!("/providers/{provider}/online")).await;
+        server.post(&format!("/providers/{provider}/online")).await;
     }
-    desk.send("POST", "/engagements", json!({"provider": "b"})).await;
-    desk.post("/providers/e/deactivate").await;
+    server.send("POST", "/engagements", json!({"provider": "b"})).await;
+    server.post("/providers/e/deactivate").await;
     let names = async |query: &str| {
         let (mut names, mut after) = (Vec::new(), String::new());
         loop {
-            let page = desk
+            let page = server
                 .get(&format!("/providers?limit=2&{query}&after={after}"))
                 .await
                 .json();
@@ -317,14 +321,14 @@ async fn providers_are_listed_by_state_and_page_by_page() {
 
 #[tokio::test]
 async fn settings_change_while_it_runs() {
-    let desk = Desk::open().await;
-    desk.put("zoe", 1).await;
-    let defaults = desk.get("").await.json();
+    let server = RosterServer::open().await;
+    server.put("zoe", 1).await;
+    let defaults = server.get("").await.json();
     assert_eq!(
         defaults,
         json!({"default_capacity": 1, "stale_after_ms": 60_000, "require_heartbeat": true, "snapshot_ms": 10_000, "version": 0})
     );
-    let changed = desk
+    let changed = server
         .send("PATCH", "", json!({"default_capacity": 5, "stale_after_ms": 90_000}))
         .await
         .json();
@@ -335,28 +339,29 @@ async fn settings_change_while_it_runs() {
         ),
         json!({"default_capacity": 5, "stale_after_ms": 90_000, "require_heartbeat": true, "changed": true})
     );
-    let new: Value = desk.send("PUT", "/providers/ana", json!({})).await.json();
+    let new: Value = server.send("PUT", "/providers/ana", json!({})).await.json();
     assert_eq!(new["capacity"], 5);
     tenure_testkit::wait::until_async("the settings are obeyed", crate::common::PATIENCE, || async {
-        desk.get("").await.json()["default_capacity"] == 5
+        server.get("").await.json()["default_capacity"] == 5
     })
     .await;
 }
 
 #[tokio::test]
 async fn null_gives_a_provider_the_default_capacity_again() {
-    let desk = Desk::open().await;
+    let server = RosterServer::open().await;
     for (provider, capacity) in [("ana", json!({})), ("ben", json!({"capacity": 7}))] {
-        desk.send("PUT", &format!("/providers/{provider}"), capacity).await;
+        server.send("PUT", &format!("/providers/{provider}"), capacity).await;
     }
-    let patched = desk.send("PATCH", "", json!({"default_capacity": 3})).await.json();
+    let patched = server.send("PATCH", "", json!({"default_capacity": 3})).await.json();
     assert_eq!(
         of(&patched, &["changed", "mirrored"]),
         json!({"changed": true, "mirrored": true})
     );
-    let capacity = async |provider: &str| desk.get(&format!("/providers/{provider}")).await.json()["capacity"].clone();
+    let capacity =
+        async |provider: &str| server.get(&format!("/providers/{provider}")).await.json()["capacity"].clone();
     assert_eq!((capacity("ana").await, capacity("ben").await), (json!(3), json!(7)));
-    let reset = desk
+    let reset = server
         .send("PUT", "/providers/ben", json!({"capacity": null}))
         .await
         .json();
@@ -364,19 +369,21 @@ async fn null_gives_a_provider_the_default_capacity_again() {
         of(&reset, &["capacity", "changed"]),
         json!({"capacity": 3, "changed": true})
     );
-    desk.send("PATCH", "", json!({"default_capacity": 4})).await;
+    server.send("PATCH", "", json!({"default_capacity": 4})).await;
     assert_eq!((capacity("ana").await, capacity("ben").await), (json!(4), json!(4)));
     // A body without the field leaves it.
-    desk.send("PUT", "/providers/ben", json!({"capacity": 4})).await;
-    desk.send("PUT", "/providers/ben", json!({"display_name": "Ben"})).await;
-    desk.send("PATCH", "", json!({"default_capacity": 5})).await;
+    server.send("PUT", "/providers/ben", json!({"capacity": 4})).await;
+    server
+        .send("PUT", "/providers/ben", json!({"display_name": "Ben"}))
+        .await;
+    server.send("PATCH", "", json!({"default_capacity": 5})).await;
     assert_eq!((capacity("ana").await, capacity("ben").await), (json!(5), json!(4)));
 }
 
 #[tokio::test]
 async fn reads_of_an_unknown_roster_name_the_nearest() {
-    let desk = Desk::open().await;
-    desk.put("ana", 1).await;
+    let server = RosterServer::open().await;
+    server.put("ana", 1).await;
     let reads = [
         "",
         "/providers",
@@ -388,7 +395,7 @@ async fn reads_of_an_unknown_roster_name_the_nearest() {
         "/engagements/e1",
     ];
     for read in reads {
-        let absent = desk.daemon.get(&format!("/v1/rosters/suport{read}")).await;
+        let absent = server.daemon.get(&format!("/v1/rosters/suport{read}")).await;
         assert_eq!(
             (absent.status.as_u16(), &absent.json()["code"]),
             (404, &json!("not_found")),
@@ -400,12 +407,15 @@ async fn reads_of_an_unknown_roster_name_the_nearest() {
             "{read}: {detail}"
         );
     }
-    let stranger = desk.daemon.get("/v1/rosters/x/stats").await.json();
+    let stranger = server.daemon.get("/v1/rosters/x/stats").await.json();
     assert!(
         stranger["detail"].to_string().contains("GET /v1/rosters lists"),
         "{stranger}"
     );
-    let reserved = desk.daemon.send("POST", "/v1/rosters/suport/reserve", json!({})).await;
+    let reserved = server
+        .daemon
+        .send("POST", "/v1/rosters/suport/reserve", json!({}))
+        .await;
     assert_eq!(
         (reserved.status.as_u16(), &reserved.json()["code"]),
         (409, &json!("none_available"))
@@ -415,24 +425,24 @@ async fn reads_of_an_unknown_roster_name_the_nearest() {
         "{reserved:?}"
     );
     assert_eq!(
-        desk.daemon.get("/v1/rosters").await.json()["rosters"],
+        server.daemon.get("/v1/rosters").await.json()["rosters"],
         json!(["support"])
     );
 }
 
 #[tokio::test]
 async fn available_is_read_page_by_page() {
-    let desk = Desk::open().await;
+    let server = RosterServer::open().await;
     for (n, provider) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
-        desk.seat(provider, 3).await;
+        server.seat(provider, 3).await;
         let busy = json!({"provider": provider});
         for _ in 0..n % 3 {
-            desk.send("POST", "/engagements", busy.clone()).await;
+            server.send("POST", "/engagements", busy.clone()).await;
         }
     }
     let (mut names, mut after) = (Vec::new(), String::new());
     loop {
-        let page = desk.get(&format!("/available?limit=2&after={after}")).await.json();
+        let page = server.get(&format!("/available?limit=2&after={after}")).await.json();
         let providers = page["providers"].as_array().expect("a list");
         assert!(providers.len() <= 2, "{page}");
         names.extend(
@@ -446,6 +456,6 @@ async fn available_is_read_page_by_page() {
         }
     }
     assert_eq!(names, ["a", "d", "b", "e", "c"], "the least occupied first");
-    let bad = desk.get("/available?after=nonsense").await;
+    let bad = server.get("/available?after=nonsense").await;
     assert_eq!(bad.status, 422, "{bad:?}");
 }

@@ -1,13 +1,13 @@
-//! What the daemon tells about its rosters, and what it answers without any.
+//! The status of rosters, and a daemon without rosters.
 
 use serde_json::json;
 use tenure_testkit::wait;
 
 use crate::common::{Daemon, PATIENCE};
-use crate::roster::desk::Desk;
+use crate::roster::server::RosterServer;
 
 #[tokio::test]
-async fn without_a_ledger_rosters_say_what_to_configure_and_everything_else_works() {
+async fn without_a_ledger_only_rosters_fail() {
     let daemon = Daemon::start().await;
     for (method, path) in [
         ("GET", "/v1/rosters"),
@@ -32,23 +32,23 @@ async fn without_a_ledger_rosters_say_what_to_configure_and_everything_else_work
 
 #[tokio::test]
 async fn status_and_doctor_tell_of_the_ledger() {
-    let desk = Desk::open().await;
-    desk.seat("ana", 1).await;
-    let rosters = desk.daemon.get("/v1/status").await.json()["rosters"].clone();
+    let server = RosterServer::open().await;
+    server.seat("ana", 1).await;
+    let rosters = server.daemon.get("/v1/status").await.json()["rosters"].clone();
     assert_eq!(rosters["ledger"]["up"], true, "{rosters}");
     assert_eq!(rosters["breaker"], "closed");
     assert_eq!(rosters.get("tokens"), None);
-    let findings = desk.daemon.get("/v1/doctor").await.json();
+    let findings = server.daemon.get("/v1/doctor").await.json();
     assert!(findings["findings"].is_array(), "{findings}");
-    assert_eq!(desk.daemon.get("/readyz").await.status, 200, "seeding fails nothing");
+    assert_eq!(server.daemon.get("/readyz").await.status, 200, "seeding fails nothing");
 }
 
 #[tokio::test]
 async fn readiness_notes_a_roster_until_it_is_seeded() {
-    let desk = Desk::open().await;
-    desk.seat("ana", 1).await;
+    let server = RosterServer::open().await;
+    server.seat("ana", 1).await;
     wait::until_async("the mirror is believed", PATIENCE, || async {
-        let ready = desk.daemon.get("/readyz").await;
+        let ready = server.daemon.get("/readyz").await;
         assert_eq!(ready.status, 200, "{ready:?}");
         let ready = ready.json();
         let notes = ready["notes"].as_array().cloned().unwrap_or_default();
@@ -58,15 +58,18 @@ async fn readiness_notes_a_roster_until_it_is_seeded() {
     })
     .await;
     wait::until_async("the roster answers from its mirror", PATIENCE, || async {
-        desk.get("/available").await.json()["source"] == "mirror"
+        server.get("/available").await.json()["source"] == "mirror"
     })
     .await;
-    assert_eq!(desk.post("/providers/ana/heartbeat").await.json()["recorded"], "mirror");
     assert_eq!(
-        desk.daemon.get("/v1/rosters").await.json(),
+        server.post("/providers/ana/heartbeat").await.json()["recorded"],
+        "mirror"
+    );
+    assert_eq!(
+        server.daemon.get("/v1/rosters").await.json(),
         json!({"rosters": ["support"]})
     );
-    let status = desk.daemon.get("/v1/status").await.json();
+    let status = server.daemon.get("/v1/status").await.json();
     let roster = &status["rosters"]["rosters"][0];
     let told = (&roster["roster"], &roster["answers_from"]);
     assert_eq!(told, (&json!("support"), &json!("mirror")), "{status}");

@@ -1,20 +1,20 @@
-//! The service is not wanted: it is removed where it may be, with all that earlier lives have left.
+//! The service is not wanted: removes its registration and the leftovers of earlier lives.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Actor, DOUBTS, Parts, Presence, SEARCH};
-use crate::catalog::journal::Entry;
+use super::{Actor, Parts, Presence, RECHECKS, SEARCH};
+use crate::catalog::journal::JournalEntry;
 use crate::catalog::remove::remove;
-use crate::catalog::{Failure, Phase, Want, leftovers};
+use crate::catalog::{DesiredState, Failure, Phase, leftovers};
 
 impl Actor {
-    /// Removes it where it may be.
-    pub(super) async fn keep_away(&mut self, want: Want) -> Result<Option<Duration>, Failure> {
+    /// Removes the registration if it may exist.
+    pub(super) async fn keep_away(&mut self, want: DesiredState) -> Result<Option<Duration>, Failure> {
         let Parts {
             agent, service, life, ..
         } = &self.parts;
-        if self.presence != Presence::No || self.doubts > 0 {
+        if self.presence != Presence::No || self.rechecks > 0 {
             if self.parts.tell.borrow().phase != Phase::Absent {
                 self.say(Phase::Removing, None, None);
             }
@@ -22,67 +22,68 @@ impl Actor {
             tracing::debug!(
                 id = service.id,
                 ?removed,
-                doubts = self.doubts,
+                rechecks = self.rechecks,
                 "removed from the catalog"
             );
             self.presence = Presence::No;
-            self.doubts = self.doubts.saturating_sub(1);
+            self.rechecks = self.rechecks.saturating_sub(1);
         }
         self.failed = 0;
         self.waited = false;
-        if self.doubts > 0 {
+        if self.rechecks > 0 {
             self.say(Phase::Absent, None, Some(want.turn));
-            return Ok(Some(DOUBTS.1));
+            return Ok(Some(RECHECKS.1));
         }
-        // Before anybody is told: a supervisor whose command has crashed ends on that word, and what it has not let go of
-        // by then is an order to others. Bounded, and a stop waits for the word only so long.
+        // Remove the journal entry and the session before publishing: a supervisor whose command crashed exits on that
+        // status, and what remains then becomes an order to janitors. The calls are bounded, and a stop waits only for
+        // so long.
         if std::mem::take(&mut self.written) {
-            self.parts.journal.strike(&self.parts.life).await;
+            self.parts.journal.remove(&self.parts.life).await;
         }
         if let Some(hold) = &self.parts.hold {
-            hold.let_go().await;
+            hold.detach().await;
         }
         self.say(Phase::Absent, None, Some(want.turn));
         Ok(None)
     }
 
-    /// Removes what earlier lives have left at this agent. What cannot be removed keeps nobody from going on: the next turn
-    /// begins with another one. May be dropped at any time.
-    pub(super) async fn remove_what_was_left(&mut self, want: Want) {
+    /// Removes leftovers at this agent. A failure does not block the others: the next turn starts with another
+    /// leftover. Cancel-safe.
+    pub(super) async fn remove_leftovers(&mut self, want: DesiredState) {
         self.search().await;
         for _ in 0..self.left.len() {
             let Some(entry) = self.left.front().map(|leftover| leftover.entry.clone()) else {
                 return;
             };
-            // Whatever becomes of it, it is not the first again.
+            // Rotate first, so that the next turn starts with another leftover in any case.
             self.left.rotate_left(1);
             if want.registered && self.presence == Presence::No && entry.id == self.parts.service.id {
-                // It is about to be replaced; a removal that is late would hit what replaces it.
+                // Our registration is about to replace it; a late removal would hit the new one.
                 continue;
             }
             let done = leftovers::remove_one(&*self.parts.agent, &entry).await;
             match (done, self.left.back_mut()) {
                 (Ok(()), _) => {
                     if let Some(leftover) = self.left.pop_back() {
-                        self.parts.journal.settle(leftover).await;
+                        self.parts.journal.remove_leftover(leftover).await;
                     }
                 }
-                (Err(failure), Some(leftover)) if !leftover.told => {
-                    leftover.told = true;
-                    let Entry { agent, id, .. } = entry;
-                    tracing::warn!(agent, id, error = %failure, "what an earlier life has left cannot be removed yet");
+                (Err(failure), Some(leftover)) if !leftover.reported => {
+                    leftover.reported = true;
+                    let JournalEntry { agent, id, .. } = entry;
+                    tracing::warn!(agent, id, error = %failure, "cannot remove the registration of an earlier life yet");
                 }
                 (Err(_), _) => {}
             }
         }
     }
 
-    /// Looks into the journal now and then.
+    /// Searches the journal, at most once per interval.
     async fn search(&mut self) {
         let parts = &self.parts;
         let now = parts.clock.mono();
         if parts.journal.is_kept() && self.searched.is_none_or(|last| now.since(last) >= SEARCH) {
-            // Before it is done: a disk that hangs is not asked in every turn.
+            // Set before the search, so that a hung disk is not searched in every turn.
             self.searched = Some(now);
             let (here, away) = leftovers::of(&parts.journal, parts.agent.place()).await;
             self.elsewhere.extend(leftovers::remove_elsewhere(away, parts));
@@ -96,7 +97,7 @@ impl Actor {
             .partition::<VecDeque<_>, _>(|leftover| leftover.entry.id == self.parts.service.id);
         self.left = others;
         for leftover in replaced {
-            self.parts.journal.settle(leftover).await;
+            self.parts.journal.remove_leftover(leftover).await;
         }
     }
 }

@@ -1,22 +1,24 @@
-//! The service is wanted: it is registered where it is missing, and beats.
+//! The service is wanted: registers it if it is missing, and beats.
 
 use std::time::Duration;
 
 use tenure_core::clock::{Mono, jitter};
 
 use super::{Actor, FIRST_RETRY, HOLDING, Parts, Presence};
-use crate::catalog::journal::Entry;
-use crate::catalog::remove::{Found, look};
+use crate::catalog::journal::JournalEntry;
+use crate::catalog::remove::{RegistrationMatch, compare};
 use crate::catalog::{Failure, Phase};
 
 impl Actor {
-    /// Registers it where it is missing, and beats. Answers when the next beat is due.
+    /// Registers the service if it is missing, and sends a beat. Returns the time until the next beat.
     pub(super) async fn keep(&mut self) -> Result<Duration, Failure> {
         let sent = self.parts.clock.mono();
         if self.presence == Presence::Taken {
-            match self.found().await? {
-                Found::Another => return Ok(self.until_beat(sent)),
-                Found::Ours | Found::Differs | Found::Nothing => self.presence = Presence::Maybe,
+            match self.lookup().await? {
+                RegistrationMatch::Another => return Ok(self.until_beat(sent)),
+                RegistrationMatch::Ours | RegistrationMatch::Differs | RegistrationMatch::Missing => {
+                    self.presence = Presence::Maybe
+                }
             }
         }
         if self.presence == Presence::Yes {
@@ -28,7 +30,7 @@ impl Actor {
             tracing::warn!(
                 agent = self.parts.agent.place(),
                 id = self.parts.service.id,
-                "the agent knows nothing of the check; registering again"
+                "the agent does not know the check; registering again"
             );
             self.presence = Presence::Maybe;
         }
@@ -53,7 +55,7 @@ impl Actor {
             agent, service, life, ..
         } = &self.parts;
         if !self.written {
-            let entry = Entry {
+            let entry = JournalEntry {
                 agent: agent.place().to_owned(),
                 id: service.id.clone(),
                 life: life.clone(),
@@ -70,22 +72,22 @@ impl Actor {
         if self.presence != Presence::Yes {
             self.presence = Presence::Maybe;
         }
-        // From here on it may be there, whatever becomes of the call.
-        self.flight = true;
+        // From here on it may be registered, whatever the result of the call.
+        self.in_flight = true;
         let Parts {
             agent, service, life, ..
         } = &self.parts;
         let done = agent.register(service, life, passing).await;
         if done.is_ok() {
-            self.flight = false;
-            // Whatever an earlier life has left under this id is replaced by it.
+            self.in_flight = false;
+            // It replaced any leftover of an earlier life with this id.
             self.replaced().await;
         }
         done
     }
 
-    /// Holds the registration under our tenure before it is made. The store is waited for once for each wish: an agent that
-    /// has lost a registration gets it back at once.
+    /// Attaches the session before the registration is made. Waits for the store once per desired state, so that a
+    /// registration that the agent lost is restored immediately.
     async fn hold_first(&mut self) {
         let Some(hold) = &self.parts.hold else { return };
         if std::mem::replace(&mut self.waited, true) {
@@ -93,68 +95,68 @@ impl Actor {
         }
         let (mut want, bound) = (self.parts.want.clone(), self.parts.service.beat().min(HOLDING));
         tokio::select! {
-            () = hold.take_first(bound) => {}
+            () = hold.attach_first(bound) => {}
             _ = want.changed() => {}
         }
     }
 
-    /// Holds the registration under our tenure, where there is one. Given up when something else is wanted: a store that
-    /// hangs must not keep us from deregistering.
+    /// Attaches the session, if there is a store. Cancelled when the desired state changes: a hung store must not delay
+    /// the deregistration.
     async fn hold(&self) {
         let Some(hold) = &self.parts.hold else { return };
         let mut want = self.parts.want.clone();
         tokio::select! {
-            () = hold.take() => {}
+            () = hold.attach() => {}
             _ = want.changed() => {}
         }
     }
 
-    /// Reads back what is registered, and makes it right when somebody has changed it.
+    /// Reads the registration back, and registers again if it was changed.
     async fn compare(&mut self) -> Result<(), Failure> {
-        match self.found().await {
-            Ok(Found::Ours) => {}
-            Ok(Found::Another) => self.presence = Presence::Taken,
-            Ok(Found::Nothing) => self.presence = Presence::Maybe,
-            Ok(Found::Differs) if self.altered => {}
-            Ok(Found::Differs) => {
+        match self.lookup().await {
+            Ok(RegistrationMatch::Ours) => {}
+            Ok(RegistrationMatch::Another) => self.presence = Presence::Taken,
+            Ok(RegistrationMatch::Missing) => self.presence = Presence::Maybe,
+            Ok(RegistrationMatch::Differs) if self.altered => {}
+            Ok(RegistrationMatch::Differs) => {
                 self.register(true).await?;
-                self.altered = self.found().await? == Found::Differs;
+                self.altered = self.lookup().await? == RegistrationMatch::Differs;
                 let (id, altered) = (&self.parts.service.id, self.altered);
                 tracing::warn!(
                     id,
                     altered,
-                    "the registration was not as it should be, and was made again"
+                    "the registration differs from the desired one; registered again"
                 );
             }
-            // The beat was taken, which is what counts.
-            Err(failure) => tracing::debug!(error = %failure, "the registration cannot be read back"),
+            // The beat succeeded, which is sufficient.
+            Err(failure) => tracing::debug!(error = %failure, "cannot read the registration back"),
         }
         Ok(())
     }
 
-    async fn found(&self) -> Result<Found, Failure> {
+    async fn lookup(&self) -> Result<RegistrationMatch, Failure> {
         let Parts {
             agent, service, life, ..
         } = &self.parts;
-        look(&**agent, &service.id, Some(life), Some(service)).await
+        compare(&**agent, &service.id, Some(life), Some(service)).await
     }
 
-    /// A beat was taken. Answers how long until the next.
+    /// Records a successful beat. Returns the time until the next one.
     fn beaten(&mut self, sent: Mono) -> Duration {
         self.failed = 0;
         match self.presence {
             Presence::Yes => self.say(Phase::Passing, None, None),
             Presence::Taken => {
-                let why = "another life of this service has registered it since".to_owned();
+                let why = "another life of this service has registered the id since".to_owned();
                 self.say(Phase::Taken, Some(why), None);
             }
-            // It is missing after all: at once.
+            // The registration is missing after all: retry immediately.
             Presence::Maybe | Presence::No => return FIRST_RETRY,
         }
         self.until_beat(sent)
     }
 
-    /// Never later than a beat after the last was sent.
+    /// Never later than one beat after the last one was sent.
     fn until_beat(&self, sent: Mono) -> Duration {
         let beat = jitter(&*self.parts.clock, self.parts.service.beat().mul_f64(0.95), 5);
         beat.saturating_sub(self.parts.clock.mono().since(sent))

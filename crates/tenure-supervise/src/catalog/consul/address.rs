@@ -1,26 +1,26 @@
-//! Where an agent is, and which certificates are for it.
+//! Parses the address of an agent.
 
 use std::path::PathBuf;
 
 use reqwest::Url;
 use tenure_tls::ClientTls;
 
-/// An agent's address, taken apart.
+/// A parsed address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
-    /// What requests are sent to.
+    /// The base URL of requests.
     pub(crate) base: Url,
-    /// The socket to send them through, when it is not TCP.
+    /// The Unix socket, if the agent is not reached by TCP.
     pub(crate) socket: Option<PathBuf>,
-    /// The one spelling of it. Without the files: they are of this machine, and the address goes to others.
+    /// The canonical text. Without the TLS files: these are local, and other machines read the address.
     pub(crate) text: String,
-    /// The files for TLS that were named in it.
+    /// The TLS files named in the address.
     pub(crate) files: ClientTls,
 }
 
 impl Address {
-    /// Reads `HOST:PORT`, `http://HOST:PORT`, `consul://HOST:PORT` and `unix:///PATH`, as `CONSUL_HTTP_ADDR` has them; with
-    /// TLS `https://HOST:PORT` and `consul+tls://HOST:PORT`, with `?tls_ca=PATH&tls_cert=PATH&tls_key=PATH`.
+    /// Parses `HOST:PORT`, `http://HOST:PORT`, `consul://HOST:PORT` and `unix:///PATH`, like `CONSUL_HTTP_ADDR`, and
+    /// with TLS `https://HOST:PORT` and `consul+tls://HOST:PORT`, each with `?tls_ca=PATH&tls_cert=PATH&tls_key=PATH`.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix://") {
             return socket(text, path);
@@ -28,10 +28,10 @@ impl Address {
         let (scheme, rest) = match text.split_once("://") {
             None | Some(("http" | "consul", _)) => ("http", text.split_once("://").map_or(text, |(_, rest)| rest)),
             Some(("https" | "consul+tls", rest)) => ("https", rest),
-            Some(_) => return Err(bad("is of no kind that is known")),
+            Some(_) => return Err(bad("has an unknown scheme")),
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let base = Url::parse(&format!("{scheme}://{rest}")).map_err(|_| bad("cannot be read"))?;
+        let base = Url::parse(&format!("{scheme}://{rest}")).map_err(|_| bad("is not a valid URL"))?;
         if !base.username().is_empty() || base.password().is_some() {
             return Err(bad("has credentials"));
         }
@@ -42,7 +42,7 @@ impl Address {
             return Err(bad("has no port"));
         };
         if scheme == "http" && !query.is_empty() {
-            return Err(bad("has a query, which only consul+tls:// may have"));
+            return Err(bad("has a query, which is allowed only with consul+tls://"));
         }
         let text = format!("{scheme}://{host}:{port}");
         Ok(Self {
@@ -53,14 +53,14 @@ impl Address {
         })
     }
 
-    /// Whether it is spoken to through TLS.
+    /// Whether the agent is reached through TLS.
     pub(crate) fn is_secure(&self) -> bool {
         self.base.scheme() == "https"
     }
 }
 
 fn bad(why: &str) -> String {
-    // The address itself stays out of the message: it may carry a password.
+    // The address is not part of the message because it may contain a password.
     format!(
         "the address of the Consul agent {why}; write HOST:PORT, like 127.0.0.1:8500, consul+tls://HOST:PORT, or \
          unix:///PATH"
@@ -79,28 +79,30 @@ fn socket(text: &str, path: &str) -> Result<Address, String> {
     })
 }
 
-/// `tls_ca`, `tls_cert` and `tls_key`, each at most once, and nothing else.
+/// Parses `tls_ca`, `tls_cert` and `tls_key`, each at most once. Other keys are rejected.
 fn files(query: &str) -> Result<ClientTls, String> {
     let mut files = ClientTls::default();
-    // Only to take the query apart, with its escapes.
-    let url = Url::parse(&format!("https://x/?{query}")).map_err(|_| bad("cannot be read"))?;
+    // Used only to split and unescape the query.
+    let url = Url::parse(&format!("https://x/?{query}")).map_err(|_| bad("is not a valid URL"))?;
     for (name, value) in url.query_pairs() {
         let slot = match name.as_ref() {
             "tls_ca" => &mut files.ca,
             "tls_cert" => &mut files.cert,
             "tls_key" => &mut files.key,
             _ => {
-                return Err(bad("has a query with something else than tls_ca, tls_cert and tls_key"));
+                return Err(bad(
+                    "has an unknown query key; only tls_ca, tls_cert and tls_key are allowed",
+                ));
             }
         };
         if value.is_empty() || slot.replace(PathBuf::from(value.as_ref())).is_some() {
-            return Err(bad("names a file for TLS twice, or not at all"));
+            return Err(bad("names a TLS file twice, or an empty one"));
         }
     }
     Ok(files)
 }
 
-/// The port as it was written: a URL forgets the one that is its scheme's own.
+/// The port as written: a URL drops the default port of its scheme.
 fn explicit_port(rest: &str) -> Option<u16> {
     rest.trim_end_matches('/').rsplit_once(':')?.1.parse().ok()
 }
@@ -110,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_consul_writes_them() {
+    fn addresses_parse_as_in_consul() {
         for text in ["127.0.0.1:8500", "http://127.0.0.1:8500", "consul://127.0.0.1:8500/"] {
             assert_eq!(Address::read(text).unwrap().text, "http://127.0.0.1:8500", "{text}");
         }
@@ -133,7 +135,7 @@ mod tests {
         assert!(!Address::read("u:secret@h").unwrap_err().contains("secret"));
     }
     #[test]
-    fn an_agent_behind_tls_names_its_files() {
+    fn tls_files_are_parsed_from_the_query() {
         for text in ["https://h:8501", "consul+tls://h:8501/"] {
             let address = Address::read(text).unwrap();
             assert_eq!((address.text.as_str(), address.is_secure()), ("https://h:8501", true));

@@ -1,62 +1,60 @@
-//! Which agents may be called on behalf of others.
+//! The allow list of agents that may be called on behalf of others.
 //!
-//! A holding names the agent that registered it, and a holding is written by whoever may write to the store. So the
-//! address in it is a wish, and this list is the answer. Names are compared as they are written and never resolved.
+//! The address of an agent comes from a session name, which anyone with write access to the store can choose. So each
+//! address is checked against this list. Names are compared as text and never resolved.
 //!
-//! An agent that is called gets the token. So a rule without a port stands for the ports of agents and for nothing else that
-//! listens at those addresses, and a range of addresses is no reason to send the token in clear.
+//! A called agent gets the token. So a rule without a port allows only the ports of agents, and an address range does
+//! not permit sending the token without TLS.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use super::address::Address;
 
-/// The port of an agent's plain HTTP, and that of its TLS, as Consul has them by default.
+/// Consul's default ports for HTTP and HTTPS.
 const PLAIN: u16 = 8500;
 const SECURE: u16 = 8501;
 
-/// A list of agents.
+/// An allow list of agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed(Vec<Rule>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rule {
     hosts: Hosts,
-    /// The only port; an agent's own ports when none is written.
+    /// The only allowed port. `None`: an agent's default ports.
     port: Option<u16>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Hosts {
     Loopback,
-    /// A range of addresses.
     Range(IpAddr, u8),
-    /// One name or one address.
     Named(String),
 }
 
-/// What the list says about an agent.
+/// What the list permits for an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Permission {
-    /// It may not be called.
+    /// The agent may not be called.
     Refused,
-    /// It may be called, and a token must not be sent to it: anyone who gets hold of one address of a range, or of the
-    /// network on the way to it, would read the token.
+    /// The agent may be called, but without a token: anyone who controls one address of the range, or the network path
+    /// to it, could read the token.
     WithoutToken,
-    /// It may be called with a token.
+    /// The agent may be called with a token.
     WithToken,
 }
 
-/// A rule that cannot be read.
+/// An invalid rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no rule for agents; write loopback, HOST or ADDRESS/BITS, with :PORT when the agent is not at 8500 (or, with \
+    "{0:?} is not a rule for agents; write loopback, HOST or ADDRESS/BITS, with :PORT when the agent is not at 8500 (or, with \
      TLS, 8501)"
 )]
-pub struct BadRule(String);
+pub struct InvalidRule(String);
 
 impl Default for Allowed {
-    /// The loopback addresses alone.
+    /// The loopback addresses.
     fn default() -> Self {
         let hosts = Hosts::Loopback;
         Self(vec![Rule { hosts, port: None }])
@@ -64,12 +62,12 @@ impl Default for Allowed {
 }
 
 impl FromStr for Allowed {
-    type Err = BadRule;
+    type Err = InvalidRule;
 
-    /// Reads rules with commas between them: `loopback`, `consul.internal:8600`, `10.0.0.0/8`.
-    fn from_str(text: &str) -> Result<Self, BadRule> {
+    /// Parses comma-separated rules: `loopback`, `consul.internal:8600`, `10.0.0.0/8`.
+    fn from_str(text: &str) -> Result<Self, InvalidRule> {
         text.split(',')
-            .map(|rule| read(rule.trim()).ok_or_else(|| BadRule(rule.trim().to_owned())))
+            .map(|rule| read(rule.trim()).ok_or_else(|| InvalidRule(rule.trim().to_owned())))
             .collect::<Result<_, _>>()
             .map(Self)
     }
@@ -84,7 +82,7 @@ fn read(text: &str) -> Option<Rule> {
         return (bits <= most).then_some(Rule { hosts, port });
     }
     let (host, port) = match text.rsplit_once(':') {
-        // An address of IPv6 without a port has colons of its own.
+        // An IPv6 address without a port contains colons.
         Some((host, _)) if host.contains(':') && !host.ends_with(']') => (text, None),
         _ => with_port(text)?,
     };
@@ -99,7 +97,7 @@ fn read(text: &str) -> Option<Rule> {
     Some(Rule { hosts, port })
 }
 
-/// Takes the port off.
+/// Splits the port off.
 fn with_port(text: &str) -> Option<(&str, Option<u16>)> {
     match text.rsplit_once(':') {
         Some((rest, port)) if !text.ends_with(']') => Some((rest, Some(port.parse().ok()?))),
@@ -108,8 +106,8 @@ fn with_port(text: &str) -> Option<(&str, Option<u16>)> {
 }
 
 impl Allowed {
-    /// Whether an agent may be called, and with a token. Sockets of this machine may not: whose they are is not for a store
-    /// to say.
+    /// Whether an agent may be called, and with a token. Unix sockets are refused: a store must not choose a local
+    /// socket.
     pub(super) fn permission(&self, address: &Address) -> Permission {
         let rules = self.0.iter().map(|rule| rule.permission(address));
         rules.max().unwrap_or(Permission::Refused)
@@ -139,8 +137,8 @@ impl Rule {
         }
     }
 
-    /// Without a port of its own a rule is about agents and nothing else that listens there: a store must not choose which
-    /// program is sent the token.
+    /// Without a port, a rule allows only an agent's default ports: a store must not choose which program at the host
+    /// gets the token.
     fn has_port(&self, address: &Address) -> bool {
         let port = address.base.port_or_known_default();
         match self.port {
@@ -150,13 +148,13 @@ impl Rule {
     }
 }
 
-/// The host of an address as rules write it. `None` for a socket.
+/// The host of an address in the form of rules. `None` for a socket.
 fn host_of(address: &Address) -> Option<String> {
     let host = address.base.host_str().filter(|_| address.socket.is_none())?;
     Some(host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase())
 }
 
-/// Whether every machine takes another agent for this one: its own.
+/// Whether this address means a different agent on each machine.
 pub(super) fn is_loopback(address: &Address) -> bool {
     host_of(address).is_some_and(|host| {
         let ip = host.parse::<IpAddr>().ok();
@@ -211,7 +209,7 @@ mod tests {
             assert!(!calls("loopback", foreign), "{foreign}");
         }
         assert_eq!("loopback".parse(), Ok(Allowed::default()));
-        // A URL reads these as 127.0.0.1, and so is it judged.
+        // A URL parses these as 127.0.0.1.
         assert!(calls("loopback", "2130706433:8500") && calls("loopback", "0x7f.1:8500"));
         assert!(calls("10.0.0.0/8", "10.255.0.1:8500") && !calls("10.0.0.0/8", "11.0.0.1:8500"));
         assert!(calls("0.0.0.0/0", "1.2.3.4:8500") && !calls("0.0.0.0/0", "[::2]:8500"));
@@ -220,10 +218,10 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_without_a_port_allows_only_ports_of_agents() {
+    fn rule_without_a_port_allows_only_agent_ports() {
         for hosts in ["loopback", "127.0.0.1", "127.0.0.0/8"] {
             assert!(calls(hosts, "127.0.0.1:8500") && calls(hosts, "https://127.0.0.1:8501"));
-            // In clear, that port is not the one of an agent.
+            // Without TLS, 8501 is not an agent's port.
             assert!(!calls(hosts, "127.0.0.1:8501"));
             assert!(!calls(hosts, "127.0.0.1:8502") && !calls(hosts, "https://127.0.0.1:443"));
             let (own, another) = (format!("{hosts}:9"), "127.0.0.1:8500");
@@ -235,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_goes_in_clear_only_to_loopback_and_named_hosts() {
+    fn plaintext_token_goes_only_to_loopback_and_named_hosts() {
         let with_token = |rules: &str, address: &str| permission(rules, address) == Permission::WithToken;
         assert!(with_token("loopback", "127.0.0.1:8500") && with_token("127.0.0.0/8", "127.0.0.1:8500"));
         assert!(with_token("consul", "consul:8500") && with_token("10.0.0.7", "10.0.0.7:8500"));
@@ -246,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_cannot_be_read_are_refused() {
+    fn invalid_rules_are_rejected() {
         for bad in [
             "",
             "a b",

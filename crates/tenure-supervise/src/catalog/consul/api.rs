@@ -1,4 +1,4 @@
-//! The few calls of the agent's HTTP API. <https://developer.hashicorp.com/consul/api-docs/agent/service>
+//! A client for the agent's HTTP API. <https://developer.hashicorp.com/consul/api-docs/agent/service>
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use tenure_tls::ClientTls;
 
 use super::LIFE;
 use super::address::Address;
-use super::token::{Reader, Token};
-use crate::catalog::agent::{Agent, By, Listed};
+use super::token::{Token, TokenReader};
+use crate::catalog::agent::{Agent, ListedService, RegisteredBy};
 use crate::catalog::{Failure, Service};
 use crate::http;
 
-/// No answer that concerns us is longer.
+/// The maximum length of a response.
 const LONGEST: usize = 1024 * 1024;
-/// How much of an answer people get to see.
+/// How much of a response an error shows.
 const SHOWN: usize = 200;
 
 /// A client of one agent.
@@ -28,23 +28,23 @@ const SHOWN: usize = 200;
 pub(crate) struct Api {
     connector: Arc<http::Connector>,
     address: Address,
-    /// For agents of other addresses.
+    /// For agents at other addresses.
     tls: ClientTls,
-    token: Reader,
+    token: TokenReader,
     bound: Duration,
     clock: Arc<dyn Clock>,
 }
 
-/// What the agent has answered.
-struct Answer {
+/// A response of the agent.
+struct AgentReply {
     status: u16,
     body: String,
 }
 
-/// A service as the agent lists it.
+/// A service as listed by the agent.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Found {
+struct AgentService {
     service: String,
     #[serde(default)]
     tags: Option<Vec<String>>,
@@ -57,7 +57,8 @@ struct Found {
 }
 
 impl Api {
-    /// `tls`: the files for an agent behind TLS whose address names none. They are read here, and again when they change.
+    /// `tls`: the files for an agent behind TLS whose address names none. They are read here, and again when they
+    /// change.
     pub(crate) fn new(
         address: &str,
         tls: &ClientTls,
@@ -65,14 +66,14 @@ impl Api {
         bound: Duration,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, String> {
-        Self::with(Address::read(address)?, tls, Reader::new(token), bound, clock)
+        Self::with(Address::read(address)?, tls, TokenReader::new(token), bound, clock)
     }
 
-    /// One of many that share a token.
+    /// A client that shares its token reader with others.
     pub(super) fn with(
         address: Address,
         tls: &ClientTls,
-        token: Reader,
+        token: TokenReader,
         bound: Duration,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, String> {
@@ -96,9 +97,8 @@ impl Api {
         &self.address
     }
 
-    /// One call, all of it within the bound. A connection that broke is replaced once, at once: all these calls may be
-    /// made twice.
-    async fn call(&self, method: Method, path: &[&str], body: Option<&Value>) -> Result<Answer, Failure> {
+    /// One call within the bound. A broken connection is retried once, immediately: all calls are idempotent.
+    async fn call(&self, method: Method, path: &[&str], body: Option<&Value>) -> Result<AgentReply, Failure> {
         let calls = async {
             match self.once(method.clone(), path, body).await {
                 Err(Failure::Unreachable(_)) => self.once(method, path, body).await,
@@ -115,9 +115,9 @@ impl Api {
         Ok(answer)
     }
 
-    async fn once(&self, method: Method, path: &[&str], body: Option<&Value>) -> Result<Answer, Failure> {
+    async fn once(&self, method: Method, path: &[&str], body: Option<&Value>) -> Result<AgentReply, Failure> {
         let broken = |error: reqwest::Error| Failure::Unreachable(http::chain(&error.without_url()));
-        // A disk that hangs must leave time for the agent: a quarter of the bound for each of the two.
+        // A hung disk must leave time for the agent, so each of the two reads gets a quarter of the bound.
         let client = self.connector.client(&*self.clock, self.bound / 4).await;
         let mut request = client.request(method, self.url(path));
         if let Some(token) = self.token.now(&*self.clock, self.bound / 4).await {
@@ -131,16 +131,16 @@ impl Api {
         while let Some(chunk) = answer.chunk().await.map_err(broken)? {
             body.extend_from_slice(&chunk);
             if body.len() > LONGEST {
-                return Err(Failure::Odd("the agent's answer is too long".to_owned()));
+                return Err(Failure::Odd("the agent's response is too long".to_owned()));
             }
         }
         let body = String::from_utf8_lossy(&body).into_owned();
-        Ok(Answer { status, body })
+        Ok(AgentReply { status, body })
     }
 
     fn url(&self, path: &[&str]) -> Url {
         let mut url = self.address.base.clone();
-        // `http://` and `https://` always have a path to append to.
+        // `http` and `https` URLs always have a path.
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(["v1", "agent"]).extend(path);
         }
@@ -174,7 +174,7 @@ impl Agent for Api {
     async fn pass(&self, service: &Service) -> Result<bool, Failure> {
         let check = check_of(&service.id);
         let answer = self.call(Method::PUT, &["check", "pass", &check], None).await?;
-        // Consul says 404 today; it has said 500 for longer.
+        // Current versions of Consul return 404, older ones 500.
         let unknown = answer.body.contains("does not have associated TTL") || answer.body.contains("Unknown check");
         if answer.status == 404 || (answer.status == 500 && unknown) {
             return Ok(false);
@@ -182,14 +182,14 @@ impl Agent for Api {
         fine(&answer).map(|()| true)
     }
 
-    async fn look(&self, id: &str, service: Option<&Service>) -> Result<Option<Listed>, Failure> {
+    async fn look(&self, id: &str, service: Option<&Service>) -> Result<Option<ListedService>, Failure> {
         let answer = self.call(Method::GET, &["service", id], None).await?;
         if answer.status == 404 {
             return Ok(None);
         }
         fine(&answer)?;
-        let found: Found = serde_json::from_str(&answer.body)
-            .map_err(|error| Failure::Odd(format!("the agent's answer about {id} cannot be read: {error}")))?;
+        let found: AgentService = serde_json::from_str(&answer.body)
+            .map_err(|error| Failure::Odd(format!("cannot parse the agent's response about {id}: {error}")))?;
         let mut listed = found.listed(service);
         listed.same &= service.is_none() || !self.token.is_rotated();
         Ok(Some(listed))
@@ -204,11 +204,11 @@ impl Agent for Api {
     }
 }
 
-/// A service's health at its agent.
+/// The health of a service at its agent.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Health {
-    service: Found,
+struct HealthReply {
+    service: AgentService,
     #[serde(default)]
     checks: Option<Vec<Check>>,
 }
@@ -221,30 +221,30 @@ struct Check {
     status: String,
 }
 
-/// Whose a registration is, and whether somebody keeps it alive.
+/// The owner of a registration, and whether its beats arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pulse {
-    pub(super) by: By,
-    /// A beat has come within its ttl.
+pub(super) struct ServiceHealth {
+    pub(super) by: RegisteredBy,
+    /// A beat arrived within the ttl.
     pub(super) beats: bool,
 }
 
 impl Api {
-    /// What is there under an id, and whether anybody beats for it. `None`: nothing is there.
-    pub(super) async fn pulse(&self, id: &str) -> Result<Option<Pulse>, Failure> {
+    /// The registration of an id and its health. `None`: not registered.
+    pub(super) async fn health(&self, id: &str) -> Result<Option<ServiceHealth>, Failure> {
         let path = ["health", "service", "id", id];
         let answer = self.call(Method::GET, &path, None).await?;
         match answer.status {
             404 => return Ok(None),
-            // The status tells the health; the body is the same.
+            // The status encodes the health; the body has the same format.
             200 | 429 | 503 => {}
             _ => return Err(Failure::Odd(shown(&answer))),
         }
-        let health: Health = serde_json::from_str(&answer.body)
-            .map_err(|error| Failure::Odd(format!("the agent's answer about {id} cannot be read: {error}")))?;
+        let health: HealthReply = serde_json::from_str(&answer.body)
+            .map_err(|error| Failure::Odd(format!("cannot parse the agent's response about {id}: {error}")))?;
         let ours = check_of(id);
         let beats = health.checks.iter().flatten();
-        Ok(Some(Pulse {
+        Ok(Some(ServiceHealth {
             beats: beats
                 .into_iter()
                 .any(|check| check.id == ours && check.status == "passing"),
@@ -253,10 +253,10 @@ impl Api {
     }
 }
 
-impl Found {
-    fn listed(self, service: Option<&Service>) -> Listed {
+impl AgentService {
+    fn listed(self, service: Option<&Service>) -> ListedService {
         let mut meta = self.meta.unwrap_or_default();
-        let by = meta.remove(LIFE).map_or(By::Unknown, By::Life);
+        let by = meta.remove(LIFE).map_or(RegisteredBy::Unknown, RegisteredBy::Life);
         let same = service.is_none_or(|service| {
             self.service == service.name
                 && self.port == service.port
@@ -264,7 +264,7 @@ impl Found {
                 && self.tags.as_deref().unwrap_or_default() == service.tags
                 && meta == service.meta
         });
-        Listed { by, same }
+        ListedService { by, same }
     }
 }
 
@@ -275,7 +275,7 @@ fn check_of(id: &str) -> String {
 fn definition(service: &Service, life: &str, passing: bool) -> Value {
     let mut meta = service.meta.clone();
     meta.insert(LIFE.to_owned(), life.to_owned());
-    // Whole milliseconds, as Go writes a duration.
+    // Whole milliseconds in Go's duration format.
     let millis = |duration: Duration| format!("{}ms", duration.as_millis());
     json!({
         "ID": service.id,
@@ -294,16 +294,16 @@ fn definition(service: &Service, life: &str, passing: bool) -> Value {
     })
 }
 
-fn fine(answer: &Answer) -> Result<(), Failure> {
+fn fine(answer: &AgentReply) -> Result<(), Failure> {
     match answer.status {
         200..300 => Ok(()),
-        // It could not; it may at another time, and who knows how far it came.
+        // An internal error: it may succeed later, and may have taken partial effect.
         500.. => Err(Failure::Odd(shown(answer))),
         _ => Err(Failure::Refused(shown(answer))),
     }
 }
 
-fn shown(answer: &Answer) -> String {
+fn shown(answer: &AgentReply) -> String {
     let body: String = answer.body.trim().chars().take(SHOWN).collect();
     format!("{} {body}", answer.status)
 }

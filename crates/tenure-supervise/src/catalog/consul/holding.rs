@@ -1,4 +1,4 @@
-//! A registration as a holding: everything that another node needs to remove it, in one name.
+//! A registration as a session name: everything another node needs to remove the registration.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,45 +8,45 @@ use tenure_core::id::SessionId;
 use super::address::Address;
 use super::allow::is_loopback;
 
-/// What is registered where, by which life.
+/// A registration: where it is, and which life of the service made it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
-    /// The agent: `http://HOST:PORT` or `https://HOST:PORT`.
+    /// The agent's address: `http://HOST:PORT` or `https://HOST:PORT`.
     pub agent: String,
     /// The service's id.
     pub id: String,
-    /// Which life of the service registered it.
+    /// The life of the service that made it.
     pub life: String,
 }
 
-/// What cannot be a holding.
+/// Why a registration cannot be a session name, or a name is not a registration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct BadHolding(String);
+pub struct InvalidHolding(String);
 
-/// Such names begin with one of them: plain HTTP, and TLS.
+/// The prefixes of session names and their URL schemes.
 const KINDS: [(&str, &str); 2] = [("consul", "http"), ("consul-tls", "https")];
 
 impl Holding {
-    /// The name of its session: `consul:LIFE:HOST:PORT:ID`, and `consul-tls:…` for an agent behind TLS.
+    /// The session name: `consul:LIFE:HOST:PORT:ID`, and `consul-tls:…` for an agent behind TLS.
     ///
     /// # Errors
-    /// For an agent on a socket or at an address of IPv6, and an id that no name can have (200 characters in all of
-    /// A-Z a-z 0-9 . _ : -).
-    pub fn session(&self) -> Result<SessionId, BadHolding> {
-        let bad = |why: String| BadHolding(format!("the registration of {} cannot be a holding: {why}", self.id));
+    /// For an agent on a socket or at an IPv6 address, and for an id that does not fit into a name (200 characters in
+    /// total, of A-Z a-z 0-9 . _ : -).
+    pub fn session(&self) -> Result<SessionId, InvalidHolding> {
+        let bad = |why: String| InvalidHolding(format!("the registration of {} cannot be a holding: {why}", self.id));
         let address = Address::read(&self.agent).map_err(bad)?;
         let name = KINDS.iter().find_map(|(kind, scheme)| {
             let host = address.text.strip_prefix(scheme)?.strip_prefix("://")?;
             (!host.starts_with('[')).then(|| format!("{kind}:{}:{host}:{}", self.life, self.id))
         });
         let Some(name) = name else {
-            return Err(bad("its agent has no host and port that fit into a name".to_owned()));
+            return Err(bad("the host and port of its agent do not fit into a name".to_owned()));
         };
         SessionId::new(name).map_err(|error| bad(error.to_string()))
     }
 
-    /// Whether every machine takes another agent for this one: its own.
+    /// Whether this address means a different agent on each machine.
     pub(super) fn is_at_loopback(&self) -> bool {
         Address::read(&self.agent).is_ok_and(|address| is_loopback(&address))
     }
@@ -59,9 +59,9 @@ impl fmt::Display for Holding {
 }
 
 impl FromStr for Holding {
-    type Err = BadHolding;
+    type Err = InvalidHolding;
 
-    fn from_str(name: &str) -> Result<Self, BadHolding> {
+    fn from_str(name: &str) -> Result<Self, InvalidHolding> {
         let mut parts = name.splitn(5, ':');
         let mut next = || parts.next().filter(|part| !part.is_empty());
         let parts = (next(), next(), next(), next(), next());
@@ -75,7 +75,7 @@ impl FromStr for Holding {
                 life: life.to_owned(),
             });
         }
-        Err(BadHolding(format!("{name} is not the name of a registration")))
+        Err(InvalidHolding(format!("{name} is not the name of a registration")))
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_holding_survives_its_name() {
+    fn holdings_round_trip_through_their_names() {
         let holding = Holding {
             agent: "http://10.0.0.7:8500".to_owned(),
             id: "web-a:1".to_owned(),

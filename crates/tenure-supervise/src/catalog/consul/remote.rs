@@ -1,4 +1,4 @@
-//! Removing a registration at the agent of another node, after its tenure has ended (R5.5).
+//! Removes a registration at the agent of another node, after its tenure has ended (R5.5).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,107 +10,107 @@ use super::Holding;
 use super::address::Address;
 use super::allow::{Allowed, Permission};
 use super::api::Api;
-use super::token::{Reader, Token};
-use crate::catalog::agent::By;
+use super::token::{Token, TokenReader};
+use crate::catalog::agent::RegisteredBy;
 use crate::catalog::remove::remove;
 use crate::catalog::{Failure, Removed};
 
 /// Why a registration was not removed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CannotDeregister {
-    /// The agent is not on the list, so it was not called.
-    #[error("the agent {0} is not on the list of agents that may be called from here")]
+pub enum DeregisterError {
+    /// The agent is not on the allow list. It was not called.
+    #[error("the agent {0} is not on the list of allowed agents")]
     NotAllowed(String),
-    /// It is on the list, and the token that it would be called with must not be sent to it. It was not called: without its
-    /// token an agent hides what there is.
+    /// The agent is allowed, but the token must not be sent to it. It was not called: without a token an agent hides
+    /// its services.
     #[error(
-        "the agent {0} is allowed by a range of addresses alone, and without TLS, so the token is not sent to it; register \
+        "the agent {0} is allowed only by an address range and without TLS, so the token is not sent to it; register \
          with consul+tls://, or name the agent's own address in the list"
     )]
     InClear(String),
-    /// The address cannot be one.
+    /// The address is invalid.
     #[error("{0}")]
     NoAgent(String),
-    /// It was called, and this came of it. May be tried again.
-    #[error("the agent {agent} could not be told from here to deregister {id}: {failure}")]
+    /// The call failed. May be retried.
+    #[error("the agent {agent} did not deregister {id}: {failure}")]
     Failed {
-        /// The agent.
+        /// The agent's address.
         agent: String,
         /// The service's id.
         id: String,
-        /// What came of it.
+        /// The failure of the call.
         failure: Failure,
     },
 }
 
-/// What clearing a registration away came to.
+/// The result of cleaning up a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cleared {
-    /// It is gone now.
+    /// The registration was removed.
     Gone,
-    /// It was not there any more.
+    /// The registration did not exist.
     WasNotThere,
-    /// Something else is there under its id, which was left alone.
+    /// Another registration has its id. It was left alone.
     Another,
-    /// Somebody keeps it alive: beats come within its ttl. It was left alone.
+    /// Beats arrive within its ttl. It was left alone.
     Alive,
 }
 
-/// The agents of other nodes, as a janitor sees them.
+/// The agents of other nodes, as called by a janitor.
 #[derive(Debug, Clone)]
 pub struct RemoteAgents {
     allowed: Allowed,
     tls: ClientTls,
-    token: Reader,
+    token: TokenReader,
     request_timeout: Duration,
     clock: Arc<dyn Clock>,
 }
 
 impl RemoteAgents {
-    /// Calls agents on a list, with a token of the caller's own; each request takes at most `request_timeout`.
+    /// Calls agents of an allow list, with this token. Each request takes at most `request_timeout`.
     #[must_use]
     pub fn new(allowed: Allowed, token: Token, request_timeout: Duration, clock: Arc<dyn Clock>) -> Self {
         Self {
             allowed,
             tls: ClientTls::default(),
-            token: Reader::new(token),
+            token: TokenReader::new(token),
             request_timeout,
             clock,
         }
     }
 
-    /// With these files for agents behind TLS. They are read at every call, so new certificates are used from then on.
+    /// Sets the TLS files. They are read at every call, so a rotated certificate is used immediately.
     #[must_use]
     pub fn with_tls(self, tls: ClientTls) -> Self {
         Self { tls, ..self }
     }
 
-    /// Removes what has an id at an agent, when it is of `life` (of any, when `None`): a later life of the service under
-    /// the same id is left alone. Repeating it is harmless. At most five requests.
+    /// Removes the registration of an id at an agent, if it is of `life` (`None`: of any). A later life under the same
+    /// id is left alone. Idempotent. At most five requests.
     ///
     /// # Errors
-    /// See [`CannotDeregister`]; after `Failed` it may have been removed.
-    pub async fn deregister_at(&self, agent: &str, id: &str, life: Option<&str>) -> Result<Removed, CannotDeregister> {
+    /// See [`DeregisterError`]. After `Failed` the registration may have been removed.
+    pub async fn deregister_at(&self, agent: &str, id: &str, life: Option<&str>) -> Result<Removed, DeregisterError> {
         let api = self.api(agent)?;
         remove(&api, id, life)
             .await
             .map_err(|failure| failed(&api, id, failure))
     }
 
-    /// Clears away what a supervisor has left that is gone: only what is of exactly its life, and only when nobody beats
-    /// for it any more. So neither a later life is hit, nor one whose supervisor lost the store and nothing else.
-    /// Repeating it is harmless. At most six requests.
+    /// Cleans up the registration of an ended tenure. Removes it only if it is of exactly its life and beats have
+    /// stopped. So neither a later life is removed, nor the registration of a supervisor that only lost the store.
+    /// Idempotent. At most six requests.
     ///
     /// # Errors
-    /// See [`CannotDeregister`]; after `Failed` it may have been removed.
-    pub async fn clear(&self, holding: &Holding) -> Result<Cleared, CannotDeregister> {
+    /// See [`DeregisterError`]. After `Failed` the registration may have been removed.
+    pub async fn clear(&self, holding: &Holding) -> Result<Cleared, DeregisterError> {
         let Holding { agent, id, life } = holding;
         let api = self.api(agent)?;
-        let pulse = api.pulse(id).await.map_err(|failure| failed(&api, id, failure))?;
-        match pulse {
+        let health = api.health(id).await.map_err(|failure| failed(&api, id, failure))?;
+        match health {
             None => return Ok(Cleared::WasNotThere),
-            Some(pulse) if pulse.by != By::Life(life.clone()) => return Ok(Cleared::Another),
-            Some(pulse) if pulse.beats => return Ok(Cleared::Alive),
+            Some(health) if health.by != RegisteredBy::Life(life.clone()) => return Ok(Cleared::Another),
+            Some(health) if health.beats => return Ok(Cleared::Alive),
             Some(_) => {}
         }
         match remove(&api, id, Some(life)).await {
@@ -121,23 +121,23 @@ impl RemoteAgents {
         }
     }
 
-    /// The agent, when it may be called.
-    fn api(&self, agent: &str) -> Result<Api, CannotDeregister> {
-        let address = Address::read(agent).map_err(CannotDeregister::NoAgent)?;
+    /// A client for the agent, if it may be called.
+    fn api(&self, agent: &str) -> Result<Api, DeregisterError> {
+        let address = Address::read(agent).map_err(DeregisterError::NoAgent)?;
         match self.allowed.permission(&address) {
-            Permission::Refused => return Err(CannotDeregister::NotAllowed(address.text)),
-            Permission::WithoutToken if !self.token.is_none() => return Err(CannotDeregister::InClear(address.text)),
+            Permission::Refused => return Err(DeregisterError::NotAllowed(address.text)),
+            Permission::WithoutToken if !self.token.is_none() => return Err(DeregisterError::InClear(address.text)),
             Permission::WithoutToken | Permission::WithToken => {}
         }
         let (token, clock) = (self.token.clone(), Arc::clone(&self.clock));
-        // What others wrote may not name files of this machine.
-        let address = Address::read(&address.text).map_err(CannotDeregister::NoAgent)?;
-        Api::with(address, &self.tls, token, self.request_timeout, clock).map_err(CannotDeregister::NoAgent)
+        // An address from the store must not name local files, so it is parsed again without them.
+        let address = Address::read(&address.text).map_err(DeregisterError::NoAgent)?;
+        Api::with(address, &self.tls, token, self.request_timeout, clock).map_err(DeregisterError::NoAgent)
     }
 }
 
-fn failed(api: &Api, id: &str, failure: Failure) -> CannotDeregister {
-    CannotDeregister::Failed {
+fn failed(api: &Api, id: &str, failure: Failure) -> DeregisterError {
+    DeregisterError::Failed {
         agent: api.address().text.clone(),
         id: id.to_owned(),
         failure,

@@ -1,4 +1,4 @@
-//! A real agent behind TLS.
+//! Tests with a real agent behind TLS.
 
 use tenure_core::clock::{SystemClock, within};
 use tenure_testkit::certs::Certs;
@@ -11,7 +11,7 @@ use crate::catalog::{Failure, Phase};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An agent that lets nobody in who shows no certificate of its authority.
+/// An agent that requires a client certificate of its authority.
 fn agent(certs: &Certs, port: &Port) -> Option<Agent> {
     let (ca, cert, key) = (certs.ca(), certs.server_cert(), certs.server_key());
     let settings = format!(
@@ -23,7 +23,7 @@ fn agent(certs: &Certs, port: &Port) -> Option<Agent> {
 }
 
 #[tokio::test]
-async fn an_agent_behind_tls_is_known_by_its_authority_and_knows_who_calls() {
+async fn tls_agent_and_client_authenticate_each_other() {
     let (certs, port) = (Certs::new(), Port::reserve());
     let Some(_agent) = agent(&certs, &port) else { return };
     let clock: Arc<dyn Clock> = SystemClock::shared();
@@ -53,7 +53,7 @@ async fn an_agent_behind_tls_is_known_by_its_authority_and_knows_who_calls() {
         api.look("web-1", None).await
     };
     assert!(look(ours.clone()).await.unwrap().is_some());
-    let nobody = ClientTls {
+    let anonymous = ClientTls {
         ca: ours.ca.clone(),
         ..ClientTls::default()
     };
@@ -61,14 +61,14 @@ async fn an_agent_behind_tls_is_known_by_its_authority_and_knows_who_calls() {
         ca: Some(certs.other_ca()),
         ..ours
     };
-    for refused in [nobody, foreign] {
+    for refused in [anonymous, foreign] {
         let answer = look(refused).await;
         assert!(matches!(answer, Err(Failure::Unreachable(_))), "{answer:?}");
     }
 }
 
 #[tokio::test]
-async fn certificate_that_is_replaced_is_used_from_then_on() {
+async fn rotated_certificate_is_used() {
     let (certs, port) = (Certs::new(), Port::reserve());
     let Some(_agent) = agent(&certs, &port) else { return };
     let clock: Arc<dyn Clock> = SystemClock::shared();
@@ -88,13 +88,13 @@ async fn certificate_that_is_replaced_is_used_from_then_on() {
     assert!(matches!(api.look("web-1", None).await, Err(Failure::Unreachable(_))));
     install(certs.client_cert(), certs.client_key());
     assert_eq!(api.look("web-1", None).await, Ok(None));
-    // What cannot be used changes nothing.
+    // An unusable file changes nothing.
     std::fs::write(&key, "no key").unwrap();
     assert_eq!(api.look("web-1", None).await, Ok(None));
 }
 
 #[tokio::test]
-async fn certificates_that_cannot_be_used_are_named_before_anything_runs() {
+async fn unusable_certificate_is_named_at_start() {
     let clock: Arc<dyn Clock> = SystemClock::shared();
     let settings = ConsulSettings::new("consul+tls://127.0.0.1:1?tls_ca=/nowhere/ca.pem");
     let error = catalog(settings, Service::new("web-1", "web", 80), &clock).unwrap_err();

@@ -1,4 +1,4 @@
-//! The token of an agent's access control.
+//! The ACL token of an agent.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use tenure_core::clock::{Clock, within};
 
-use crate::off_thread::{Missed, OffThread};
+use crate::blocking_thread::{BlockingError, BlockingThread};
 
-/// No token is longer.
+/// The maximum length of a token.
 const LONGEST: u64 = 4096;
 
-/// Where the token comes from.
+/// The source of the token.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Token(Source);
 
@@ -41,62 +41,62 @@ impl Token {
         Self(Source::None)
     }
 
-    /// This one, as `CONSUL_HTTP_TOKEN` has it.
+    /// This token, like `CONSUL_HTTP_TOKEN`.
     #[must_use]
     pub fn fixed(token: impl Into<String>) -> Self {
         Self(Source::Fixed(token.into()))
     }
 
-    /// The content of a file, as `CONSUL_HTTP_TOKEN_FILE` has it. It is read before every request, so that a token that
-    /// was rotated is used from then on.
+    /// The content of a file, like `CONSUL_HTTP_TOKEN_FILE`. The file is read before every request, so a rotated token
+    /// is used immediately.
     #[must_use]
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self(Source::File(path.into()))
     }
 }
 
-/// Reads the token, whatever the disk does.
+/// Reads the token under a deadline.
 #[derive(Debug, Clone)]
-pub(super) struct Reader {
+pub(super) struct TokenReader {
     token: Token,
-    disk: Arc<OffThread>,
-    /// One caller at a time asks the disk: it answers no second one while it is busy.
+    disk: Arc<BlockingThread>,
+    /// Serializes callers: the blocking thread rejects a second call while it is busy.
     turn: Arc<tokio::sync::Mutex<()>>,
     last: Arc<Mutex<Option<String>>>,
-    /// The one that a registration was made with.
+    /// The token of the last registration.
     registered: Arc<Mutex<Option<String>>>,
 }
 
-impl Reader {
+impl TokenReader {
     pub(super) fn new(token: Token) -> Self {
         Self {
             token,
-            disk: Arc::new(OffThread::start("token")),
+            disk: Arc::new(BlockingThread::start("token")),
             turn: Arc::default(),
             last: Arc::default(),
             registered: Arc::default(),
         }
     }
 
-    /// Whether no token is sent at all.
+    /// Whether no token is configured.
     pub(super) fn is_none(&self) -> bool {
         self.token == Token::none()
     }
 
-    /// A registration was made with the token that was read last.
+    /// Records that a registration was made with the last token.
     pub(super) fn registers(&self) {
         let last = self.last().clone();
         *self.registered() = last;
     }
 
-    /// Whether the file has another token by now than the one that the registration was made with. The agent keeps that
-    /// one for the day on which it takes the service out of the catalog, and cannot do so once it is revoked.
+    /// Whether the token has changed since the registration. The agent keeps the old token for removing the service,
+    /// and cannot do so once it is revoked.
     pub(super) fn is_rotated(&self) -> bool {
         let registered = self.registered().clone();
         registered.is_some() && registered != *self.last()
     }
 
-    /// The token now. When the file cannot be read, the one that was read last.
+    /// The current token. If the file cannot be read, the last one.
     pub(super) async fn now(&self, clock: &dyn Clock, bound: Duration) -> Option<String> {
         let path = match &self.token.0 {
             Source::None => return None,
@@ -108,7 +108,9 @@ impl Reader {
             let _turn = self.turn.lock().await;
             self.disk.run(clock, bound, move || read(&path)).await
         };
-        let read = within(clock, bound, reading).await.unwrap_or(Err(Missed::Late));
+        let read = within(clock, bound, reading)
+            .await
+            .unwrap_or(Err(BlockingError::TimedOut));
         let error = match read {
             Ok(Ok(token)) => {
                 *self.last() = Some(token.clone());
@@ -117,7 +119,7 @@ impl Reader {
             Ok(Err(error)) => error.to_string(),
             Err(missed) => missed.to_string(),
         };
-        tracing::warn!(path = shown, error, "the file of the token cannot be read");
+        tracing::warn!(path = shown, error, "cannot read the token file");
         self.last().clone()
     }
 
@@ -136,7 +138,7 @@ fn read(path: &Path) -> std::io::Result<String> {
     }
     let token = std::fs::read_to_string(path)?.trim().to_owned();
     if token.is_empty() {
-        // Whoever replaces the file may be about to write it.
+        // The writer of the file may not have finished.
         return Err(std::io::Error::other("empty"));
     }
     Ok(token)
@@ -148,10 +150,10 @@ mod tests {
     use tenure_core::clock::SystemClock;
 
     #[tokio::test]
-    async fn a_file_is_read_again_and_its_last_token_is_kept_while_it_cannot_be() {
+    async fn unreadable_token_file_keeps_the_last_token() {
         let dir = tempfile::tempdir().unwrap();
         let (path, clock) = (dir.path().join("token"), SystemClock::new());
-        let reader = Reader::new(Token::file(&path));
+        let reader = TokenReader::new(Token::file(&path));
         let now = || reader.now(&clock, Duration::from_secs(10));
         assert_eq!(now().await, None);
         std::fs::write(&path, "one\n").unwrap();
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_not_shown() {
+    fn debug_output_hides_the_token() {
         assert!(!format!("{:?}", Token::fixed("secret")).contains("secret"));
     }
 }

@@ -23,7 +23,7 @@ async fn join(tenure: &Tenure, name: &str) -> Arc<Membership> {
     Arc::new(tenure.group("web").unwrap().join(options).await.unwrap())
 }
 
-fn joined(membership: &Arc<Membership>) -> Joined {
+fn joined(membership: &Arc<Membership>) -> MembershipWatch {
     tokio::sync::watch::channel(Some(Arc::clone(membership))).1
 }
 
@@ -35,11 +35,11 @@ async fn phase(tenure: &Tenure, catalog: &Catalog, wanted: Phase) {
         status.wait_for(|status| status.phase == wanted),
     )
     .await;
-    assert!(came.is_some(), "waited in vain for {wanted:?}: {}", catalog.status());
+    assert!(came.is_some(), "timed out waiting for {wanted:?}: {}", catalog.status());
 }
 
 #[tokio::test]
-async fn a_service_is_claimed_while_it_is_wanted_and_again_when_it_was_lost() {
+async fn service_is_claimed_while_wanted_and_reclaimed_when_lost() {
     let tenure = Tenure::connect("memory:").await.unwrap();
     let one = join(&tenure, "one").await;
     let catalog = catalog(joined(&one), service(), tenure.clock()).unwrap();
@@ -58,7 +58,7 @@ async fn a_service_is_claimed_while_it_is_wanted_and_again_when_it_was_lost() {
 }
 
 #[tokio::test]
-async fn what_another_member_has_claimed_since_is_left_alone_until_that_is_over() {
+async fn claim_of_another_member_is_left_alone_until_it_ends() {
     let tenure = Tenure::connect("memory:").await.unwrap();
     let (one, two) = (join(&tenure, "one").await, join(&tenure, "two").await);
     let catalog = catalog(joined(&one), service(), tenure.clock()).unwrap();
@@ -71,7 +71,7 @@ async fn what_another_member_has_claimed_since_is_left_alone_until_that_is_over(
 }
 
 #[test]
-fn a_service_that_cannot_be_found_is_refused() {
+fn service_without_a_usable_address_is_rejected() {
     assert_eq!(key_of(&service()).unwrap().as_str(), KEY);
     let nowhere = Service {
         address: None,
@@ -85,7 +85,7 @@ fn a_service_that_cannot_be_found_is_refused() {
 }
 
 #[tokio::test]
-async fn a_store_that_comes_later_gets_the_claim_then() {
+async fn service_is_claimed_once_the_store_is_joined() {
     let tenure = Tenure::connect("memory:").await.unwrap();
     let (tell, joined) = tokio::sync::watch::channel(None);
     let catalog = catalog(joined, service(), tenure.clock()).unwrap();

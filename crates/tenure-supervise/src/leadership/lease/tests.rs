@@ -1,4 +1,4 @@
-//! Nodes that ask for one lease.
+//! Candidates for one lease.
 
 use tenure::{JoinOptions, Tenure};
 use tenure_core::clock::SystemClock;
@@ -8,27 +8,27 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A node of its own: a membership that asks for the lease.
+/// A node: a membership that tries to acquire the lease.
 struct Node {
     membership: Arc<Membership>,
-    contender: Contender,
+    candidate: LeaseCandidate,
     source: Option<Leadership>,
     said: Receiver<Evidence>,
 }
 
-async fn node(tenure: &Tenure, name: &str, contending: bool) -> Node {
+async fn node(tenure: &Tenure, name: &str, campaigning: bool) -> Node {
     let options = JoinOptions {
-        // So long that a machine which stands still for a moment costs nobody the lease.
+        // Long enough to survive a short stall of the machine.
         ttl: Duration::from_secs(9),
         ..JoinOptions::named(name).unwrap()
     };
     let membership = Arc::new(tenure.group("nodes").unwrap().join(options).await.unwrap());
     let clock: Arc<dyn Clock> = Arc::clone(tenure.clock());
-    let (source, contender) = watch(Arc::clone(&membership), "primary", contending, &clock).unwrap();
+    let (source, candidate) = watch(Arc::clone(&membership), "primary", campaigning, &clock).unwrap();
     let said = source.evidence();
     Node {
         membership,
-        contender,
+        candidate,
         source: Some(source),
         said,
     }
@@ -39,7 +39,7 @@ impl Node {
         let clock = SystemClock::new();
         let came = within(&clock, PATIENCE, self.said.wait_for(|said| wanted(said))).await;
         let came = came.map(|said| said.unwrap().clone());
-        came.unwrap_or_else(|| panic!("waited in vain for {what}: {:?}", *self.said.borrow()))
+        came.unwrap_or_else(|| panic!("timed out waiting for {what}: {:?}", *self.said.borrow()))
     }
 
     async fn primary(&mut self) -> Primacy {
@@ -50,9 +50,9 @@ impl Node {
     }
 
     async fn asks(&self, whether: bool) {
-        let (clock, mut wanted) = (SystemClock::new(), self.contender.shared.wanted.subscribe());
+        let (clock, mut wanted) = (SystemClock::new(), self.candidate.shared.wanted.subscribe());
         let came = within(&clock, PATIENCE, wanted.wait_for(|wanted| *wanted == whether)).await;
-        assert!(came.is_some(), "asks for it: not {whether}");
+        assert!(came.is_some(), "campaigning is not {whether}");
     }
 
     async fn replica(&mut self) {
@@ -61,7 +61,7 @@ impl Node {
 }
 
 #[tokio::test]
-async fn one_node_has_it_until_it_gives_it_up_and_its_successor_has_a_higher_token() {
+async fn successor_gets_the_lease_with_a_higher_token() {
     let tenure = Tenure::connect("memory:").await.unwrap();
     let mut one = node(&tenure, "one", true).await;
     let first = one.primary().await;
@@ -69,26 +69,26 @@ async fn one_node_has_it_until_it_gives_it_up_and_its_successor_has_a_higher_tok
     assert!(first.until.unwrap() > tenure.clock().mono());
     let mut two = node(&tenure, "two", true).await;
     two.replica().await;
-    // Beats move the deadline on.
+    // Beats extend the deadline.
     one.says(
         "a later deadline",
         |said| matches!(said, Evidence::Primary(now) if now.until > first.until),
     )
     .await;
-    assert!(one.contender.give_up(PATIENCE).await);
+    assert!(one.candidate.release(PATIENCE).await);
     one.replica().await;
     let second = two.primary().await;
     assert!(second.token > first.token, "{second:?} {first:?}");
-    // It does not come back for it by itself.
-    assert!(two.contender.give_up(PATIENCE).await);
+    // A released lease is not acquired again automatically.
+    assert!(two.candidate.release(PATIENCE).await);
     two.replica().await;
     assert_eq!(*one.said.borrow(), Evidence::Replica);
-    one.contender.contend();
+    one.candidate.campaign();
     assert!(one.primary().await.token > second.token);
 }
 
 #[tokio::test]
-async fn a_node_whose_tenure_is_over_is_a_replica_and_never_doubts_that() {
+async fn expelled_node_stays_replica() {
     let tenure = Tenure::connect("memory:").await.unwrap();
     let mut one = node(&tenure, "one", true).await;
     one.primary().await;
@@ -97,46 +97,46 @@ async fn a_node_whose_tenure_is_over_is_a_replica_and_never_doubts_that() {
     tenure.group("nodes").unwrap().expel(&ended).await.unwrap();
     one.replica().await;
     two.primary().await;
-    // It cannot ask any more, and a doubt might overtake what it has said.
+    // It cannot acquire any more, and an *uncertain* must not overwrite the replica.
     assert_eq!(*one.said.borrow(), Evidence::Replica);
 }
 
 #[tokio::test]
-async fn as_a_second_guard_it_is_asked_for_only_where_the_first_says_primary() {
+async fn second_guard_is_acquired_only_while_first_says_primary() {
     let tenure = Tenure::connect("memory:").await.unwrap();
     let clock: Arc<dyn Clock> = Arc::clone(tenure.clock());
     let (file, told) = tokio::sync::watch::channel(Evidence::Replica);
     let mut one = node(&tenure, "one", false).await;
     let (first, lease) = (Leadership::new(told, Vec::new()), one.source.take().unwrap());
-    let together = guarded(&clock, first, lease, one.contender.clone());
+    let together = guarded(&clock, first, lease, one.candidate.clone());
     one.said = together.evidence();
     one.replica().await;
     let mut two = node(&tenure, "two", true).await;
     two.primary().await;
-    two.contender.give_up(PATIENCE).await;
+    two.candidate.release(PATIENCE).await;
     file.send_replace(Evidence::primary());
     let primacy = one.primary().await;
     assert!(primacy.token.is_some() && primacy.until.is_some());
-    // The file says replica: so does it, and keeps the lease until the child is gone.
+    // When the file says replica, the node is a replica but keeps the lease until the child is gone.
     file.send_replace(Evidence::Replica);
     one.replica().await;
     assert_eq!(one.membership.leases().held(), 1);
-    assert!(one.contender.give_up(PATIENCE).await && !one.contender.holds());
+    assert!(one.candidate.release(PATIENCE).await && !one.candidate.holds());
     assert_eq!(one.membership.leases().held(), 0);
-    two.contender.contend();
+    two.candidate.campaign();
     let second = two.primary().await;
-    // While it is another's the file says primary for a while: a replica that has asked asks no more.
+    // While another node holds it and the file says primary for a moment, the replica campaigns, then stops.
     file.send_replace(Evidence::primary());
     one.asks(true).await;
     file.send_replace(Evidence::Replica);
     one.asks(false).await;
-    // What was given up is asked for again where the file still says primary.
+    // A released lease is acquired again while the file still says primary.
     file.send_replace(Evidence::primary());
     one.asks(true).await;
-    two.contender.give_up(PATIENCE).await;
+    two.candidate.release(PATIENCE).await;
     let third = one.primary().await;
     assert!(third.token > second.token);
-    assert!(one.contender.give_up(PATIENCE).await);
+    assert!(one.candidate.release(PATIENCE).await);
     one.says(
         "primary again",
         |said| matches!(said, Evidence::Primary(now) if now.token > third.token),

@@ -1,4 +1,4 @@
-//! Tokens that are refused, rotated and revoked.
+//! Rejected, rotated and revoked tokens.
 
 use serde_json::{Value, json};
 use tenure_supervise::catalog::consul::Token;
@@ -9,7 +9,7 @@ use super::{PATIENCE, Way, phase, service};
 
 const MASTER: &str = "5f0c1b0e-2f0e-4a35-8d8b-3f1f2b6c7d11";
 
-/// An agent that lets nobody do anything without a token.
+/// An agent that denies all requests without a token.
 fn locked() -> Option<Agent> {
     let acl = format!(r#"acl {{ enabled = true  default_policy = "deny"  tokens {{ master = "{MASTER}" }} }}"#);
     let agent = Agent::with(&["-hcl", &acl])?;
@@ -26,7 +26,7 @@ fn locked() -> Option<Agent> {
     Some(agent)
 }
 
-/// A token, and what it is revoked by.
+/// A token and its accessor id, for revoking it.
 fn token(agent: &Agent) -> (String, String) {
     let wanted = json!({"Policies": [{"Name": "web"}]}).to_string();
     let (status, made) = agent.http_as(MASTER, "PUT", "/v1/acl/token", &wanted).unwrap();
@@ -37,7 +37,7 @@ fn token(agent: &Agent) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_token_is_its_own_state_and_a_rotated_one_is_used_at_once() {
+async fn rejected_token_is_reported_and_a_rotated_one_is_used() {
     let Some(agent) = locked() else { return };
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("token");

@@ -1,4 +1,4 @@
-//! What a process leaves behind, and its successor removes.
+//! Registrations that a killed process leaves behind and its successor removes.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,18 @@ use tenure_testkit::{Mode, Proxy, wait};
 
 use super::{PATIENCE, Way, health, listed, phase, put, service, until_health};
 
-/// Nothing more is flushed, and the lock goes with the process; here it goes with the task.
+/// Kills without a flush. A killed process releases its lock; here the end of the task does.
 fn kill(catalog: Catalog, journal: &Path) {
     drop(catalog);
     let dead = |path: PathBuf| File::open(path).is_ok_and(|file| file.try_lock().is_ok());
-    wait::until("the lock is gone", PATIENCE, || {
+    wait::until("the lock is released", PATIENCE, || {
         let mut files = std::fs::read_dir(journal).unwrap();
         files.all(|file| dead(file.unwrap().path()))
     });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_removal_that_failed_is_made_good_at_the_next_start() {
+async fn failed_removal_is_retried_at_the_next_start() {
     let Some(agent) = Agent::start() else { return };
     let (proxy, home) = (Proxy::start(agent.addr()), tempfile::tempdir().unwrap());
     let mut way = Way::to(proxy.addr());
@@ -33,7 +33,7 @@ async fn a_removal_that_failed_is_made_good_at_the_next_start() {
     let flushed = first.flush(Duration::from_millis(500)).await;
     assert!(matches!(flushed, Flushed::Journalled(_)), "{flushed:?}");
     kill(first, &home.path().join("journal"));
-    // The next one has another id, waits for the agent, and registers nothing.
+    // The next process has another id, waits for the agent, and registers nothing.
     let second = way.catalog(service("web-2"));
     assert_ne!(health(&agent, "web-1"), "unknown");
     proxy.set(Mode::Pass);
@@ -41,21 +41,21 @@ async fn a_removal_that_failed_is_made_good_at_the_next_start() {
     second.want(true);
     phase(&second, Phase::Passing).await;
     assert_eq!(second.flush(PATIENCE).await, Flushed::Gone);
-    // The removal is confirmed before it is struck out.
+    // The removal is confirmed before the journal entry is removed.
     let left = || std::fs::read_dir(home.path().join("journal")).unwrap().count();
-    wait::until("nothing is left in the journal", PATIENCE, || left() == 0);
+    wait::until("the journal is empty", PATIENCE, || left() == 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn however_often_it_is_killed_there_is_one_service() {
+async fn repeated_kills_leave_only_one_service() {
     let Some(agent) = Agent::start() else { return };
     let home = tempfile::tempdir().unwrap();
     let mut way = Way::to(agent.addr());
     way.journal = Some(home.path().to_owned());
     for life in 0..5 {
-        // A fresh id each time, which is what makes lists grow.
+        // A new id each time; without cleanup the listing would grow.
         let mut service = service(&format!("web-{life}"));
-        // What the life before has left goes first, but holds up the new one for no longer than a beat.
+        // The leftover is removed first, but delays the new registration by at most a beat.
         service.ttl = Duration::from_secs(60);
         let catalog = way.catalog(service);
         catalog.want(true);
@@ -68,7 +68,7 @@ async fn however_often_it_is_killed_there_is_one_service() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_living_have_registered_is_not_removed() {
+async fn registration_of_a_living_process_is_kept() {
     let Some(agent) = Agent::start() else { return };
     let home = tempfile::tempdir().unwrap();
     let mut way = Way::to(agent.addr());
@@ -87,7 +87,7 @@ async fn what_the_living_have_registered_is_not_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_left_at_another_agent_is_removed_there() {
+async fn leftover_at_another_agent_is_removed_there() {
     let (Some(old), Some(new)) = (Agent::start(), Agent::start()) else {
         return;
     };
@@ -107,7 +107,7 @@ async fn what_was_left_at_another_agent_is_removed_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_somebody_else_has_registered_under_the_id_of_the_dead_is_left_alone() {
+async fn foreign_service_under_a_leftover_id_is_kept() {
     let Some(agent) = Agent::start() else { return };
     let home = tempfile::tempdir().unwrap();
     let mut way = Way::to(agent.addr());
@@ -121,6 +121,6 @@ async fn what_somebody_else_has_registered_under_the_id_of_the_dead_is_left_alon
     second.want(true);
     phase(&second, Phase::Passing).await;
     let left = || std::fs::read_dir(home.path()).unwrap().count();
-    wait::until("the journal has its own alone", PATIENCE, || left() == 1);
+    wait::until("the journal has only its own entry", PATIENCE, || left() == 1);
     assert_eq!(listed(&agent, "web-1")["Port"], 1);
 }

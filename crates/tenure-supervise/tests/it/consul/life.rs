@@ -1,4 +1,4 @@
-//! From the first registration to the last removal, with nothing in the way.
+//! A registration from start to end, without failures.
 
 use serde_json::json;
 use tenure_supervise::catalog::{Flushed, Phase};
@@ -7,7 +7,7 @@ use tenure_testkit::consul::Agent;
 use super::{PATIENCE, Way, health, listed, phase, put, service, until_health};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_is_registered_while_it_is_wanted_and_gone_when_it_is_not() {
+async fn service_is_registered_only_while_wanted() {
     let Some(agent) = Agent::start() else { return };
     let catalog = Way::to(agent.addr()).catalog(service("web-1"));
     catalog.absent().await;
@@ -29,7 +29,7 @@ async fn a_service_is_registered_while_it_is_wanted_and_gone_when_it_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn any_text_may_be_an_id() {
+async fn id_may_contain_any_text() {
     let Some(agent) = Agent::start() else { return };
     let catalog = Way::to(agent.url()).catalog(service("a/b c?d#ü%2F"));
     catalog.want(true);
@@ -39,24 +39,24 @@ async fn any_text_may_be_an_id() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_beats_it_is_critical_after_its_ttl() {
+async fn service_is_critical_a_ttl_after_its_last_beat() {
     let Some(agent) = Agent::start() else { return };
     let catalog = Way::to(agent.addr()).catalog(service("web-1"));
     catalog.want(true);
     phase(&catalog, Phase::Passing).await;
-    // As a kill does.
+    // Like a kill.
     drop(catalog);
     until_health(&agent, "web-1", "critical");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_changed_by_hand_is_put_right_without_a_critical_moment() {
+async fn manual_change_is_reverted_without_turning_critical() {
     let Some(agent) = Agent::start() else { return };
     let catalog = Way::to(agent.addr()).catalog(service("web-1"));
     catalog.want(true);
     phase(&catalog, Phase::Passing).await;
     put(&agent, &json!({"ID": "web-1", "Name": "web", "Port": 1}));
-    tenure_testkit::wait::until("it is as it was", PATIENCE, || {
+    tenure_testkit::wait::until("the change is reverted", PATIENCE, || {
         assert_ne!(health(&agent, "web-1"), "critical");
         listed(&agent, "web-1")["Port"] == 4533
     });
@@ -64,7 +64,7 @@ async fn what_was_changed_by_hand_is_put_right_without_a_critical_moment() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_later_life_is_left_alone_and_succeeded_when_it_is_gone() {
+async fn later_life_is_left_alone_until_it_is_gone() {
     let Some(agent) = Agent::start() else { return };
     let way = Way::to(agent.addr());
     let (old, new) = (way.catalog(service("web-1")), way.catalog(service("web-1")));

@@ -1,4 +1,4 @@
-//! An agent that is away, stands still, forgets everything, or is slow.
+//! An agent that is down, frozen, restarted without its state, or slow.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use tenure_testkit::{Mode, Proxy, wait};
 use super::{PATIENCE, Way, health, phase, service, until_health};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_is_away_at_first_is_told_when_it_comes() {
+async fn service_is_registered_once_the_agent_is_up() {
     let Some(agent) = Agent::start() else { return };
     let proxy = Proxy::start(agent.addr());
     proxy.set(Mode::Refuse);
@@ -28,7 +28,7 @@ async fn an_agent_that_is_away_at_first_is_told_when_it_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_stands_still_and_goes_on_has_it_passing_again() {
+async fn service_passes_again_after_the_agent_was_frozen() {
     let Some(agent) = Agent::start() else { return };
     let catalog = Way::to(agent.addr()).catalog(service("web-1"));
     catalog.want(true);
@@ -42,7 +42,7 @@ async fn an_agent_that_stands_still_and_goes_on_has_it_passing_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_was_started_again_without_its_state_is_told_again() {
+async fn restarted_agent_without_state_gets_the_service_again() {
     let Some(agent) = Agent::start() else { return };
     let catalog = Way::to(agent.addr()).catalog(service("web-1"));
     catalog.want(true);
@@ -56,7 +56,7 @@ async fn an_agent_that_was_started_again_without_its_state_is_told_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_registration_that_is_answered_late_is_gone_after_the_stop() {
+async fn late_registration_reply_is_cleaned_up_by_the_stop() {
     let Some(agent) = Agent::start() else { return };
     let proxy = Proxy::start(agent.addr());
     let slow = Duration::from_secs(5);
@@ -73,7 +73,7 @@ async fn a_registration_that_is_answered_late_is_gone_after_the_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_registration_that_arrives_after_its_removal_is_removed_again() {
+async fn registration_arriving_after_its_removal_is_removed() {
     let Some(agent) = Agent::start() else { return };
     let proxy = Proxy::start(agent.addr());
     proxy.set(Mode::HoldRequests);
@@ -85,16 +85,16 @@ async fn a_registration_that_arrives_after_its_removal_is_removed_again() {
     proxy
         .wait_async("the registration is held", |counts| counts.held > 0)
         .await;
-    // What is held stays held; what comes now passes.
+    // Held requests stay held; new ones pass.
     proxy.set(Mode::Pass);
     assert_eq!(catalog.flush(PATIENCE).await, Flushed::Gone);
     assert_eq!(health(&agent, "web-1"), "unknown");
     let kept = || std::fs::read_dir(home.path()).unwrap().count();
-    assert_eq!(kept(), 1, "the next start would look for it, too");
-    // It is looked for every few seconds; right after a look there is time to see what arrives.
+    assert_eq!(kept(), 1, "the next start would search for it, too");
+    // The actor checks every few seconds; right after a check there is time to observe the late arrival.
     let quiet = proxy.counts();
     proxy
-        .wait_async("it was looked for", |counts| {
+        .wait_async("the actor checked for it", |counts| {
             counts.accepted > quiet.accepted && counts.open <= quiet.open
         })
         .await;
@@ -103,13 +103,13 @@ async fn a_registration_that_arrives_after_its_removal_is_removed_again() {
     until_health(&agent, "web-1", "unknown");
 }
 
-/// Every few requests one takes longer than two beats, for a good while: whoever watches sees no change.
+/// For a while, one in a few requests takes longer than two beats. Clients see no change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_sees_an_agent_being_slow() {
+async fn slow_agent_keeps_the_service_passing() {
     let Some(agent) = Agent::start() else { return };
     let proxy = Proxy::start(agent.addr());
     let mut service = service("web-1");
-    // A slow one takes four of these, and what is left of them is for a machine that stands still for a moment.
+    // A slow request takes four of these; the rest is slack for a stalling machine.
     service.ttl = Duration::from_secs(15);
     let catalog = Way::to(proxy.addr()).catalog(service);
     catalog.want(true);
@@ -132,5 +132,5 @@ async fn nobody_sees_an_agent_being_slow() {
         proxy.set(mode);
         Instant::now() > end
     });
-    assert!(slow > 0, "nothing was slow");
+    assert!(slow > 0, "no request was slow");
 }

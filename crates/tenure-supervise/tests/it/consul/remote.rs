@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::clock::SystemClock;
-use tenure_supervise::catalog::consul::{CannotDeregister, LIFE, RemoteAgents, Token};
+use tenure_supervise::catalog::consul::{DeregisterError, LIFE, RemoteAgents, Token};
 use tenure_supervise::catalog::{Phase, Removed};
 use tenure_testkit::consul::Agent;
 use tenure_testkit::port::Port;
@@ -16,7 +16,7 @@ fn agents(allowed: &str) -> RemoteAgents {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_janitor_removes_exactly_the_life_that_has_ended() {
+async fn janitor_removes_only_the_ended_life() {
     let Some(agent) = Agent::start() else { return };
     let catalog = Way::to(agent.addr()).catalog(service("web-1"));
     catalog.want(true);
@@ -31,30 +31,30 @@ async fn a_janitor_removes_exactly_the_life_that_has_ended() {
     assert_eq!(health(&agent, "web-1"), "unknown");
     assert_eq!(remove(Some(&life)).await, Ok(Removed::WasNotThere));
     assert_eq!(remove(None).await, Ok(Removed::WasNotThere));
-    // What does not say of which life it is, is of none of ours.
+    // A service without a life was not registered by Tenure.
     put(&agent, &serde_json::json!({"ID": "web-1", "Name": "web"}));
     assert_eq!(remove(Some(&life)).await, Ok(Removed::Another));
     assert_eq!(remove(None).await, Ok(Removed::Gone));
 }
 
 #[tokio::test]
-async fn an_agent_that_may_not_be_called_or_cannot_be_is_named() {
-    let nobody = Port::reserve();
+async fn errors_name_forbidden_and_unreachable_agents() {
+    let stopped = Port::reserve();
     let foreign = agents("10.0.0.0/8");
-    let refused = foreign.deregister_at(&nobody.addr().to_string(), "web-1", None).await;
+    let refused = foreign.deregister_at(&stopped.addr().to_string(), "web-1", None).await;
     assert_eq!(
         refused,
-        Err(CannotDeregister::NotAllowed(format!("http://{}", nobody.addr())))
+        Err(DeregisterError::NotAllowed(format!("http://{}", stopped.addr())))
     );
-    let own = agents(&format!("loopback:{}", nobody.number()));
+    let own = agents(&format!("loopback:{}", stopped.number()));
     let failed = own
-        .deregister_at(&nobody.addr().to_string(), "web-1", None)
+        .deregister_at(&stopped.addr().to_string(), "web-1", None)
         .await
         .unwrap_err();
-    assert!(failed.to_string().contains(&nobody.addr().to_string()), "{failed}");
-    assert!(matches!(failed, CannotDeregister::Failed { .. }));
+    assert!(failed.to_string().contains(&stopped.addr().to_string()), "{failed}");
+    assert!(matches!(failed, DeregisterError::Failed { .. }));
     assert!(matches!(
         own.deregister_at("nowhere", "web-1", None).await,
-        Err(CannotDeregister::NoAgent(_))
+        Err(DeregisterError::NoAgent(_))
     ));
 }

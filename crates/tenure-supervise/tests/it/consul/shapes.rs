@@ -1,4 +1,5 @@
-//! Answers that no agent at hand gives: those of other versions, and of one that closes its connections as it likes.
+//! Responses that the installed agent does not give: those of other versions, and of an agent that closes connections
+//! at will.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,25 +14,25 @@ use tenure_testkit::wait;
 
 use super::{PATIENCE, Way, phase, service};
 
-/// What it has, and what it was asked.
+/// The state of the fake agent, and the requests it got.
 #[derive(Debug, Default)]
 struct State {
     definition: Option<Value>,
     registered: usize,
     passed: usize,
-    /// It has lost the check, and says so like this.
+    /// The check is lost; respond with this.
     lost: Option<(u16, &'static str)>,
     removed: usize,
-    /// So many removals have something under way that registers it again.
+    /// How many removals are followed by a request that registers again.
     undead: usize,
-    /// So often it was asked about what others have left, whose ids begin with `old`. It fails then, or does not answer.
+    /// Requests about leftovers, whose ids start with `old`. These fail or hang.
     old: usize,
     old_hangs: bool,
-    /// When the last beat came, and the longest time without one.
+    /// The time of the last beat, and the longest time between two.
     beat: Option<(Instant, Duration)>,
 }
 
-/// An agent of our own. It says that connections may be kept, and closes each after one answer.
+/// A fake agent. It announces keep-alive and closes each connection after one response.
 #[derive(Debug, Clone)]
 struct Fake {
     addr: SocketAddr,
@@ -49,7 +50,7 @@ impl Fake {
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let its = its.clone();
-                // One that breaks off is nobody's loss.
+                // An aborted connection is ignored.
                 std::thread::spawn(move || its.serve(client).ok());
             }
         });
@@ -77,7 +78,7 @@ impl Fake {
         reader.read_exact(&mut body)?;
         if first.contains("/old") && self.state().old_hangs {
             self.state().old += 1;
-            // Until the other side has had enough.
+            // Until the client disconnects.
             return reader.read(&mut [0]).map(drop);
         }
         let (status, body) = self.answer(&first, &body);
@@ -123,7 +124,7 @@ impl Fake {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_check_that_is_missing_is_registered_again_however_that_is_said() {
+async fn missing_check_is_registered_again_for_all_error_texts() {
     for shape in [
         (
             404,
@@ -145,7 +146,7 @@ async fn a_check_that_is_missing_is_registered_again_however_that_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_removal_is_believed_when_it_was_read_back() {
+async fn removal_is_confirmed_by_reading_back() {
     for undead in [1, 3] {
         let fake = Fake::start();
         let catalog = Way::to(fake.addr).catalog(service("web-1"));
@@ -159,7 +160,7 @@ async fn a_removal_is_believed_when_it_was_read_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_is_closed_after_its_answer_fails_no_beat() {
+async fn closed_keep_alive_connection_fails_no_beat() {
     let fake = Fake::start();
     let catalog = Way::to(fake.addr).catalog(service("web-1"));
     catalog.want(true);
@@ -170,17 +171,17 @@ async fn a_connection_that_is_closed_after_its_answer_fails_no_beat() {
         assert_eq!((now.phase, now.failed_in_a_row), (Phase::Passing, 0), "{}", *now);
         fake.state().passed >= 6
     });
-    assert_eq!(fake.state().registered, 1, "what is healthy is not registered again");
+    assert_eq!(fake.state().registered, 1, "a healthy service is not registered again");
 }
 
-/// A dead supervisor's entry in a journal.
+/// The journal entry of a dead supervisor.
 fn left(journal: &std::path::Path, fake: &Fake, id: &str) {
     let entry = json!({"agent": format!("http://{}", fake.addr), "id": id, "life": id});
     std::fs::write(journal.join(format!("registration-{id}.json")), entry.to_string()).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_others_have_left_and_cannot_be_removed_delays_no_beat_and_no_end() {
+async fn stuck_leftovers_delay_neither_beats_nor_the_stop() {
     for hangs in [false, true] {
         let (fake, home) = (Fake::start(), tempfile::tempdir().unwrap());
         fake.state().old_hangs = hangs;
@@ -200,31 +201,37 @@ async fn what_others_have_left_and_cannot_be_removed_delays_no_beat_and_no_end()
             fake.state().passed >= 4
         });
         assert!(fake.state().beat.unwrap().1 < ttl, "it was critical");
-        assert!(fake.state().old > before, "they are tried on");
-        // One that can be removed waits for nobody.
+        assert!(fake.state().old > before, "the retries continue");
+        // A removable leftover does not wait for the others.
         let other = home.path().join("registration-other.json");
-        wait::until("the other one is settled", PATIENCE, || !other.exists());
+        wait::until("the removable one is gone from the journal", PATIENCE, || {
+            !other.exists()
+        });
         assert_eq!(catalog.flush(PATIENCE).await, Flushed::Gone);
-        wait::until("their entries alone are kept", PATIENCE, || {
+        wait::until("only the stuck entries are kept", PATIENCE, || {
             std::fs::read_dir(home.path()).unwrap().count() == 6
         });
     }
 }
 
 #[tokio::test]
-async fn a_request_that_may_take_longer_than_a_beat_is_refused() {
+async fn request_timeout_above_a_beat_is_rejected() {
     let service = service("web-1");
     let settings = ConsulSettings {
         request_timeout: Some(service.beat()),
         ..ConsulSettings::new("127.0.0.1:1")
     };
     let refused = catalog(settings, service, &SystemClock::shared()).unwrap_err();
-    assert!(refused.chain().contains("next beat"), "{}", refused.chain());
+    assert!(
+        refused.chain().contains("between zero and a beat"),
+        "{}",
+        refused.chain()
+    );
 }
 
-/// What is written to the catalog itself, the agents undo.
+/// Agents revert direct writes to the catalog.
 #[test]
-fn nothing_is_written_past_the_agent() {
+fn only_the_agent_api_is_used() {
     let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {

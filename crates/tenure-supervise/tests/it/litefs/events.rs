@@ -1,4 +1,4 @@
-//! An event stream in the hands of a test.
+//! An event stream controlled by a test.
 
 use std::net::SocketAddr;
 
@@ -6,20 +6,20 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What the stream does.
+/// The behaviour of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Says {
     Primary,
     Replica,
     /// Connections are closed.
     Nothing,
-    /// It answers, but not as LiteFS does.
+    /// Responds, but not like LiteFS.
     Garbage,
-    /// It accepts, and never answers.
+    /// Accepts connections and never responds.
     Silence,
 }
 
-/// A server of events.
+/// The event server.
 #[derive(Debug)]
 pub(crate) struct Stream {
     addr: SocketAddr,

@@ -6,7 +6,7 @@ use super::mount::Mount;
 use super::{Watched, quick};
 
 #[tokio::test]
-async fn the_primary_is_where_the_file_is_not() {
+async fn lasting_absence_of_the_file_means_primary() {
     let Some(mount) = Mount::start() else { return };
     let mut watched = Watched::new(quick(mount.dir()));
     watched.never_primary_until("not for long enough").await;
@@ -19,7 +19,7 @@ async fn the_primary_is_where_the_file_is_not() {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_disconnected_for_a_moment_never_counts_as_primary() {
+async fn briefly_disconnected_replica_is_never_primary() {
     let Some(mount) = Mount::start() else { return };
     mount.follow();
     let mut watched = Watched::new(quick(mount.dir()));
@@ -32,28 +32,28 @@ async fn a_replica_that_is_disconnected_for_a_moment_never_counts_as_primary() {
 }
 
 #[tokio::test]
-async fn a_frozen_file_system_makes_it_uncertain_and_hangs_nobody() {
+async fn frozen_file_system_is_uncertain_and_blocks_no_caller() {
     let Some(mount) = Mount::start() else { return };
     let mut watched = Watched::new(quick(mount.dir()));
     watched.primary().await;
     mount.freeze();
-    watched.doubt("does not answer").await;
+    watched.doubt("does not respond").await;
     mount.follow();
     mount.thaw();
-    // What was asked before the freeze is answered now, and is old news.
+    // The poll from before the freeze completes now; its result is stale.
     watched.never_primary_until("").await;
-    // One that is frozen from the start.
+    // A mount that is frozen from the start.
     mount.unfollow();
     mount.freeze();
     let mut late = Watched::new(quick(mount.dir()));
-    late.never_primary_until("does not answer").await;
+    late.never_primary_until("does not respond").await;
     mount.thaw();
     late.never_primary_until("not for long enough").await;
     late.primary().await;
 }
 
 #[tokio::test]
-async fn a_dead_mount_and_a_missing_one_are_no_evidence() {
+async fn dead_or_missing_mount_is_uncertain() {
     let Some(mount) = Mount::start() else { return };
     let mut watched = Watched::new(quick(mount.dir()));
     watched.primary().await;
@@ -61,7 +61,7 @@ async fn a_dead_mount_and_a_missing_one_are_no_evidence() {
     watched.doubt("dead").await;
     let mut late = Watched::new(quick(mount.dir()));
     late.never_primary_until("dead").await;
-    // The mount is gone, its directory is there, and there is no `.primary` in it.
+    // The mount is gone; its directory exists and has no `.primary`.
     mount.unmount();
     watched.never_primary_until("no FUSE file system").await;
     late.never_primary_until("no FUSE file system").await;
@@ -72,7 +72,7 @@ async fn a_dead_mount_and_a_missing_one_are_no_evidence() {
 }
 
 #[tokio::test]
-async fn only_a_mount_of_litefs_counts() {
+async fn only_a_litefs_mount_counts() {
     for dir in ["/dev/shm", "/nowhere/at/all", "/proc"] {
         let mut watched = Watched::new(quick(dir));
         watched.never_primary_until(dir).await;

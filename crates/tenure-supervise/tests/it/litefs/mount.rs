@@ -1,5 +1,5 @@
-//! A file system that looks like LiteFS from where a supervisor stands: a flat FUSE mount with a `.primary` that comes
-//! and goes. It is served by a process of its own (this very test program), so that it can be frozen and killed.
+//! A file system that looks like LiteFS to a supervisor: a flat FUSE mount whose `.primary` appears and disappears. A
+//! separate process (this test binary) serves it, so it can be frozen and killed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,22 +13,22 @@ use fuser::{
 };
 use tenure_testkit::{Process, own_test};
 
-/// Where the server is told what to do.
+/// The variable with the mount point of the server.
 const HOME: &str = "TENURE_TEST_LITEFS";
 
-/// A mount; dropping it removes it.
+/// A mount. Unmounted when dropped.
 #[derive(Debug)]
 pub(crate) struct Mount {
     process: Process,
 }
 
 impl Mount {
-    /// Mounts, as LiteFS does. `None`, after a loud word, where FUSE is not to be had.
+    /// Mounts like LiteFS. `None`, with a message, where FUSE is not available.
     pub(crate) fn start() -> Option<Mount> {
         Mount::of("litefs")
     }
 
-    /// Mounts under another name than that of LiteFS.
+    /// Mounts under another source name.
     pub(crate) fn of(source: &str) -> Option<Mount> {
         let root = rustix::process::getuid().is_root();
         if !root || fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
@@ -51,17 +51,17 @@ impl Mount {
         self.process.dir().join("mnt")
     }
 
-    /// This node follows a primary from now on.
+    /// Makes this node follow a primary.
     pub(crate) fn follow(&self) {
         fs::write(self.process.dir().join("primary"), "other\n").unwrap();
     }
 
-    /// This node follows nobody from now on: it is the primary, or disconnected.
+    /// Makes this node follow no primary: it is the primary, or disconnected.
     pub(crate) fn unfollow(&self) {
         fs::remove_file(self.process.dir().join("primary")).unwrap();
     }
 
-    /// The server stands still; whoever looks at the mount hangs.
+    /// Freezes the server; every access to the mount hangs.
     pub(crate) fn freeze(&self) {
         self.process.pause().unwrap();
     }
@@ -70,18 +70,18 @@ impl Mount {
         self.process.resume().unwrap();
     }
 
-    /// The server is gone, and its mount stays, dead.
+    /// Kills the server; the mount stays and is dead.
     pub(crate) fn kill(&self) {
         self.process.kill();
     }
 
-    /// Mounts anew.
+    /// Mounts again.
     pub(crate) fn restart(&self) {
         self.process.restart().unwrap();
         self.wait();
     }
 
-    /// Takes the mount away from under the directory, which stays.
+    /// Unmounts; the directory stays.
     pub(crate) fn unmount(&self) {
         assert!(unmount(&self.dir()));
     }
@@ -95,12 +95,12 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         self.process.kill();
-        // Gone already, or dead: either way nothing hangs any more.
+        // Already unmounted or dead: nothing can hang any more.
         unmount(&self.dir());
     }
 }
 
-/// Takes a mount away, in use or not; whether there was one.
+/// Unmounts, even in use. Returns whether there was a mount.
 fn unmount(dir: &Path) -> bool {
     let mut umount = Command::new("umount");
     let done = umount.arg("--lazy").arg(dir).stderr(Stdio::null()).status();
@@ -112,7 +112,7 @@ struct FakeLiteFs {
 }
 
 const PRIMARY: INodeNo = INodeNo(2);
-/// A file of our own, to tell the mount from its directory.
+/// A marker file that distinguishes the mount from its directory.
 const MARK: INodeNo = INodeNo(3);
 
 impl FakeLiteFs {
@@ -153,7 +153,7 @@ impl FakeLiteFs {
 impl Filesystem for FakeLiteFs {
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.named(name) {
-            // As LiteFS does it, the name may be remembered for a while; its attributes may not.
+            // As in LiteFS, the name may be cached for a while, its attributes may not.
             Some(ino) => reply.entry(&Duration::ZERO, &Self::attr(ino), Generation(0)),
             None => reply.error(Errno::ENOENT),
         }
@@ -169,12 +169,12 @@ impl Filesystem for FakeLiteFs {
 }
 
 #[test]
-#[ignore = "it is the server of the other tests, which start it"]
+#[ignore = "the server process of the other tests, which start it"]
 fn the_server_of_the_mount() {
     let Some(home) = std::env::var_os(HOME) else { return };
     let (home, source) = (Path::new(&home), std::env::var("TENURE_TEST_SOURCE").unwrap());
     let mnt = home.join("mnt");
-    // One of an earlier life may still be there, dead.
+    // A dead mount of an earlier server may still be there.
     unmount(&mnt);
     fs::create_dir_all(&mnt).unwrap();
     let mut config = Config::default();

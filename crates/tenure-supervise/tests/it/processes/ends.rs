@@ -1,4 +1,4 @@
-//! How it ends: by the child, by a signal, by demotion.
+//! Ends by the child, by a signal, by demotion.
 
 use rustix::process::Signal;
 use tenure_testkit::port::Port;
@@ -7,7 +7,7 @@ use tenure_testkit::wait;
 use crate::processes::support::{LONG, dies, is_alive, stranger, supervise};
 
 #[test]
-fn the_exit_code_of_the_child_is_passed_on() {
+fn exit_code_of_the_child_is_propagated() {
     for (script, code) in [
         ("exit 0", 0),
         ("exit 3", 3),
@@ -23,7 +23,7 @@ fn the_exit_code_of_the_child_is_passed_on() {
 }
 
 #[test]
-fn nothing_runs_without_evidence_and_a_waiting_supervisor_ends_at_once() {
+fn waiting_supervisor_runs_nothing_and_stops_immediately() {
     let mut supervisor = supervise(&[], "touch ran");
     supervisor.say("what?");
     supervisor.hear("what?");
@@ -36,7 +36,7 @@ fn nothing_runs_without_evidence_and_a_waiting_supervisor_ends_at_once() {
 }
 
 #[test]
-fn a_shutdown_leaves_the_catalog_first_and_ends_with_what_the_child_makes_of_it() {
+fn shutdown_deregisters_first_and_keeps_the_exit_code() {
     let script = "trap 'echo told > told; exit 7' TERM; echo up > up; while :; do sleep 0.02; done";
     let mut supervisor = supervise(&["--drain", "50ms"], script);
     supervisor.say("primary");
@@ -52,8 +52,8 @@ fn a_shutdown_leaves_the_catalog_first_and_ends_with_what_the_child_makes_of_it(
 }
 
 #[test]
-fn a_deaf_child_is_killed_and_the_second_signal_goes_fast() {
-    // With time to see that it is dead before it has to end itself.
+fn unresponsive_child_is_killed_and_second_signal_is_fast() {
+    // With enough time to see the child dead before the supervisor must exit.
     let mut supervisor = supervise(
         &["--silent-catalog", "yes", "--budget", "60s", "--reserve", "2s"],
         "trap '' TERM INT; echo up > up; while :; do sleep 1; done",
@@ -69,7 +69,7 @@ fn a_deaf_child_is_killed_and_the_second_signal_goes_fast() {
 }
 
 #[test]
-fn other_signals_reach_the_child() {
+fn other_signals_are_forwarded_to_the_child() {
     let script = "trap 'echo usr1 > usr1' USR1; trap 'echo hup > hup' HUP; echo up > up; while :; do sleep 0.02; done";
     let mut supervisor = supervise(&[], script);
     supervisor.say("primary");
@@ -82,10 +82,10 @@ fn other_signals_reach_the_child() {
 }
 
 #[test]
-fn a_demoted_child_is_gone_with_all_it_started_and_starts_again_when_promoted() {
+fn demotion_kills_everything_and_promotion_restarts() {
     let reserved = Port::reserve();
     let port = reserved.number();
-    // A daemon in a session of its own, which nothing but KILL ends, holds the port; so does nobody else start.
+    // A daemon in its own session, which only KILL ends, holds the port. So a restart shows that it is gone.
     let script = format!(
         "trap '' TERM; (setsid \"$FIXTURE\" hold {port} & echo $! > daemon); echo $$ > child; while :; do sleep 1; done"
     );
@@ -108,9 +108,9 @@ fn a_demoted_child_is_gone_with_all_it_started_and_starts_again_when_promoted() 
     dies("the second daemon", supervisor.pid_in("daemon"));
 }
 
-/// The child does as it is told; what it has left in a session of its own does not.
+/// The child obeys TERM; the daemon it left in its own session does not.
 #[test]
-fn what_a_child_leaves_behind_is_gone_before_anything_else_happens() {
+fn leftover_processes_are_killed_before_the_next_step() {
     let script = "(setsid sh -c \"trap '' TERM; echo \\$\\$ > daemon; while :; do sleep 1; done\" &); exec sleep 1000";
     let mut supervisor = supervise(&["--grace", "300ms"], script);
     supervisor.say("primary");
@@ -119,7 +119,7 @@ fn what_a_child_leaves_behind_is_gone_before_anything_else_happens() {
     supervisor.say("replica");
     supervisor.hear("\"state\":\"waiting\"");
     assert!(!is_alive(daemon));
-    // A child that ends by itself, too.
+    // Also for a child that exits on its own.
     std::fs::remove_file(supervisor.dir.path().join("daemon")).unwrap();
     supervisor.say("primary");
     let child = supervisor.running();
@@ -129,13 +129,13 @@ fn what_a_child_leaves_behind_is_gone_before_anything_else_happens() {
     assert!(!is_alive(daemon));
 }
 
-/// In a session of its own, and a child of the child for as long as that lives.
+/// In its own session, and a child of the child while that lives.
 const WORKER: &str =
     "setsid sh -c \"trap 'echo told > told; exit 0' TERM; echo up > up; while :; do sleep 0.02; done\" &";
 
 #[test]
-fn what_becomes_an_orphan_at_the_end_of_the_child_is_asked_to_end_before_it_is_killed() {
-    // It takes a moment to end, so that the worker is nobody's orphan yet when it is told to.
+fn late_orphan_gets_term_before_kill() {
+    // The child exits slowly, so the worker is not an orphan yet when TERM is sent.
     let script = format!("{WORKER} trap 'sleep 0.3; exit 3' TERM; echo trap > trap; while :; do sleep 0.02; done");
     let mut supervisor = supervise(&[], &script);
     supervisor.say("primary");
@@ -147,9 +147,9 @@ fn what_becomes_an_orphan_at_the_end_of_the_child_is_asked_to_end_before_it_is_k
     assert_eq!(supervisor.file("told"), "told");
 }
 
-/// The child is buried and its group is empty, but not all that it has started has ended: by then its number is free.
+/// The child is reaped and its group is empty, but a stray is alive: the child's pid is free for reuse.
 #[test]
-fn whoever_gets_the_number_of_the_child_is_left_alone() {
+fn process_that_reuses_the_childs_pid_is_not_killed() {
     let daemon = "(setsid sh -c \"trap '' TERM; echo \\$\\$ > daemon; while :; do sleep 1; done\" &);";
     let mut supervisor = supervise(&[], &format!("{WORKER} {daemon} exec sleep 1000"));
     supervisor.say("primary");
@@ -157,20 +157,20 @@ fn whoever_gets_the_number_of_the_child_is_left_alone() {
     supervisor.file("up");
     let daemon = supervisor.pid_in("daemon");
     supervisor.say("replica");
-    // The worker is told after a look at the group.
+    // The worker gets TERM after a check of the group.
     supervisor.file("told");
     let Some(mut stranger) = stranger(child) else { return };
-    assert!(is_alive(daemon), "there was no time for it");
+    assert!(is_alive(daemon), "the daemon ended too early");
     dies("the daemon", daemon);
     supervisor.hear("\"state\":\"waiting\"");
     let spared = stranger.try_wait().unwrap().is_none();
     stranger.kill().unwrap();
     stranger.wait().unwrap();
-    assert!(spared, "its number was that of the child");
+    assert!(spared, "the process had the child's pid");
 }
 
 #[test]
-fn a_supervisor_that_panics_stops_its_child_with_all_that_it_started() {
+fn panicking_supervisor_kills_everything_of_the_child() {
     let script = "trap '' TERM; (setsid sh -c \"trap '' TERM; echo \\$\\$ > daemon; while :; do sleep 1; done\" &); \
         sleep 1000 & echo $! > grandchild; while :; do sleep 1; done";
     let mut supervisor = supervise(&["--grace", "100ms"], script);
@@ -184,7 +184,7 @@ fn a_supervisor_that_panics_stops_its_child_with_all_that_it_started() {
 }
 
 #[test]
-fn a_child_that_fails_is_started_again_while_primary() {
+fn failing_child_is_restarted_while_primary() {
     let script = "n=$(cat n 2>/dev/null || echo 0); echo $((n + 1)) > n; [ $n -ge 2 ] && exec sleep 1000; exit 5";
     let mut supervisor = supervise(&["--restart", "20ms"], script);
     supervisor.say("primary");

@@ -1,4 +1,4 @@
-//! Others may find the child when it is ready, and not before.
+//! The service is registered once the child is ready, and not before.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use tenure_testkit::port::Port;
 
 use crate::processes::support::{dies, supervise};
 
-/// What the supervisor has said until it wanted the service to be found.
-fn before_it_is_found(settings: &[&str], script: &str, make_ready: impl FnOnce(&std::path::Path)) {
+/// The output until the service is wanted in the catalog.
+fn output_before_registration(settings: &[&str], script: &str, make_ready: impl FnOnce(&std::path::Path)) {
     let mut supervisor = supervise(settings, script);
     supervisor.say("primary");
     supervisor.hear("\"state\":\"starting\"");
@@ -21,49 +21,49 @@ fn before_it_is_found(settings: &[&str], script: &str, make_ready: impl FnOnce(&
 }
 
 #[test]
-fn a_command_tells() {
+fn command_probe_reports_readiness() {
     let probe = "echo tried > tried; test -e ready";
-    before_it_is_found(&["--probe", probe], "sleep 1000", |dir| {
+    output_before_registration(&["--probe", probe], "sleep 1000", |dir| {
         std::fs::write(dir.join("ready"), "").unwrap()
     });
 }
 
 #[test]
-fn a_probe_that_hangs_is_killed_and_tried_again() {
+fn hung_probe_is_killed_and_retried() {
     let probe = "test -e tried && exit 0; echo tried > tried; sleep 1000";
-    before_it_is_found(&["--probe", probe], "sleep 1000", |_| ());
+    output_before_registration(&["--probe", probe], "sleep 1000", |_| ());
 }
 
 #[test]
-fn what_a_probe_has_left_in_the_background_is_killed() {
+fn background_processes_of_a_probe_are_killed() {
     let mut supervisor = supervise(&["--probe", "sleep 1000 & echo $! > left; exit 0"], "sleep 1000");
     supervisor.say("primary");
     supervisor.running();
-    dies("what it has left", supervisor.pid_in("left"));
+    dies("the background process", supervisor.pid_in("left"));
 }
 
 #[test]
-fn a_connection_tells() {
+fn tcp_probe_reports_readiness() {
     let port = Port::reserve();
     let address = port.addr().to_string();
     let mut listener = None;
-    before_it_is_found(&["--tcp", &address], "echo tried > tried; sleep 1000", |_| {
+    output_before_registration(&["--tcp", &address], "echo tried > tried; sleep 1000", |_| {
         listener = Some(TcpListener::bind(&address).unwrap());
     });
 }
 
 #[test]
-fn an_answer_over_http_tells() {
+fn http_probe_reports_readiness() {
     let port = Port::reserve();
     let address = port.addr().to_string();
     let url = format!("http://{address}/health");
     let asked = Arc::new(AtomicUsize::new(0));
-    before_it_is_found(&["--http", &url], "echo tried > tried; sleep 1000", |_| {
+    output_before_registration(&["--http", &url], "echo tried > tried; sleep 1000", |_| {
         let listener = TcpListener::bind(&address).unwrap();
         let asked = Arc::clone(&asked);
         std::thread::spawn(move || {
             let bad = ["500 Internal Server Error", "404 Not Found"];
-            // A try that has had its time is made again.
+            // A timed-out attempt is retried.
             let answers = bad.into_iter().chain(std::iter::repeat("200 OK"));
             for (stream, answer) in listener.incoming().zip(answers) {
                 let mut stream = stream.unwrap();
@@ -75,13 +75,10 @@ fn an_answer_over_http_tells() {
             }
         });
     });
-    assert!(
-        asked.load(Ordering::SeqCst) >= 3,
-        "the other answers say that it is not"
-    );
+    assert!(asked.load(Ordering::SeqCst) >= 3, "the other responses are not ready");
 }
 
 #[test]
-fn time_tells() {
-    before_it_is_found(&["--delay", "300ms"], "echo tried > tried; sleep 1000", |_| ());
+fn delay_probe_reports_readiness() {
+    output_before_registration(&["--delay", "300ms"], "echo tried > tried; sleep 1000", |_| ());
 }

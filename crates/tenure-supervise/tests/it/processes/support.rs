@@ -1,4 +1,4 @@
-//! A scripted supervisor, and looks at the processes around it.
+//! A scripted supervisor, and observations of its processes.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -15,18 +15,18 @@ use tenure_testkit::wait;
 pub(crate) const FIXTURE: &str = env!("CARGO_BIN_EXE_supervise-fixture");
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// A supervisor that runs a shell script. It is killed when the test is over.
+/// A supervisor that runs a shell script. Killed at the end of the test.
 pub(crate) struct Supervisor {
     process: Child,
     pid: Pid,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// Everything that it has said until now.
+    /// All output so far.
     pub(crate) heard: Vec<String>,
     pub(crate) dir: TempDir,
 }
 
-/// A new supervisor of `sh -c SCRIPT`, whose working directory is a fresh one.
+/// A supervisor of `sh -c SCRIPT` in a new working directory.
 pub(crate) fn supervise(settings: &[&str], script: &str) -> Supervisor {
     Supervisor::start(Command::new(FIXTURE), settings, script)
 }
@@ -62,12 +62,12 @@ impl Supervisor {
         }
     }
 
-    /// Says something about leadership.
+    /// Sends evidence of leadership.
     pub(crate) fn say(&mut self, word: &str) {
         writeln!(self.stdin.as_mut().unwrap(), "{word}").unwrap();
     }
 
-    /// Waits for a line that contains this. What came before it is in `heard`.
+    /// Waits for a line with this text. The lines before it are in `heard`.
     #[track_caller]
     pub(crate) fn hear(&mut self, part: &str) -> String {
         loop {
@@ -78,13 +78,13 @@ impl Supervisor {
                         return line;
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => panic!("waited in vain for {part:?} after {:#?}", self.heard),
+                Err(RecvTimeoutError::Timeout) => panic!("timed out waiting for {part:?} after {:#?}", self.heard),
                 Err(RecvTimeoutError::Disconnected) => panic!("no {part:?} in {:#?}", self.heard),
             }
         }
     }
 
-    /// Waits until the child runs and is ready, and tells its process id.
+    /// Waits until the child is ready. Returns its process id.
     #[track_caller]
     pub(crate) fn running(&mut self) -> Pid {
         let line = self.hear("\"state\":\"running\"");
@@ -97,7 +97,7 @@ impl Supervisor {
         self.pid
     }
 
-    /// For when the supervisor is not the process that was started, but one below it.
+    /// Sets the supervisor's pid, if it is not the started process but its child.
     pub(crate) fn is_really(&mut self, pid: Pid) {
         self.pid = pid;
     }
@@ -106,7 +106,7 @@ impl Supervisor {
         kill_process(self.pid, signal).unwrap();
     }
 
-    /// Waits for its end; its exit code.
+    /// Waits for its end. Returns the exit code.
     #[track_caller]
     pub(crate) fn ended(&mut self) -> Option<i32> {
         let mut status = None;
@@ -118,25 +118,25 @@ impl Supervisor {
         status.unwrap().code()
     }
 
-    /// Waits for a file that the script writes, and reads it.
+    /// Waits for a file written by the script and reads it.
     #[track_caller]
     pub(crate) fn file(&self, name: &str) -> String {
         let path: PathBuf = self.dir.path().join(name);
         let mut content = String::new();
-        wait::until(&format!("there is {name}"), LONG, || {
+        wait::until(&format!("{name} exists"), LONG, || {
             content = fs::read_to_string(&path).unwrap_or_default();
             content.ends_with('\n')
         });
         content.trim_end().to_owned()
     }
 
-    /// A process id that the script has written.
+    /// A process id written by the script.
     #[track_caller]
     pub(crate) fn pid_in(&self, name: &str) -> Pid {
         pid(self.file(name).parse().unwrap())
     }
 
-    /// What it wanted of the catalog, in order.
+    /// The desired catalog states, in order.
     pub(crate) fn wants(&self) -> Vec<&str> {
         let wants = self.heard.iter().filter(|line| line.starts_with("want "));
         wants.map(String::as_str).collect()
@@ -157,19 +157,19 @@ pub(crate) fn pid(raw: u32) -> Pid {
     Pid::from_raw(i32::try_from(raw).unwrap()).unwrap()
 }
 
-/// Whether a process is there and not a zombie.
+/// Whether a process exists and is not a zombie.
 pub(crate) fn is_alive(pid: Pid) -> bool {
     test_kill_process(pid).is_ok() && !matches!(stat(pid), None | Some((_, 'Z', _)))
 }
 
-/// A process of a test that has this id, which is free, and a group of its own. `None`, loudly, where ids cannot be chosen.
+/// A test process with this free pid and its own group. `None`, with a message, where pids cannot be chosen.
 #[expect(clippy::print_stderr, reason = "a test that does nothing says so")]
 pub(crate) fn stranger(id: Pid) -> Option<Child> {
-    // Others may be faster; then it goes round once more.
+    // Another process may take the pid first; then retry.
     for _ in 0..1_000 {
         let last = (id.as_raw_pid() - 1).to_string();
         if let Err(error) = fs::write("/proc/sys/kernel/ns_last_pid", last) {
-            eprintln!("SKIPPED: no process can be given an id here (it takes root): {error}");
+            eprintln!("SKIPPED: cannot choose a process id (needs root): {error}");
             return None;
         }
         let mut process = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
@@ -198,7 +198,7 @@ pub(crate) fn children_of(parent: Pid) -> Vec<(Pid, char, String)> {
     .collect()
 }
 
-/// Name, state and parent.
+/// The name, state and parent of a process.
 fn stat(pid: Pid) -> Option<(String, char, i32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;

@@ -1,17 +1,17 @@
-//! The child's life is tied to the supervisor's, and to the deadline of its evidence.
+//! The child dies with the supervisor and at the deadline of its evidence.
 
 use rustix::process::{Signal, kill_process};
 
 use crate::processes::support::{children_of, dies, is_alive, supervise};
 
-/// A deadline that passes while a test waits for that, and not before it has looked at what runs until then.
+/// A deadline that passes during the test, but not before the test has seen the child run.
 const SOON: &str = "primary 8000";
 
-/// A child in two processes, neither of which ends by itself.
+/// A child of two processes that never exit.
 const SCRIPT: &str = "sleep 1000 & echo $! > grandchild; trap '' TERM; while :; do sleep 1; done";
 
 #[test]
-fn a_killed_supervisor_takes_the_child_and_its_group_along() {
+fn killed_supervisor_ends_the_childs_group() {
     let mut supervisor = supervise(&[], SCRIPT);
     supervisor.say("primary");
     let child = supervisor.running();
@@ -22,24 +22,24 @@ fn a_killed_supervisor_takes_the_child_and_its_group_along() {
     dies("the grandchild", grandchild);
 }
 
-/// The kernel does it, too.
+/// By the kernel's parent-death signal alone.
 #[test]
-fn a_killed_supervisor_takes_the_child_along_without_its_keeper() {
+fn killed_supervisor_ends_the_child_without_the_watchdog() {
     let mut supervisor = supervise(&[], "exec sleep 1000");
     supervisor.say("primary");
     let child = supervisor.running();
     let all = children_of(supervisor.pid());
-    let keeper = all.into_iter().map(|(pid, ..)| pid).find(|pid| *pid != child).unwrap();
-    kill_process(keeper, Signal::KILL).unwrap();
-    dies("the keeper", keeper);
+    let watchdog = all.into_iter().map(|(pid, ..)| pid).find(|pid| *pid != child).unwrap();
+    kill_process(watchdog, Signal::KILL).unwrap();
+    dies("the watchdog", watchdog);
     assert!(is_alive(child));
     supervisor.signal(Signal::KILL);
     dies("the child", child);
 }
 
-/// A daemon leaves the group and the parent, and is nobody's child here when the supervisor is killed.
+/// The daemon left its group and parent, and is an orphan of another process once the supervisor is killed.
 #[test]
-fn a_killed_supervisor_takes_a_daemon_in_a_session_of_its_own_along() {
+fn killed_supervisor_ends_a_daemon_in_its_own_session() {
     let daemon = "(setsid sh -c \"trap '' TERM; echo \\$\\$ > daemon; while :; do sleep 1; done\" &); exec sleep 1000";
     for signal in [Signal::KILL, Signal::STOP] {
         let mut supervisor = supervise(&["--grace", "100ms"], daemon);
@@ -54,7 +54,7 @@ fn a_killed_supervisor_takes_a_daemon_in_a_session_of_its_own_along() {
 }
 
 #[test]
-fn a_child_is_gone_when_its_deadline_passes() {
+fn child_is_killed_at_its_deadline() {
     let mut supervisor = supervise(&["--grace", "100ms"], SCRIPT);
     supervisor.say(SOON);
     let child = supervisor.running();
@@ -66,7 +66,7 @@ fn a_child_is_gone_when_its_deadline_passes() {
 }
 
 #[test]
-fn a_frozen_supervisor_does_not_keep_its_child_alive_past_the_deadline() {
+fn child_of_a_frozen_supervisor_is_killed_at_the_deadline() {
     let mut supervisor = supervise(&["--grace", "100ms"], SCRIPT);
     supervisor.say(SOON);
     let child = supervisor.running();
@@ -74,7 +74,7 @@ fn a_frozen_supervisor_does_not_keep_its_child_alive_past_the_deadline() {
     supervisor.signal(Signal::STOP);
     dies("the child", child);
     dies("the grandchild", grandchild);
-    // It has not crashed: it starts again when there is new evidence.
+    // It did not crash, so it starts the child again on new evidence.
     supervisor.signal(Signal::CONT);
     supervisor.hear("\"state\":\"backing_off\"");
     supervisor.say("primary 60000");

@@ -1,4 +1,4 @@
-//! A cluster of three primaries without replicas, whose nodes speak TLS with each other and with their clients.
+//! A cluster of three primaries without replicas that uses TLS between nodes and with clients.
 
 use super::{PATIENCE, PRIMARIES, info, introduce, run};
 use crate::certs::Certs;
@@ -7,7 +7,7 @@ use crate::valkey::Flavour;
 use crate::valkey::tls::TlsServer;
 use crate::wait;
 
-/// A running cluster of three nodes. Dropping it ends them all.
+/// A running cluster of three nodes; dropping it stops them all.
 #[derive(Debug)]
 pub struct TlsCluster {
     flavour: Flavour,
@@ -16,11 +16,11 @@ pub struct TlsCluster {
 }
 
 impl TlsCluster {
-    /// Starts one whose nodes tell clients to come to `announced`, an address of this machine. `None`, after a loud word,
-    /// when the server isn't installed.
+    /// Starts a cluster whose nodes announce `announced`, an address of this machine, to clients. Prints a message and
+    /// returns `None` if the server is not installed.
     ///
     /// # Panics
-    /// When the nodes don't find each other.
+    /// If the nodes do not find each other.
     #[must_use]
     #[track_caller]
     pub fn start(flavour: Flavour, certs: &Certs, announced: &str) -> Option<TlsCluster> {
@@ -43,7 +43,7 @@ impl TlsCluster {
                 announced,
                 "--tls-cluster",
                 "yes",
-                // What a node shows to another.
+                // The certificate that a node presents to another.
                 "--tls-client-cert-file",
                 &cert,
                 "--tls-client-key-file",

@@ -1,5 +1,5 @@
-//! Sentinels that watch nothing and tell what they were told to tell: to show a client what the real ones say for a moment
-//! only, or when they are cut off.
+//! Sentinels with scripted replies, to show a client states that real sentinels have only for a moment or behind a
+//! partition.
 
 use std::io::{BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,22 +14,22 @@ use crate::resp::read_reply;
 use crate::server::must;
 use crate::valkey::Flavour;
 
-/// What a sentinel tells about the primary called [`NAME`].
+/// A sentinel's view of the primary named [`NAME`].
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
-    /// What `SENTINEL GET-MASTER-ADDR-BY-NAME` answers.
+pub struct SentinelReply {
+    /// The reply to `SENTINEL GET-MASTER-ADDR-BY-NAME`.
     pub named: SocketAddr,
-    /// The address that `SENTINEL MASTER` prints.
+    /// The address in the reply to `SENTINEL MASTER`.
     pub printed: SocketAddr,
-    /// The epoch that it prints.
+    /// The epoch in that reply.
     pub epoch: u64,
 }
 
-impl Told {
-    /// What a sentinel tells while there is no failover.
+impl SentinelReply {
+    /// The replies while there is no failover.
     #[must_use]
-    pub fn at_rest(at: SocketAddr, epoch: u64) -> Told {
-        Told {
+    pub fn steady(at: SocketAddr, epoch: u64) -> SentinelReply {
+        SentinelReply {
             named: at,
             printed: at,
             epoch,
@@ -37,16 +37,16 @@ impl Told {
     }
 }
 
-/// One such sentinel; dropping it closes its connections and frees its port.
+/// A scripted sentinel; dropping it closes its connections and frees its port.
 #[derive(Debug)]
 pub struct FakeSentinel {
     port: Port,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<FakeState>>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    told: Told,
+struct FakeState {
+    reply: SentinelReply,
     open: Vec<TcpStream>,
     closed: bool,
 }
@@ -55,18 +55,18 @@ impl FakeSentinel {
     /// Starts one.
     ///
     /// # Panics
-    /// When nobody can listen.
+    /// If the port cannot be bound.
     #[must_use]
     #[track_caller]
-    pub fn start(told: Told) -> FakeSentinel {
-        must(FakeSentinel::launch(told))
+    pub fn start(reply: SentinelReply) -> FakeSentinel {
+        must(FakeSentinel::launch(reply))
     }
 
-    fn launch(told: Told) -> Result<FakeSentinel> {
+    fn launch(reply: SentinelReply) -> Result<FakeSentinel> {
         let port = Port::reserve();
         let listener = TcpListener::bind(port.addr()).context("listen")?;
-        let shared = Arc::new(Mutex::new(Shared {
-            told,
+        let shared = Arc::new(Mutex::new(FakeState {
+            reply,
             open: Vec::new(),
             closed: false,
         }));
@@ -81,23 +81,23 @@ impl FakeSentinel {
                     shared.open.extend(stream.try_clone());
                 }
                 let ours = Arc::clone(&ours);
-                // Whoever goes away is nobody's concern.
+                // The error of a closed connection does not matter.
                 thread::spawn(move || serve(stream, &ours));
             }
         })?;
         Ok(FakeSentinel { port, shared })
     }
 
-    /// `valkey-sentinel://127.0.0.1:PORT,…/main` for these, in their order.
+    /// The URL of several sentinels, in the given order: `valkey-sentinel://127.0.0.1:PORT,…/main`.
     #[must_use]
     pub fn url(these: &[&FakeSentinel]) -> String {
         let at: Vec<_> = these.iter().map(|one| one.port.addr()).collect();
         url_of(Flavour::Valkey, &at)
     }
 
-    /// From now on it tells this.
-    pub fn tell(&self, told: Told) {
-        lock(&self.shared).told = told;
+    /// Sets the replies from now on.
+    pub fn set_reply(&self, reply: SentinelReply) {
+        lock(&self.shared).reply = reply;
     }
 }
 
@@ -111,28 +111,28 @@ impl Drop for FakeSentinel {
                 let _ = stream.shutdown(Shutdown::Both);
             }
         }
-        // Wakes the listener, so that it sees that it is over.
+        // Wakes the listener, which then sees `closed`.
         drop(TcpStream::connect(self.port.addr()));
     }
 }
 
-fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
+fn lock(shared: &Mutex<FakeState>) -> std::sync::MutexGuard<'_, FakeState> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn serve(stream: TcpStream, shared: &Mutex<Shared>) -> Result<()> {
+fn serve(stream: TcpStream, shared: &Mutex<FakeState>) -> Result<()> {
     let mut stream = BufReader::new(stream);
     loop {
         let command = read_reply(&mut stream)?.texts();
-        let told = lock(shared).told;
-        stream.get_mut().write_all(answer(&command, told).as_bytes())?;
+        let reply = lock(shared).reply;
+        stream.get_mut().write_all(answer(&command, reply).as_bytes())?;
     }
 }
 
-fn answer(command: &[String], told: Told) -> String {
+fn answer(command: &[String], reply: SentinelReply) -> String {
     let words: Vec<String> = command.iter().map(|word| word.to_ascii_uppercase()).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let (named, printed) = (told.named, told.printed);
+    let (named, printed) = (reply.named, reply.printed);
     match words[..] {
         ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", _] => array(&[&named.ip().to_string(), &named.port().to_string()]),
         ["SENTINEL", "MASTER", _] => array(&[
@@ -145,9 +145,9 @@ fn answer(command: &[String], told: Told) -> String {
             "flags",
             "master",
             "config-epoch",
-            &told.epoch.to_string(),
+            &reply.epoch.to_string(),
         ]),
-        // What clients say of themselves.
+        // Commands by which clients introduce themselves.
         _ => "+OK\r\n".to_owned(),
     }
 }
@@ -166,16 +166,16 @@ mod tests {
     use crate::resp::{Client, Reply};
 
     #[test]
-    fn it_tells_what_it_was_told() {
+    fn it_returns_the_scripted_replies() {
         let (old, new) = (
             SocketAddr::from(([127, 0, 0, 1], 1)),
             SocketAddr::from(([127, 0, 0, 1], 2)),
         );
-        let sentinel = FakeSentinel::start(Told::at_rest(old, 7));
+        let sentinel = FakeSentinel::start(SentinelReply::steady(old, 7));
         let mut client = Client::connect(sentinel.port.addr()).unwrap();
         let mut ask = |about| client.call(&["sentinel", about, NAME]).unwrap().texts();
         assert_eq!(ask("get-master-addr-by-name"), ["127.0.0.1", "1"]);
-        sentinel.tell(Told {
+        sentinel.set_reply(SentinelReply {
             named: new,
             printed: old,
             epoch: 8,

@@ -1,4 +1,4 @@
-//! A primary with two replicas, and three sentinels, which speak TLS with each other and with their clients.
+//! A primary with two replicas and three sentinels that use TLS among themselves and with clients.
 
 use super::{NAME, Sentinel, sees_all};
 use crate::certs::Certs;
@@ -8,7 +8,7 @@ use crate::valkey::tls::TlsServer;
 use crate::valkey::{Flavour, START};
 use crate::wait;
 
-/// The servers and the sentinels. Dropping it ends them all.
+/// The servers and the sentinels; dropping it stops them all.
 #[derive(Debug)]
 pub struct TlsSentinels {
     flavour: Flavour,
@@ -18,16 +18,17 @@ pub struct TlsSentinels {
 }
 
 impl TlsSentinels {
-    /// Starts them; they name the servers by `127.0.0.1`. `None`, after a loud word, when the server isn't installed.
+    /// Starts them; the sentinels announce the servers as `127.0.0.1`. Prints a message and returns `None` if the
+    /// server is not installed.
     ///
     /// # Panics
-    /// When they don't find each other.
+    /// If they do not find each other.
     #[must_use]
     #[track_caller]
     pub fn start(flavour: Flavour, certs: &Certs) -> Option<TlsSentinels> {
         let path = |path: std::path::PathBuf| path.display().to_string();
         let (cert, key) = (path(certs.client_cert()), path(certs.client_key()));
-        // What a server shows to another.
+        // The certificate that a server presents to another.
         let own = [
             "--tls-replication",
             "yes",
@@ -44,7 +45,7 @@ impl TlsSentinels {
         }
         let ports: Vec<Port> = (0..3).map(|_| Port::reserve()).collect();
         let launch = |port: &Port| {
-            // They take nobody for dead on a busy machine.
+            // A busy machine must not cause a failover.
             let settings = format!(
                 "sentinel down-after-milliseconds {NAME} 30000\nbind 127.0.0.1 127.0.0.2\ntls-port {}\ntls-replication yes\ntls-auth-clients no\ntls-cert-file {}\n\
                  tls-key-file {}\ntls-ca-cert-file {}\ntls-client-cert-file {cert}\ntls-client-key-file {key}",
@@ -67,8 +68,8 @@ impl TlsSentinels {
         })
     }
 
-    /// `valkey-sentinel://HOST:PORT,…/main`, or `redis-sentinel://…`, without settings. They listen on `127.0.0.1` and
-    /// `127.0.0.2`.
+    /// The URL without settings: `valkey-sentinel://HOST:PORT,…/main`, or `redis-sentinel://…`. The sentinels listen on
+    /// `127.0.0.1` and `127.0.0.2`.
     #[must_use]
     pub fn url(&self, host: &str) -> String {
         let at: Vec<String> = self

@@ -1,4 +1,4 @@
-//! The contract in a cluster of six nodes. One cluster serves all cases of a process, one after the other.
+//! The contract in a cluster of six nodes. All cases of a process share one cluster, one after the other.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 
 use super::{Clock, Real, Servers, connection};
 
-/// A key on each of the primaries, from which the scripts take their time, and which of the nodes that is.
+/// A clock key on each primary, and the node that has it.
 const CLOCKS: [(&str, usize); 3] = [
     ("tenure:test:now", 1),
     ("tenure:test:now:1", 0),
@@ -31,7 +31,7 @@ async fn make(options: StoreOptions) -> Box<dyn Harness> {
     static CLUSTER: OnceLock<Arc<Mutex<Cluster>>> = OnceLock::new();
     let cluster = CLUSTER.get_or_init(|| {
         let cluster = Cluster::start(Flavour::Valkey, &[]).expect("the conformance suite needs its servers");
-        cluster.take_for_dead_after(Duration::from_secs(30));
+        cluster.set_node_timeout(Duration::from_secs(30));
         Arc::new(Mutex::new(cluster))
     });
     let cluster = Arc::clone(cluster).lock_owned().await;

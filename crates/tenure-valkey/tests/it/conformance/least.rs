@@ -1,11 +1,11 @@
-//! The contract for a user who may do no more than the documentation tells to allow: cases of every noun, on both servers.
+//! The contract for a user with only the documented permissions: cases of every noun, on both servers.
 
 use tenure_testkit::valkey::Server;
 
-/// The rules as they are documented.
+/// The documented rules.
 const DOCUMENT: &str = include_str!("../../../../../docs/stores.md");
 
-/// Makes the user, and answers the URL for it.
+/// Creates the user and returns its URL.
 fn url(server: &Server) -> String {
     let rules = DOCUMENT
         .lines()
@@ -15,7 +15,7 @@ fn url(server: &Server) -> String {
         .flat_map(str::split_whitespace)
         .map(|word| word.trim_end_matches('\\').replace("PASSWORD", "s3cret"))
         .filter(|word| !word.is_empty())
-        // The scripts of these tests take their time from a key.
+        // The scripts of these tests read their time from a key.
         .chain(["+get".to_owned()])
         .collect();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Data that nobody of us wrote, and numbers at the edge.
+//! Foreign data, and numbers at the limit.
 
 use tenure_core::error::ErrorKind;
 use tenure_core::event::{EventId, EventLog, EventQuery};
@@ -14,16 +14,16 @@ use tenure_valkey::ValkeyStore;
 use crate::world::*;
 
 on_both! {
-    a_foreign_type_under_any_key_refuses_a_step_whole,
-    foreign_values_are_errors_and_no_panics,
-    a_group_whose_liveness_is_lost_recovers,
-    terms_at_the_edge_of_2_pow_53,
-    a_big_group_is_listed_whole_in_pages,
-    a_group_lost_from_the_list_is_found_by_scan,
-    a_forgotten_group_stays_off_the_list,
+    foreign_key_type_refuses_the_whole_step,
+    foreign_values_are_errors,
+    group_recovers_after_losing_liveness_data,
+    terms_near_2_pow_53_are_exact,
+    large_group_is_listed_in_pages,
+    unlisted_group_is_found_by_scan,
+    forgotten_group_stays_unlisted,
 }
 
-/// Every verb once; the errors.
+/// Calls every verb once; returns the errors.
 async fn every_verb(store: &ValkeyStore, tenure: &tenure_core::TenureId) -> Vec<tenure_core::Error> {
     let (group, registry, page) = (group(), devices(), PageRequest::default());
     let query = EventQuery {
@@ -89,7 +89,7 @@ async fn every_verb(store: &ValkeyStore, tenure: &tenure_core::TenureId) -> Vec<
     results.into_iter().filter_map(Result::err).collect()
 }
 
-async fn a_foreign_type_under_any_key_refuses_a_step_whole(flavour: Flavour) {
+async fn foreign_key_type_refuses_the_whole_step(flavour: Flavour) {
     let server = server(flavour, &[]);
     let store = open(&server.url()).await;
     let mut foreign: Vec<String> = [
@@ -132,7 +132,7 @@ async fn a_foreign_type_under_any_key_refuses_a_step_whole(flavour: Flavour) {
         }
         assert_eq!(server.cli(&["GET", &name]).unwrap().text(), "foreign", "{name}");
     }
-    // Whole: a join that meets a foreign type in its last write has made none of the others.
+    // A join whose last write meets a foreign type has made none of its other writes.
     server.cli(&["FLUSHALL"]).unwrap();
     join(&store, "a").await;
     server.cli(&["DEL", "{tenure:ingest}:events"]).unwrap();
@@ -142,10 +142,10 @@ async fn a_foreign_type_under_any_key_refuses_a_step_whole(flavour: Flavour) {
     assert_eq!(dump(&server), before);
 }
 
-/// Stands for the id of the tenure that is joined.
+/// A placeholder for the id of the joined tenure.
 const TENURE: &str = "the tenure";
 
-async fn foreign_values_are_errors_and_no_panics(flavour: Flavour) {
+async fn foreign_values_are_errors(flavour: Flavour) {
     let server = server(flavour, &[]);
     let store = open(&server.url()).await;
     for (name, field, value) in [
@@ -188,8 +188,8 @@ async fn foreign_values_are_errors_and_no_panics(flavour: Flavour) {
     }
 }
 
-/// A server that evicts keys takes one half of what is known of a member, and leaves the other.
-async fn a_group_whose_liveness_is_lost_recovers(flavour: Flavour) {
+/// A server that evicts keys removes one half of a member's data and keeps the other.
+async fn group_recovers_after_losing_liveness_data(flavour: Flavour) {
     let server = server(flavour, &[]);
     let store = open(&server.url()).await;
     let (a, b) = (join(&store, "a").await, join(&store, "b").await);
@@ -198,7 +198,7 @@ async fn a_group_whose_liveness_is_lost_recovers(flavour: Flavour) {
     let again = join(&store, "a").await;
     assert!(again.term() > a.term());
     assert!(matches!(beat(&store, &again).await, BeatReply::Renewed { .. }));
-    // Nobody lapsed, and what is left of the other is let go when it comes due.
+    // No tenure lapsed, and the rest of the other member is removed when it comes due.
     server.cli(&["ZADD", "{tenure:ingest}:due", "1", "b"]).unwrap();
     let swept = store.end_lapsed(&group(), 10, Call::default()).await.unwrap();
     assert!(swept.ended.is_empty(), "{swept:?}");
@@ -206,7 +206,7 @@ async fn a_group_whose_liveness_is_lost_recovers(flavour: Flavour) {
     assert_eq!(beat(&store, &b).await, BeatReply::Unknown);
 }
 
-async fn terms_at_the_edge_of_2_pow_53(flavour: Flavour) {
+async fn terms_near_2_pow_53_are_exact(flavour: Flavour) {
     let server = server(flavour, &[]);
     let store = open(&server.url()).await;
     join(&store, "first").await;
@@ -214,7 +214,7 @@ async fn terms_at_the_edge_of_2_pow_53(flavour: Flavour) {
         .cli(&["HSET", "{tenure:ingest}:meta", "seq", "9007199254740988"])
         .unwrap();
     let one = join(&store, "a").await;
-    // Takes a number as well.
+    // Reads numbers as well.
     claim(&store, &one, "k").await.unwrap();
     let last = join(&store, "b").await;
     assert_eq!(
@@ -243,7 +243,7 @@ async fn terms_at_the_edge_of_2_pow_53(flavour: Flavour) {
     );
 }
 
-async fn a_big_group_is_listed_whole_in_pages(flavour: Flavour) {
+async fn large_group_is_listed_in_pages(flavour: Flavour) {
     let server = server(flavour, &[]);
     let store = open(&server.url()).await;
     let tenure = join(&store, "holder").await;
@@ -288,7 +288,7 @@ async fn a_big_group_is_listed_whole_in_pages(flavour: Flavour) {
     let _ = StoreOptions::default();
 }
 
-async fn a_group_lost_from_the_list_is_found_by_scan(flavour: Flavour) {
+async fn unlisted_group_is_found_by_scan(flavour: Flavour) {
     let server = server(flavour, &[]);
     mature(&server);
     let first = open(&server.url()).await;
@@ -312,7 +312,7 @@ async fn a_group_lost_from_the_list_is_found_by_scan(flavour: Flavour) {
     assert_eq!(store.groups().await.unwrap(), [group()]);
 }
 
-async fn a_forgotten_group_stays_off_the_list(flavour: Flavour) {
+async fn forgotten_group_stays_unlisted(flavour: Flavour) {
     let world = TestClockStore::new(flavour).await;
     let (store, other, group) = (&world.store, open_at(&world.server.url()).await, group());
     let tenure = join(store, "a").await;
@@ -324,7 +324,7 @@ async fn a_forgotten_group_stays_off_the_list(flavour: Flavour) {
     other.end_lapsed(&group, 10, Call::default()).await.unwrap();
     assert!(store.forget_group(&group, Call::default()).await.unwrap());
     assert_eq!(other.groups().await.unwrap(), [], "a sweep of an empty group lists it");
-    // A process that used it lately puts it back.
+    // A process that used it recently adds it again.
     world.run(&["SADD", "tenure:groups", group.as_str()]);
     assert_eq!(other.tick(&group).await.unwrap().last_event, EventId(0));
     assert!(other.forget_group(&group, Call::default()).await.unwrap());

@@ -1,4 +1,4 @@
-//! The log of events where the store loses its tail, and as earlier versions wrote it.
+//! The event log after a lost tail, and in the format of earlier versions.
 
 use tenure_core::clock::SystemClock;
 use tenure_core::event::{EventId, EventLog, EventPage, EventQuery};
@@ -10,9 +10,9 @@ use tenure_valkey::ValkeyStore;
 use crate::world::*;
 
 on_both! {
-    no_event_after_a_lost_tail_is_skipped,
-    a_dense_log_of_an_earlier_version_is_read,
-    a_user_who_may_not_trim_keeps_ticking,
+    events_after_a_lost_tail_are_read,
+    dense_event_log_of_an_earlier_version_is_read,
+    missing_xtrim_permission_does_not_stop_ticks,
 }
 
 async fn page_after(store: &ValkeyStore, after: EventId) -> EventPage {
@@ -29,13 +29,13 @@ fn members(page: &EventPage) -> Vec<String> {
     members.map(ToString::to_string).collect()
 }
 
-async fn no_event_after_a_lost_tail_is_skipped(flavour: Flavour) {
+async fn events_after_a_lost_tail_are_read(flavour: Flavour) {
     let (primary, replica) = (server(flavour, &[]), server(flavour, &[]));
     mature(&primary);
     let before = open(&primary.url()).await;
     let first = join(&before, "a").await;
     replica.replica_of(&primary);
-    // The replica has the first join; from here on it lags for ever.
+    // The replica has the first join; from here on it lags forever.
     replica.promote();
     for lost in ["lost-1", "lost-2", "lost-3"] {
         join(&before, lost).await;
@@ -45,7 +45,7 @@ async fn no_event_after_a_lost_tail_is_skipped(flavour: Flavour) {
     primary.kill();
 
     let store = open(&replica.url()).await;
-    // More than were lost, so that dense numbers would have passed the reader.
+    // More than were lost, so consecutive numbers would have passed the reader.
     let joined = ["b", "c", "d", "e", "f"];
     for member in joined {
         join(&store, member).await;
@@ -59,12 +59,12 @@ async fn no_event_after_a_lost_tail_is_skipped(flavour: Flavour) {
     assert!(page.events.iter().all(|event| page.missed || event.id > read.last));
 }
 
-async fn a_dense_log_of_an_earlier_version_is_read(flavour: Flavour) {
+async fn dense_event_log_of_an_earlier_version_is_read(flavour: Flavour) {
     let server = server(flavour, &[]);
     mature(&server);
     let store = open(&server.url()).await;
     join(&store, "a").await;
-    // As it was written before numbers had holes; those below 101 were trimmed.
+    // The log before event numbers had gaps; entries below 101 were trimmed.
     server.cli(&["DEL", &key_of("events")]).unwrap();
     for id in 101..=104 {
         let (id, at) = (format!("{id}-0"), "5");
@@ -103,14 +103,14 @@ async fn a_dense_log_of_an_earlier_version_is_read(flavour: Flavour) {
         "a number of the store's time: {}",
         page.last
     );
-    // The entry says which number is before it, so that nothing is missing between the two when the old ones are gone.
+    // An entry names the number before it, so no event is missing between the two once the old ones are trimmed.
     server.cli(&["XTRIM", &key_of("events"), "MAXLEN", "1"]).unwrap();
     for (after, missed) in [(103, true), (104, false)] {
         assert_eq!(page_after(&store, EventId(after)).await.missed, missed, "after {after}");
     }
 }
 
-async fn a_user_who_may_not_trim_keeps_ticking(flavour: Flavour) {
+async fn missing_xtrim_permission_does_not_stop_ticks(flavour: Flavour) {
     let server = server(flavour, &[]);
     mature(&server);
     let allow = |rule: &str| {

@@ -1,4 +1,4 @@
-//! Leases where the store loses what it said.
+//! Leases when the store loses acknowledged writes.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use tenure_testkit::valkey::Flavour;
 use crate::world::*;
 
 on_both! {
-    a_grant_in_the_lost_tail_is_noticed_within_one_beat,
-    a_new_store_grants_nothing_before_the_longest_ttl_has_passed,
+    lost_grant_is_noticed_within_one_beat,
+    new_store_grants_nothing_before_the_longest_ttl,
 }
 
-async fn a_grant_in_the_lost_tail_is_noticed_within_one_beat(flavour: Flavour) {
+async fn lost_grant_is_noticed_within_one_beat(flavour: Flavour) {
     let (primary, replica) = (server(flavour, &[]), server(flavour, &[]));
     mature(&primary);
     let before = open(&primary.url()).await;
     let (a, b) = (join(&before, "a").await, join(&before, "b").await);
     replica.replica_of(&primary);
-    // The replica has heard of the joins; from here on it lags for ever.
+    // The replica has the joins; from here on it lags forever.
     replica.promote();
     let leases = [lease("poll")];
     let granted = before.acquire(&group(), &a, &leases, Call::default()).await.unwrap();
@@ -49,19 +49,19 @@ async fn a_grant_in_the_lost_tail_is_noticed_within_one_beat(flavour: Flavour) {
         status.unsettled.map(|unsettled| unsettled.cause),
         Some(GapCause::TailLoss)
     );
-    // Nobody gets it while the one that was granted it may still believe in it.
+    // The lease is not granted while its lost holder may still use it.
     match acquire(&store, &b, "poll").await.unwrap() {
         AcquireOutcome::Unsettled { retry_in, .. } => assert!(retry_in > Duration::from_secs(25), "{retry_in:?}"),
         other => panic!("{other:?}"),
     }
     let held = store.held_leases(&group(), &a, &PageRequest::default()).await.unwrap();
     assert_eq!(held.page.items, []);
-    // And the next token is above the lost one, although the store never heard of it.
+    // The next token is above the lost one, although the store has no record of it.
     let again = join(&store, "c").await;
     assert!(again.term().get() > token.get());
 }
 
-async fn a_new_store_grants_nothing_before_the_longest_ttl_has_passed(flavour: Flavour) {
+async fn new_store_grants_nothing_before_the_longest_ttl(flavour: Flavour) {
     let server = server(flavour, &[]);
     let store = open(&server.url()).await;
     let a = join(&store, "a").await;

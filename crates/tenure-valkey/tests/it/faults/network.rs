@@ -1,4 +1,4 @@
-//! Networks that swallow, hold and lose, and a server that answers what nobody asked.
+//! Networks that drop, delay and lose, and a server that sends unexpected replies.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,12 +16,12 @@ use tokio::net::TcpListener;
 use crate::world::*;
 
 on_both! {
-    a_black_hole_holds_no_call_beyond_its_deadline,
-    a_step_that_is_delivered_late_changes_nothing,
-    a_lost_reply_leaves_the_outcome_unknown,
+    dropped_packets_do_not_delay_calls_past_the_deadline,
+    late_step_changes_nothing,
+    lost_reply_leaves_the_outcome_unknown,
 }
 
-async fn a_black_hole_holds_no_call_beyond_its_deadline(flavour: Flavour) {
+async fn dropped_packets_do_not_delay_calls_past_the_deadline(flavour: Flavour) {
     let server = server(flavour, &[]);
     let proxy = Proxy::start(server.addr());
     let store = open_with(&proxy.url("valkey"), hasty()).await;
@@ -46,7 +46,7 @@ async fn a_black_hole_holds_no_call_beyond_its_deadline(flavour: Flavour) {
     assert!(matches!(beat(&store, &tenure).await, BeatReply::Renewed { .. }));
 }
 
-async fn a_step_that_is_delivered_late_changes_nothing(flavour: Flavour) {
+async fn late_step_changes_nothing(flavour: Flavour) {
     let server = server(flavour, &[]);
     let proxy = Proxy::start(server.addr());
     let patient = ConnectionOptions {
@@ -61,7 +61,7 @@ async fn a_step_that_is_delivered_late_changes_nothing(flavour: Flavour) {
     proxy.set(Mode::HoldRequests);
     unavailable(try_join(&store, "late").await, Outcome::Unknown);
     unavailable(claim(&store, &tenure, "late").await, Outcome::Unknown);
-    // Both callers have given up; the server gets to see what they wanted only now.
+    // Both callers have timed out; the server receives their calls only now.
     let seen = server.cli(&["INFO", "commandstats"]).unwrap().text();
     let before = calls_of(&seen, "evalsha");
     proxy.release();
@@ -74,7 +74,7 @@ async fn a_step_that_is_delivered_late_changes_nothing(flavour: Flavour) {
     until_up(&store).await;
     claim(&store, &tenure, "in-time")
         .await
-        .expect("the connection goes on after late replies");
+        .expect("the connection works after late replies");
 }
 
 fn calls_of(stats: &str, command: &str) -> u64 {
@@ -85,7 +85,7 @@ fn calls_of(stats: &str, command: &str) -> u64 {
     calls.unwrap_or(0)
 }
 
-async fn a_lost_reply_leaves_the_outcome_unknown(flavour: Flavour) {
+async fn lost_reply_leaves_the_outcome_unknown(flavour: Flavour) {
     let server = server(flavour, &[]);
     let proxy = Proxy::start(server.addr());
     let (store, direct) = (
@@ -106,19 +106,19 @@ async fn a_lost_reply_leaves_the_outcome_unknown(flavour: Flavour) {
     until_down(&store).await;
     proxy.set(Mode::Pass);
     until_up(&store).await;
-    // Joining again supersedes the join that nobody heard of.
+    // Another join supersedes the one whose reply was lost.
     let third = try_join(&store, "a").await.unwrap();
     assert_eq!(third.superseded, Some(second));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_cannot_be_sent_fails_at_once_when_too_many_are_in_flight() {
+async fn call_above_the_in_flight_limit_fails_at_once() {
     let server = server(Flavour::Valkey, &[]);
     let store = open_with(
         &server.url(),
         ConnectionOptions {
             in_flight: 4,
-            // All ten are to have come by then.
+            // All ten must have arrived by then.
             request_timeout: TIMEOUT * 10,
             ..options()
         },
@@ -140,7 +140,7 @@ async fn a_call_that_cannot_be_sent_fails_at_once_when_too_many_are_in_flight() 
     assert_eq!(refused, 6);
 }
 
-/// A server that greets well and then answers scripts as `answer` says.
+/// A server that completes the handshake and then replies to scripts with `answer`.
 async fn liar(answer: &'static str) -> (String, tokio::sync::mpsc::UnboundedReceiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("valkey://{}", listener.local_addr().unwrap());
@@ -152,7 +152,7 @@ async fn liar(answer: &'static str) -> (String, tokio::sync::mpsc::UnboundedRece
                 let mut buffer = vec![0; 65536];
                 while let Ok(read @ 1..) = stream.read(&mut buffer).await {
                     let text = String::from_utf8_lossy(&buffer[..read]).into_owned();
-                    // One command per read is what a client does that waits for each answer.
+                    // A client that waits for each reply sends one command per read.
                     let reply = match text.lines().nth(2) {
                         Some("TIME") => "*2\r\n$10\r\n1763676800\r\n$1\r\n7\r\n",
                         Some("EVAL") => "*0\r\n",
@@ -171,7 +171,7 @@ async fn liar(answer: &'static str) -> (String, tokio::sync::mpsc::UnboundedRece
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reply_that_is_not_ours_is_never_believed_and_ends_the_connection() {
+async fn unexpected_reply_ends_the_connection() {
     for lie in [
         "*5\r\n$4\r\nnope\r\n:1763676800000000\r\n$2\r\nok\r\n:5\r\n:0\r\n",
         "*2\r\n$4\r\nnope\r\n:1\r\n",
@@ -194,7 +194,7 @@ async fn a_reply_that_is_not_ours_is_never_believed_and_ends_the_connection() {
 }
 
 #[test]
-fn a_caller_whose_threads_are_blocked_starves_no_connection() {
+fn blocked_caller_does_not_starve_the_connection() {
     let server = server(Flavour::Valkey, &[]);
     let ours = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -202,12 +202,12 @@ fn a_caller_whose_threads_are_blocked_starves_no_connection() {
         .build()
         .unwrap();
     let store = ours.block_on(open_with(&server.url(), hasty()));
-    // A runtime without I/O and without time: nothing of ours may live on it.
+    // A runtime without I/O and time: the store must not depend on it.
     let theirs = tokio::runtime::Builder::new_current_thread().build().unwrap();
     theirs.block_on(async {
         tenure_testkit::wait::until("the store is up", PATIENCE, || store.health() == Health::Up);
         let mut joining = Box::pin(try_join(&store, "a"));
-        // The call is on its way, and then the thread does something else for longer than any deadline.
+        // The call is on its way; then the thread blocks for longer than any deadline.
         let begun = std::future::poll_fn(|context| std::task::Poll::Ready(joining.as_mut().poll(context))).await;
         tenure_testkit::wait::until("twice the request timeout is over", PATIENCE, {
             let began = Instant::now();

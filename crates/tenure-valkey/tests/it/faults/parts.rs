@@ -1,4 +1,4 @@
-//! Calls that are sent in parts, of which one is done and the next is refused.
+//! Calls that are sent in parts, where one part succeeds and the next is refused.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use tenure_valkey::ValkeyStore;
 use crate::relay::Relay;
 use crate::world::*;
 
-on_both! { what_was_begun_and_not_ended_is_unknown }
+on_both! { partly_applied_call_has_unknown_outcome }
 
 /// More than two parts of any step.
 const MANY: usize = 450;
 
-/// Lets the memory be full from the second request for a step on.
+/// Fills the memory from the second request of a step on.
 fn fill_after_one(relay: &Relay, server: &Arc<Server>) {
     assert_eq!(server.cli(&["CONFIG", "SET", "maxmemory", "0"]).unwrap().text(), "OK");
     let (server, mut seen) = (Arc::clone(server), 0);
@@ -37,7 +37,7 @@ fn is_unknown<T: std::fmt::Debug>(what: &str, done: Result<T, Error>) {
     assert!(error.chain().contains("OOM"), "{what}: {error:?}");
 }
 
-async fn what_was_begun_and_not_ended_is_unknown(flavour: Flavour) {
+async fn partly_applied_call_has_unknown_outcome(flavour: Flavour) {
     let server = Arc::new(server(flavour, &["--maxmemory-policy", "noeviction"]));
     mature(&server);
     let relay = Relay::start("127.0.0.1", server.addr()).await;
@@ -61,7 +61,7 @@ async fn what_was_begun_and_not_ended_is_unknown(flavour: Flavour) {
             epoch: None,
         })
         .collect();
-    // The server knows each script from here on.
+    // The server has every script from here on.
     let granted = store.acquire(&group, &tenure, &leases[..1], call).await.unwrap();
     let token = granted.outcomes[0].token().expect("a grant");
     let held: Vec<_> = leases.iter().map(|lease| (lease.clone(), token)).collect();

@@ -1,4 +1,4 @@
-//! Users who may not do everything, and secrets that must not show.
+//! Users with missing permissions, and secrets that must not be shown.
 
 use tenure_core::error::{ErrorKind, Outcome};
 use tenure_core::store::{Backend, Health, Severity, Store};
@@ -8,12 +8,12 @@ use tenure_testkit::wait;
 use crate::world::*;
 
 on_both! {
-    a_missing_permission_shows_before_anything_is_written,
-    the_least_user_can_do_everything_and_the_doctor_says_what_it_cannot_see,
-    a_wrong_password_is_denied_and_never_shown,
+    missing_permission_is_reported_before_any_write,
+    least_user_suffices_and_doctor_names_its_limits,
+    wrong_password_is_denied_and_not_shown,
 }
 
-/// All that Tenure needs.
+/// All permissions that Tenure needs.
 const LEAST: &[&str] = &[
     "~{tenure:*",
     "~tenure:*",
@@ -39,7 +39,7 @@ fn user(server: &Server, rules: &[&str]) -> String {
     format!("valkey://app:s3cret@{}", server.addr())
 }
 
-async fn a_missing_permission_shows_before_anything_is_written(flavour: Flavour) {
+async fn missing_permission_is_reported_before_any_write(flavour: Flavour) {
     let server = server(flavour, &[]);
     let rules: Vec<&str> = LEAST.iter().copied().chain(["-zadd"]).collect();
     let store = open(&user(&server, &rules)).await;
@@ -62,7 +62,7 @@ async fn a_missing_permission_shows_before_anything_is_written(flavour: Flavour)
     user(&server, LEAST);
     until_up(&store).await;
     join(&store, "a").await;
-    // Taken away under a running connection: the server says so, and the store goes down with that reason.
+    // Revoked while connected: the server says so, and the store goes down with that reason.
     user(&server, &rules);
     let before = dump(&server);
     let denied = wait_for_denied(&store).await;
@@ -86,7 +86,7 @@ async fn wait_for_denied(store: &tenure_valkey::ValkeyStore) -> String {
     said.into_inner().unwrap()
 }
 
-async fn the_least_user_can_do_everything_and_the_doctor_says_what_it_cannot_see(flavour: Flavour) {
+async fn least_user_suffices_and_doctor_names_its_limits(flavour: Flavour) {
     let server = server(flavour, &[]);
     let store = open(&user(&server, LEAST)).await;
     let tenure = join(&store, "a").await;
@@ -123,7 +123,7 @@ async fn the_least_user_can_do_everything_and_the_doctor_says_what_it_cannot_see
     );
 }
 
-async fn a_wrong_password_is_denied_and_never_shown(flavour: Flavour) {
+async fn wrong_password_is_denied_and_not_shown(flavour: Flavour) {
     let server = server(flavour, &[]);
     user(&server, LEAST);
     let store = open(&format!("valkey://app:wr0ng@{}", server.addr())).await;

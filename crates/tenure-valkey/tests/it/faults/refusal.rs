@@ -1,4 +1,4 @@
-//! Servers that are there and say no: busy with somebody's script, loading their data, short of replicas.
+//! Reachable servers that refuse: busy with a foreign script, loading their data, short of replicas.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use tenure_testkit::wait;
 use crate::world::*;
 
 on_both! {
-    a_server_busy_with_a_script_of_others_is_asked_again_later,
-    a_server_that_loads_its_data_is_left_until_it_serves,
-    a_server_short_of_replicas_refuses_a_step_whole,
+    server_busy_with_a_foreign_script_is_retried,
+    loading_server_is_used_once_it_serves,
+    missing_replicas_refuse_the_whole_step,
 }
 
-async fn a_server_busy_with_a_script_of_others_is_asked_again_later(flavour: Flavour) {
+async fn server_busy_with_a_foreign_script_is_retried(flavour: Flavour) {
     let server = server(flavour, &["--lua-time-limit", "20"]);
     let store = open(&server.url()).await;
     let tenure = join(&store, "a").await;
@@ -37,8 +37,8 @@ async fn a_server_busy_with_a_script_of_others_is_asked_again_later(flavour: Fla
     assert!(matches!(beat(&store, &tenure).await, BeatReply::Renewed { .. }));
 }
 
-async fn a_server_that_loads_its_data_is_left_until_it_serves(flavour: Flavour) {
-    // It answers others after every 1,024 commands that it reads again, which is ten times a second.
+async fn loading_server_is_used_once_it_serves(flavour: Flavour) {
+    // It answers other clients after every 1,024 commands it loads, which is ten times a second.
     let slowly = [DURABLE, &["--key-load-delay", "100"]].concat();
     let server = Arc::new(server(flavour, &slowly));
     let store = open(&server.url()).await;
@@ -66,7 +66,7 @@ async fn a_server_that_loads_its_data_is_left_until_it_serves(flavour: Flavour) 
     assert!(matches!(beat(&store, &tenure).await, BeatReply::Renewed { .. }));
 }
 
-async fn a_server_short_of_replicas_refuses_a_step_whole(flavour: Flavour) {
+async fn missing_replicas_refuse_the_whole_step(flavour: Flavour) {
     let server = server(flavour, &[]);
     let store = open(&server.url()).await;
     let tenure = join(&store, "a").await;

@@ -1,4 +1,4 @@
-//! Servers that forget, die, freeze, fill up, or are no primary.
+//! Servers that lose data, die, freeze, fill up, or are not a primary.
 
 use std::time::{Duration, Instant};
 
@@ -19,18 +19,18 @@ use tenure_valkey::ValkeyStore;
 use crate::world::*;
 
 on_both! {
-    every_verb_survives_forgotten_scripts,
-    a_server_that_comes_back_empty_unsettles_its_groups,
-    a_new_server_grants_nothing_until_settled,
-    a_server_that_comes_back_with_its_data_ends_nobody,
-    a_frozen_server_is_down_after_three_timeouts_and_up_again,
-    a_full_memory_refuses_a_step_whole,
-    a_replica_is_left_until_it_is_a_primary,
-    a_replica_is_not_even_read,
-    a_store_that_is_opened_before_its_server_comes_up_by_itself,
+    every_verb_works_after_script_flush,
+    server_restarted_empty_unsettles_its_groups,
+    new_server_grants_nothing_until_settled,
+    server_restarted_with_data_ends_no_tenure,
+    frozen_server_is_down_after_three_timeouts,
+    full_memory_refuses_the_whole_step,
+    replica_is_not_used_until_promoted,
+    replica_is_not_read,
+    store_connects_once_its_server_starts,
 }
 
-async fn every_verb_survives_forgotten_scripts(flavour: Flavour) {
+async fn every_verb_works_after_script_flush(flavour: Flavour) {
     let server = server(flavour, &[]);
     let store = open(&server.url()).await;
     let flush = || server.cli(&["SCRIPT", "FLUSH"]).map(drop).expect("a flush");
@@ -81,7 +81,7 @@ async fn every_verb_survives_forgotten_scripts(flavour: Flavour) {
     assert_eq!(store.groups().await.unwrap(), [group]);
 }
 
-async fn a_server_that_comes_back_empty_unsettles_its_groups(flavour: Flavour) {
+async fn server_restarted_empty_unsettles_its_groups(flavour: Flavour) {
     let server = server(flavour, &[]);
     let store = open(&server.url()).await;
     let tenure = join(&store, "a").await;
@@ -110,14 +110,14 @@ async fn a_server_that_comes_back_empty_unsettles_its_groups(flavour: Flavour) {
     );
 }
 
-/// An act that makes a group where there is none.
+/// An act that creates a missing group.
 async fn act_on(store: &ValkeyStore, group: &Group) {
     let (target, spec) = (lease("t"), TargetSpec::default());
     let put = store.put_target(group, &target, spec, Call::default());
     assert!(put.await.unwrap(), "it is new");
 }
 
-async fn a_new_server_grants_nothing_until_settled(flavour: Flavour) {
+async fn new_server_grants_nothing_until_settled(flavour: Flavour) {
     let server = server(flavour, &[]);
     let store = open(&server.url()).await;
     let tenure = join(&store, "a").await;
@@ -129,7 +129,7 @@ async fn a_new_server_grants_nothing_until_settled(flavour: Flavour) {
         unsettled(acquire(&store, &tenure, "x").await.unwrap()),
         Some(GapCause::New)
     );
-    // A process with a shorter max_ttl shortens nothing.
+    // A process with a shorter max_ttl does not shorten the wait.
     let short = StoreOptions {
         max_ttl: Duration::from_secs(1),
         ..StoreOptions::default()
@@ -145,7 +145,7 @@ async fn a_new_server_grants_nothing_until_settled(flavour: Flavour) {
     let done = store.settle(None, None, Call::default()).await.unwrap();
     assert_eq!((done.settled, done.left.len()), (2, 0));
     assert_eq!(unsettled(acquire(&store, &tenure, "x").await.unwrap()), None);
-    // Also groups that are made later; but not those of a store that is emptied again.
+    // The setting also covers later groups, but not those of a store that is emptied again.
     let later = Group::new("later").unwrap();
     assert_eq!(store.tick(&later).await.unwrap().unsettled, None);
     server.cli(&["FLUSHALL"]).unwrap();
@@ -154,7 +154,7 @@ async fn a_new_server_grants_nothing_until_settled(flavour: Flavour) {
         store.tick(&later).await.unwrap().unsettled.expect("a grace").cause,
         GapCause::New
     );
-    // A member from before proves that it was not new: then the operator must name that cause.
+    // A member from before proves that the group was not new: then the operator must name that cause.
     assert_eq!(beat(&store, &tenure).await, BeatReply::Unknown);
     let done = store.settle(None, None, Call::default()).await.unwrap();
     let left = Left {
@@ -169,7 +169,7 @@ async fn a_new_server_grants_nothing_until_settled(flavour: Flavour) {
     assert_eq!(done.settled, 1);
 }
 
-async fn a_server_that_comes_back_with_its_data_ends_nobody(flavour: Flavour) {
+async fn server_restarted_with_data_ends_no_tenure(flavour: Flavour) {
     let server = server(flavour, DURABLE);
     let store = open(&server.url()).await;
     let tenure = join(&store, "a").await;
@@ -191,7 +191,7 @@ async fn a_server_that_comes_back_with_its_data_ends_nobody(flavour: Flavour) {
     );
 }
 
-async fn a_frozen_server_is_down_after_three_timeouts_and_up_again(flavour: Flavour) {
+async fn frozen_server_is_down_after_three_timeouts(flavour: Flavour) {
     let server = server(flavour, &[]);
     let store = open_with(&server.url(), hasty()).await;
     until_up(&store).await;
@@ -206,7 +206,7 @@ async fn a_frozen_server_is_down_after_three_timeouts_and_up_again(flavour: Flav
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
             unknown += u32::from(error.outcome() == Outcome::Unknown);
         }
-        // The pings count as well, so it may be fewer; never more.
+        // Pings count as well, so there may be fewer; never more.
         assert!(
             unknown <= 3,
             "round {round}: {unknown} calls had to wait for their timeout"
@@ -221,7 +221,7 @@ async fn a_frozen_server_is_down_after_three_timeouts_and_up_again(flavour: Flav
     }
 }
 
-async fn a_full_memory_refuses_a_step_whole(flavour: Flavour) {
+async fn full_memory_refuses_the_whole_step(flavour: Flavour) {
     let server = server(flavour, &["--maxmemory-policy", "noeviction"]);
     let store = open(&server.url()).await;
     let tenure = join(&store, "a").await;
@@ -248,25 +248,25 @@ async fn a_full_memory_refuses_a_step_whole(flavour: Flavour) {
             .unwrap()
             .unwrap()
             .alive,
-        "reading goes on"
+        "reads continue"
     );
     server.cli(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
     assert!(matches!(beat(&store, &tenure).await, BeatReply::Renewed { .. }));
 }
 
-async fn a_replica_is_left_until_it_is_a_primary(flavour: Flavour) {
+async fn replica_is_not_used_until_promoted(flavour: Flavour) {
     let (primary, replica) = (server(flavour, &[]), server(flavour, &[]));
     let before = open(&primary.url()).await;
     let tenure = join(&before, "a").await;
     replica.replica_of(&primary);
-    // Whoever may not ask for the role learns it from the first write.
+    // A user without permission for ROLE learns it from the first write.
     replica
         .cli(&["ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all", "-role"])
         .unwrap();
     let store = open(&format!("valkey://app:s3cret@{}", replica.addr())).await;
     let refused = unavailable(try_beat(&store, &tenure).await, Outcome::Unchanged);
     assert!(refused.chain().contains("READONLY"), "{refused:?}");
-    // It is down only until there is another connection, which may be soon, and is believed until the next write.
+    // It is down only until the next connection, which may be soon, and is trusted until the next write.
     wait::until_async("the store is seen down", PATIENCE, || async {
         unavailable(try_beat(&store, &tenure).await, Outcome::Unchanged);
         store.health() != Health::Up
@@ -274,7 +274,7 @@ async fn a_replica_is_left_until_it_is_a_primary(flavour: Flavour) {
     .await;
     primary.kill();
     replica.promote();
-    // Whoever asks while it is between two connections is refused at once and asks again.
+    // A call between two connections is refused at once and retried.
     let deadline = Instant::now() + PATIENCE;
     let reply = loop {
         match try_beat(&store, &tenure).await {
@@ -286,7 +286,7 @@ async fn a_replica_is_left_until_it_is_a_primary(flavour: Flavour) {
     assert!(matches!(reply, BeatReply::Renewed { .. }));
 }
 
-async fn a_replica_is_not_even_read(flavour: Flavour) {
+async fn replica_is_not_read(flavour: Flavour) {
     let (primary, replica) = (server(flavour, &[]), server(flavour, &[]));
     join(&*open(&primary.url()).await, "a").await;
     replica.replica_of(&primary);
@@ -301,7 +301,7 @@ async fn a_replica_is_not_even_read(flavour: Flavour) {
     assert!(store.member(&group(), &member("a")).await.unwrap().is_some());
 }
 
-async fn a_store_that_is_opened_before_its_server_comes_up_by_itself(flavour: Flavour) {
+async fn store_connects_once_its_server_starts(flavour: Flavour) {
     let server = server(flavour, &[]);
     server.kill();
     let began = Instant::now();

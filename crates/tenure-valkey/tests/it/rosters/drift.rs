@@ -1,9 +1,9 @@
-//! Data that somebody has corrupted by hand: mended, told by kind, and no sound row lost.
+//! Corrupted data: it is repaired and reported by kind, and no valid row is lost.
 
 use std::time::Duration;
 
 use tenure_core::membership::EndReason;
-use tenure_core::roster::{Entry, HeartbeatReply, Standing};
+use tenure_core::roster::{HeartbeatReply, MirrorEntry, Standing};
 use tenure_core::store::Call;
 use tenure_core::sweep::{BURST, SweepSteps, drift};
 use tenure_testkit::valkey::Flavour;
@@ -12,18 +12,18 @@ use crate::rosters::set_up::*;
 use crate::world::*;
 
 on_both! {
-    each_corruption_is_repaired_and_told_by_its_kind,
-    a_row_that_cannot_be_read_is_removed_until_the_ledger_tells_it_again,
-    a_key_of_a_foreign_type_is_mended_and_nobody_lives_on_because_of_it,
-    what_a_roster_is_as_a_whole_comes_back,
-    what_the_ledger_has_followed_is_no_drift,
-    an_end_that_nobody_can_read_holds_up_no_other,
+    each_corruption_is_repaired_and_reported,
+    unreadable_row_is_removed_until_written_again,
+    foreign_key_type_is_repaired_without_reviving_members,
+    roster_metadata_is_restored,
+    followed_end_is_not_reported_as_drift,
+    unreadable_end_does_not_block_others,
 }
 
-/// Kinds of drift, and how often.
+/// Kinds of drift, with counts.
 type Told = &'static [(&'static str, u64)];
 
-/// What to do by hand, and what is told then. `%` stands for the tenure of the one who has left.
+/// Corruptions and the drift that must be reported. `%` is the tenure of the provider that left.
 const CORRUPTIONS: &[(&[&str], Told)] = &[
     (&["ZREM", "free", "free"], &[(drift::PROVIDER_MISPLACED, 1)]),
     (&["ZADD", "free", "1", "free"], &[(drift::PROVIDER_MISPLACED, 1)]),
@@ -95,21 +95,21 @@ const CORRUPTIONS: &[(&[&str], Told)] = &[
     (&["HDEL", "meta", "roster"], &[]),
 ];
 
-/// One of each, and one that was removed; answers the tenure of the one who has left.
+/// One provider of each kind, and one removed; returns the tenure of the one that left.
 async fn one_of_each(world: &Rosters) -> String {
     world.online("free", 1).await;
     let tenure = world.seat("busy").await;
     let mut busy = row("busy", 2, Some(&tenure));
     busy.occupancy = 2;
-    world.put(Entry::Row(busy)).await;
+    world.put(MirrorEntry::Row(busy)).await;
     let tenure = world.seat("barred").await;
     let mut barred = row("barred", 3, Some(&tenure));
     barred.active = false;
-    world.put(Entry::Row(barred)).await;
+    world.put(MirrorEntry::Row(barred)).await;
     let mut off = row("off", 4, None);
     off.active = false;
-    world.put(Entry::Row(off)).await;
-    world.put(Entry::Row(row("away", 5, None))).await;
+    world.put(MirrorEntry::Row(off)).await;
+    world.put(MirrorEntry::Row(row("away", 5, None))).await;
     let left = world.online("left", 6).await;
     world.leave(&left).await;
     world.put(gone("gone", 7)).await;
@@ -130,7 +130,7 @@ async fn all_is_well(world: &Rosters, about: &str) {
     assert_eq!(status.pending_offline, 1, "{about}");
 }
 
-async fn each_corruption_is_repaired_and_told_by_its_kind(flavour: Flavour) {
+async fn each_corruption_is_repaired_and_reported(flavour: Flavour) {
     let world = Rosters::new(flavour).await;
     for limit in [200, 1] {
         for (command, expected) in CORRUPTIONS {
@@ -159,7 +159,7 @@ async fn each_corruption_is_repaired_and_told_by_its_kind(flavour: Flavour) {
     }
 }
 
-async fn a_row_that_cannot_be_read_is_removed_until_the_ledger_tells_it_again(flavour: Flavour) {
+async fn unreadable_row_is_removed_until_written_again(flavour: Flavour) {
     let world = Rosters::new(flavour).await;
     for value in ["", "x", "what is this that somebody has put here?"] {
         world.wipe().await;
@@ -175,13 +175,13 @@ async fn a_row_that_cannot_be_read_is_removed_until_the_ledger_tells_it_again(fl
         let told = told.map(|(kind, count)| (kind.to_owned(), count));
         assert_eq!(repaired, told.into(), "{value:?}");
         assert!(world.verify(10).await.1.is_empty(), "{value:?}");
-        let put = world.put(Entry::Row(row("ann", 8, Some(&tenure)))).await;
+        let put = world.put(MirrorEntry::Row(row("ann", 8, Some(&tenure)))).await;
         assert_eq!((put.applied, put.standing), (true, Standing::Alive));
         assert_eq!(world.available().await, ["ann", "bob"]);
     }
 }
 
-async fn a_key_of_a_foreign_type_is_mended_and_nobody_lives_on_because_of_it(flavour: Flavour) {
+async fn foreign_key_type_is_repaired_without_reviving_members(flavour: Flavour) {
     let world = Rosters::new(flavour).await;
     for suffix in [
         "providers",
@@ -222,33 +222,36 @@ async fn a_key_of_a_foreign_type_is_mended_and_nobody_lives_on_because_of_it(fla
     }
 }
 
-async fn what_a_roster_is_as_a_whole_comes_back(flavour: Flavour) {
+async fn roster_metadata_is_restored(flavour: Flavour) {
     let world = Rosters::new(flavour).await;
     use tenure_core::ledger::Version;
     use tenure_core::roster::RosterMirror;
     world.online("ann", 5).await;
     world.put(gone("bob", 12)).await;
     world.settle_at(7, STALE).await;
-    let since = world.store.stamp(&group()).await.unwrap().resumed_at;
+    let since = world.store.mirror_status(&group()).await.unwrap().resumed_at;
     assert!(world.store.mark_seeded(&group(), since, Call::default()).await.unwrap());
     world.run(&["HDEL", &key_of("meta"), "roster"]);
-    let lost = world.store.stamp(&group()).await.unwrap();
+    let lost = world.store.mirror_status(&group()).await.unwrap();
     assert!(!lost.seeded && lost.high == Version::NONE);
     world.verify(10).await;
-    let found = world.store.stamp(&group()).await.unwrap();
+    let found = world.store.mirror_status(&group()).await.unwrap();
     assert_eq!(
         (found.seeded, found.high, found.settings),
         (false, Version(12), Version(7))
     );
-    // Settings that nobody can read are as good as none, and come anew.
+    // Unreadable settings count as missing and are written again.
     world.run(&["HSET", &key_of("meta"), "settings", "what?"]);
     assert_eq!(world.store.roster_settings(&group()).await.unwrap(), None);
     world.verify(10).await;
-    assert_eq!(world.store.stamp(&group()).await.unwrap().settings, Version::NONE);
+    assert_eq!(
+        world.store.mirror_status(&group()).await.unwrap().settings,
+        Version::NONE
+    );
     world.settle_at(7, STALE).await;
 }
 
-async fn what_the_ledger_has_followed_is_no_drift(flavour: Flavour) {
+async fn followed_end_is_not_reported_as_drift(flavour: Flavour) {
     use tenure_core::roster::RosterMirror;
     let world = Rosters::new(flavour).await;
     let tenure = world.online("ann", 5).await;
@@ -256,13 +259,13 @@ async fn what_the_ledger_has_followed_is_no_drift(flavour: Flavour) {
     let done = world.store.offline_done(&group(), &[tenure], Call::default()).await;
     assert_eq!(done.unwrap(), 1);
     assert!(world.verify(10).await.1.is_empty(), "the row is still on its way");
-    world.put(Entry::Row(row("ann", 6, None))).await;
+    world.put(MirrorEntry::Row(row("ann", 6, None))).await;
     assert!(world.verify(10).await.1.is_empty());
     assert_eq!(world.run(&["EXISTS", &key_of("offlined")]).int(), Some(0));
 }
 
-/// The ledger follows the others all the same.
-async fn an_end_that_nobody_can_read_holds_up_no_other(flavour: Flavour) {
+/// The ledger still receives the other ends.
+async fn unreadable_end_does_not_block_others(flavour: Flavour) {
     use tenure_core::roster::RosterMirror;
     let world = Rosters::new(flavour).await;
     let tenures = [world.online("ann", 5).await, world.online("bob", 6).await];

@@ -1,11 +1,11 @@
-//! Servers that refuse: nothing is half done, and reading goes on.
+//! Servers that refuse: no step is half done, and reads continue.
 
 use std::time::Duration;
 
 use tenure_core::StoreTime;
 use tenure_core::error::{ErrorKind, Outcome};
 use tenure_core::ledger::{RosterSettings, Version};
-use tenure_core::roster::{Entry, Heartbeat, Over, Put, RosterMirror, Task, TurnRequest};
+use tenure_core::roster::{Heartbeat, MirrorEntry, Overwrite, Put, RosterMirror, Task, TurnRequest};
 use tenure_core::store::{Call, PageRequest};
 use tenure_core::sweep::{BURST, ReconcileRequest};
 use tenure_testkit::valkey::Flavour;
@@ -15,16 +15,16 @@ use crate::rosters::set_up::*;
 use crate::world::*;
 
 on_both! {
-    a_full_memory_refuses_every_step_whole_and_reading_goes_on,
-    a_replica_refuses_every_step_whole_and_is_read,
-    a_permission_taken_away_refuses_every_step_whole,
+    full_memory_refuses_steps_but_not_reads,
+    replica_refuses_steps_but_not_reads,
+    revoked_permission_refuses_the_whole_step,
 }
 
-/// Every step that changes a roster, once; the errors.
+/// Every step that changes a roster, once; returns the errors.
 async fn every_step(store: &ValkeyStore) -> Vec<tenure_core::Error> {
     let (group, call) = (group(), Call::default());
     let puts = [
-        Put::newer(Entry::Row(row("new", 50, None))),
+        Put::newer(MirrorEntry::Row(row("new", 50, None))),
         Put::newer(gone("ann", 51)),
     ];
     let settings = RosterSettings {
@@ -42,7 +42,7 @@ async fn every_step(store: &ValkeyStore) -> Vec<tenure_core::Error> {
     let names = [provider("new"), provider("bob")];
     let results = [
         store.put_providers(&group, &puts, call).await.map(drop),
-        store.seat(&group, &names, STALE, true, call).await.map(drop),
+        store.ensure_tenures(&group, &names, STALE, true, call).await.map(drop),
         store
             .heartbeat(&group, &[Heartbeat::of(names[1].clone())])
             .await
@@ -53,7 +53,7 @@ async fn every_step(store: &ValkeyStore) -> Vec<tenure_core::Error> {
             .await
             .map(drop),
         store
-            .put_roster_settings(&group, &settings, Over::Older, call)
+            .put_roster_settings(&group, &settings, Overwrite::Older, call)
             .await
             .map(drop),
         store.retime(&group, 10, call).await.map(drop),
@@ -78,7 +78,7 @@ async fn three_providers(world: &Rosters) {
     world.pass(BURST).await;
 }
 
-/// Every question, once.
+/// Every read, once.
 async fn every_question(store: &ValkeyStore) {
     let (group, page) = (group(), PageRequest { after: None, limit: 10 });
     assert_eq!(store.available(&group, &page).await.unwrap().candidates.len(), 2);
@@ -86,15 +86,15 @@ async fn every_question(store: &ValkeyStore) {
         assert_eq!(store.availability(&group, Duration::ZERO).await.unwrap().count, 2);
     }
     let looked = store.look(&group, &[provider("ann")]).await.unwrap();
-    assert!(looked.seen[0].as_ref().is_some_and(|seen| seen.is_available()));
+    assert!(looked.providers[0].as_ref().is_some_and(|seen| seen.is_available()));
     assert_eq!(store.rows(&group, &page).await.unwrap().rows.len(), 3);
     let stats = store.roster_stats(&group).await.unwrap();
     assert_eq!((stats.stats.available, stats.pending), (2, 1));
-    assert_eq!(store.stamp(&group).await.unwrap().high, Version(3));
+    assert_eq!(store.mirror_status(&group).await.unwrap().high, Version(3));
     assert_eq!(store.roster_settings(&group).await.unwrap(), None);
 }
 
-async fn a_full_memory_refuses_every_step_whole_and_reading_goes_on(flavour: Flavour) {
+async fn full_memory_refuses_steps_but_not_reads(flavour: Flavour) {
     let world = Rosters::new(flavour).await;
     three_providers(&world).await;
     let before = dump(&world.server);
@@ -115,12 +115,12 @@ async fn a_full_memory_refuses_every_step_whole_and_reading_goes_on(flavour: Fla
     assert!(world.verify(10).await.1.is_empty());
 }
 
-async fn a_replica_refuses_every_step_whole_and_is_read(flavour: Flavour) {
+async fn replica_refuses_steps_but_not_reads(flavour: Flavour) {
     let world = Rosters::new(flavour).await;
     three_providers(&world).await;
     let replica = server(flavour, &[]);
     replica.replica_of(&world.server);
-    // Else it would not come to a step: a replica is not connected to.
+    // Otherwise no step would run: the store does not connect to a replica.
     let user = ["ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all", "-role"];
     assert_eq!(replica.cli(&user).unwrap().text(), "OK");
     let url = format!("valkey://app:s3cret@{}", replica.addr());
@@ -137,7 +137,7 @@ async fn a_replica_refuses_every_step_whole_and_is_read(flavour: Flavour) {
     assert_eq!(dump(&replica), before);
 }
 
-async fn a_permission_taken_away_refuses_every_step_whole(flavour: Flavour) {
+async fn revoked_permission_refuses_the_whole_step(flavour: Flavour) {
     let world = Rosters::new(flavour).await;
     let user = |rules: &[&str]| {
         let all = ["ACL", "SETUSER", "app", "reset", "on", ">s3cret", "~*", "+@all"];
@@ -149,14 +149,14 @@ async fn a_permission_taken_away_refuses_every_step_whole(flavour: Flavour) {
         three_providers(&world).await;
         let mut busy = row("bob", 20, world.seen("bob").await.unwrap().row.online.as_ref());
         busy.occupancy = 2;
-        world.put(Entry::Row(busy)).await;
+        world.put(MirrorEntry::Row(busy)).await;
         let store = open_at(&format!("valkey://app:s3cret@{}", world.server.addr())).await;
         until_up(&store).await;
-        let since = store.stamp(&group()).await.unwrap().resumed_at;
+        let since = store.mirror_status(&group()).await.unwrap().resumed_at;
         assert!(store.mark_seeded(&group(), since, Call::default()).await.unwrap());
         let before = dump(&world.server);
         user(&[denied]);
-        // It needs each of them: out of every list, and into one.
+        // The step needs each of them: it leaves every list and enters one.
         let puts = [Put::newer(gone("ann", 30)), Put::newer(gone("bob", 31))];
         let error = store.put_providers(&group(), &puts, Call::default()).await.unwrap_err();
         assert_eq!(

@@ -1,11 +1,11 @@
-//! Chance: rows in any order, twice or never, and random corruptions. Whatever came, the newest of what came stands; whatever
-//! was done, one pass mends all that can be told, and the next finds nothing.
+//! Random tests: rows in any order, repeated or lost, and random corruptions. The newest row that arrived wins. One
+//! pass repairs every detectable corruption, and the next pass finds nothing.
 
 use std::collections::BTreeMap;
 
 use tenure_core::conformance::{Cases, Chance};
 use tenure_core::ledger::Version;
-use tenure_core::roster::{Entry, Put, RosterMirror};
+use tenure_core::roster::{MirrorEntry, Put, RosterMirror};
 use tenure_core::store::Call;
 use tenure_testkit::valkey::Flavour;
 
@@ -13,11 +13,11 @@ use crate::rosters::set_up::*;
 use crate::world::*;
 
 on_both! {
-    rows_in_any_order_end_in_the_newest,
+    rows_in_any_order_converge_to_the_newest,
     random_corruptions_are_repaired,
 }
 
-async fn rows_in_any_order_end_in_the_newest(flavour: Flavour) {
+async fn rows_in_any_order_converge_to_the_newest(flavour: Flavour) {
     let cases = Cases::times(40);
     let (world, mut chance) = (Rosters::new(flavour).await, cases.chance());
     for case in 0..cases.count {
@@ -27,7 +27,7 @@ async fn rows_in_any_order_end_in_the_newest(flavour: Flavour) {
             tenures.push(world.seat(&format!("p{n}")).await);
         }
         let base = (1 << 53) - 31;
-        let written: Vec<Entry> = (0..30)
+        let written: Vec<MirrorEntry> = (0..30)
             .map(|n| {
                 let who = chance.below(3);
                 let (name, version) = (format!("p{who}"), base + n);
@@ -37,21 +37,21 @@ async fn rows_in_any_order_end_in_the_newest(flavour: Flavour) {
                         let mut row = row(&name, version, (kind > 1).then_some(&tenures[who]));
                         row.occupancy = u32::try_from(chance.below(4)).unwrap();
                         row.active = chance.below(4) > 0;
-                        Entry::Row(row)
+                        MirrorEntry::Row(row)
                     }
                 }
             })
             .collect();
-        let (mut newest, mut left): (BTreeMap<String, Entry>, Vec<usize>) = (BTreeMap::new(), (0..30).collect());
+        let (mut newest, mut left): (BTreeMap<String, MirrorEntry>, Vec<usize>) = (BTreeMap::new(), (0..30).collect());
         while !left.is_empty() {
             let mut puts = Vec::new();
             for _ in 0..=chance.below(4).min(left.len() - 1) {
                 let at = chance.below(left.len());
                 let entry = written[left[at]].clone();
                 match chance.below(6) {
-                    // It comes again later.
+                    // It is repeated later.
                     0 => {}
-                    // It never comes.
+                    // It never arrives.
                     1 => {
                         left.swap_remove(at);
                         if left.is_empty() {
@@ -82,12 +82,16 @@ async fn rows_in_any_order_end_in_the_newest(flavour: Flavour) {
         let (entries, repaired) = world.verify(100).await;
         assert_eq!(entries, newest.into_values().collect::<Vec<_>>(), "{about}");
         assert!(repaired.is_empty(), "{about}: {repaired:?}");
-        let high = entries.iter().map(Entry::version).max();
-        assert_eq!(Some(world.store.stamp(&group()).await.unwrap().high), high, "{about}");
+        let high = entries.iter().map(MirrorEntry::version).max();
+        assert_eq!(
+            Some(world.store.mirror_status(&group()).await.unwrap().high),
+            high,
+            "{about}"
+        );
         assert!(high < Some(Version(1 << 53)));
         let free = entries
             .iter()
-            .filter(|entry| matches!(entry, Entry::Row(row) if row.has_room()));
+            .filter(|entry| matches!(entry, MirrorEntry::Row(row) if row.has_room()));
         let free: Vec<String> = free.map(|entry| entry.provider().to_string()).collect();
         assert_eq!(world.available().await, free, "{about}");
     }
@@ -106,7 +110,7 @@ const KEYS: [(&str, &str); 10] = [
     ("inactive", "SADD"),
 ];
 
-/// One thing that somebody does to a roster by hand.
+/// One random corruption of a roster.
 fn corruption(chance: &mut Chance, tenures: &[String]) -> Vec<String> {
     let tenure = tenures[chance.below(tenures.len())].clone();
     let name = match chance.below(8) {
@@ -152,19 +156,19 @@ async fn random_corruptions_are_repaired(flavour: Flavour) {
             let mut row = row(&name, n + 1, (n != 4).then_some(&tenure));
             row.occupancy = u32::try_from(chance.below(3)).unwrap();
             row.active = chance.below(4) > 0;
-            world.put(Entry::Row(row.clone())).await;
+            world.put(MirrorEntry::Row(row.clone())).await;
             if n == 0 {
                 world.leave(&tenure).await;
             }
             tenures.push(tenure.to_string());
-            rows.push(Entry::Row(row));
+            rows.push(MirrorEntry::Row(row));
         }
         world.put(gone("p5", 9)).await;
         let done: Vec<Vec<String>> = (0..1 + chance.below(6))
             .map(|_| corruption(&mut chance, &tenures))
             .collect();
         for words in &done {
-            // What no longer fits the type that another one has given the key has been done already.
+            // A command that does not fit a key's new type has nothing left to corrupt.
             drop(world.server.cli(words).unwrap());
         }
         let about = format!("case {case} of {cases}: {done:?}");
@@ -172,21 +176,21 @@ async fn random_corruptions_are_repaired(flavour: Flavour) {
         world.verify(limit).await;
         let (entries, again) = world.verify(limit).await;
         assert!(again.is_empty(), "{about}: a second one finds {again:?}");
-        // The ledger tells again what is gone; then all is as if nothing had been.
+        // The ledger writes the lost rows again; then the state is as before.
         for row in &rows {
             world.put(row.clone()).await;
         }
         let (all, repaired) = world.verify(limit).await;
         assert!(repaired.is_empty(), "{about}: {repaired:?}");
-        let lost: Vec<&Entry> = rows.iter().filter(|row| !all.contains(row)).collect();
+        let lost: Vec<&MirrorEntry> = rows.iter().filter(|row| !all.contains(row)).collect();
         assert!(
             lost.iter()
                 .all(|row| entries.iter().any(|there| there.version() >= row.version())),
             "{about}: {lost:?}"
         );
         let free = all.iter().enumerate().filter(|(_, entry)| match entry {
-            Entry::Row(row) => row.has_room() && row.provider.as_str() != "p0",
-            Entry::Gone { .. } => false,
+            MirrorEntry::Row(row) => row.has_room() && row.provider.as_str() != "p0",
+            MirrorEntry::Gone { .. } => false,
         });
         let free: Vec<String> = free.map(|(_, entry)| entry.provider().to_string()).collect();
         assert_eq!(world.available().await, free, "{about}");

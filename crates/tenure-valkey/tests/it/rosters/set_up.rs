@@ -1,4 +1,4 @@
-//! A roster on a server whose clock a test sets, and a hand that reaches into its data.
+//! A roster on a server with a test clock, with access to its raw data.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -7,7 +7,9 @@ use std::time::Duration;
 use tenure_core::id::{ProviderId, TenureId};
 use tenure_core::ledger::{Provider, RosterSettings, RosterStats, Version};
 use tenure_core::membership::{EndBy, MembershipStore};
-use tenure_core::roster::{Entry, Heartbeat, HeartbeatReply, Over, Pending, Put, PutOutcome, RosterMirror, Seen};
+use tenure_core::roster::{
+    Heartbeat, HeartbeatReply, MirrorEntry, MirroredProvider, Overwrite, Pending, Put, PutOutcome, RosterMirror,
+};
 use tenure_core::store::{Call, PageRequest};
 use tenure_core::sweep::ReconcileRequest;
 use tenure_testkit::valkey::Flavour;
@@ -30,7 +32,7 @@ pub(crate) fn provider(name: &str) -> ProviderId {
     ProviderId::new(name).unwrap()
 }
 
-/// A row with room for two.
+/// A row with capacity two.
 pub(crate) fn row(name: &str, version: u64, online: Option<&TenureId>) -> Provider {
     Provider {
         provider: provider(name),
@@ -47,8 +49,8 @@ pub(crate) fn row(name: &str, version: u64, online: Option<&TenureId>) -> Provid
     }
 }
 
-pub(crate) fn gone(name: &str, version: u64) -> Entry {
-    Entry::Gone {
+pub(crate) fn gone(name: &str, version: u64) -> MirrorEntry {
+    MirrorEntry::Gone {
         provider: provider(name),
         version: Version(version),
     }
@@ -59,7 +61,7 @@ impl Rosters {
         Self(TestClockStore::new(flavour).await)
     }
 
-    pub(crate) async fn put(&self, entry: Entry) -> PutOutcome {
+    pub(crate) async fn put(&self, entry: MirrorEntry) -> PutOutcome {
         let puts = [Put::newer(entry)];
         let put = self.store.put_providers(&group(), &puts, Call::default()).await;
         put.unwrap()[0]
@@ -67,14 +69,17 @@ impl Rosters {
 
     pub(crate) async fn seat(&self, name: &str) -> TenureId {
         let names = [provider(name)];
-        let seated = self.store.seat(&group(), &names, STALE, true, Call::default()).await;
+        let seated = self
+            .store
+            .ensure_tenures(&group(), &names, STALE, true, Call::default())
+            .await;
         seated.unwrap().remove(0).tenure
     }
 
-    /// Online, with a row that says so.
+    /// Puts a provider online and writes a row that says so.
     pub(crate) async fn online(&self, name: &str, version: u64) -> TenureId {
         let tenure = self.seat(name).await;
-        self.put(Entry::Row(row(name, version, Some(&tenure)))).await;
+        self.put(MirrorEntry::Row(row(name, version, Some(&tenure)))).await;
         tenure
     }
 
@@ -88,9 +93,9 @@ impl Rosters {
         self.store.heartbeat(&group(), &heard).await.unwrap().replies[0]
     }
 
-    pub(crate) async fn seen(&self, name: &str) -> Option<Seen> {
+    pub(crate) async fn seen(&self, name: &str) -> Option<MirroredProvider> {
         let looked = self.store.look(&group(), &[provider(name)]).await;
-        looked.unwrap().seen.remove(0)
+        looked.unwrap().providers.remove(0)
     }
 
     pub(crate) async fn available(&self) -> Vec<String> {
@@ -123,13 +128,13 @@ impl Rosters {
         };
         let put = self
             .store
-            .put_roster_settings(&group(), &settings, Over::Older, Call::default())
+            .put_roster_settings(&group(), &settings, Overwrite::Older, Call::default())
             .await;
         assert!(put.unwrap());
     }
 
-    /// Goes through the whole mirror, in parts of `limit`: what is there, and what was repaired.
-    pub(crate) async fn verify(&self, limit: u32) -> (Vec<Entry>, BTreeMap<String, u64>) {
+    /// Verifies the whole mirror in parts of `limit`; returns the entries and the repairs.
+    pub(crate) async fn verify(&self, limit: u32) -> (Vec<MirrorEntry>, BTreeMap<String, u64>) {
         let (mut after, mut entries, mut repaired, mut parts) = (None, Vec::new(), BTreeMap::new(), 0);
         loop {
             let request = ReconcileRequest { after, limit };
@@ -144,14 +149,14 @@ impl Rosters {
             assert!(parts < 10_000, "it comes to an end");
             after = part.next;
             if after.is_none() {
-                entries.sort_by(|a: &Entry, b| a.provider().cmp(b.provider()));
+                entries.sort_by(|a: &MirrorEntry, b| a.provider().cmp(b.provider()));
                 entries.dedup();
                 return (entries, repaired);
             }
         }
     }
 
-    /// All keys that there are, but the test's own.
+    /// All keys except the test's own.
     pub(crate) fn keys(&self) -> Vec<String> {
         let mut keys = self.run(&["KEYS", "*"]).texts();
         keys.sort();

@@ -1,4 +1,4 @@
-//! A real cluster of six nodes: failover and the move of a slot under load, and what is asked of all nodes.
+//! A real cluster of six nodes: failover and slot migration under load, and calls to all nodes.
 
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,11 @@ use crate::scale::load::Load;
 use crate::world::*;
 
 on_both! {
-    the_death_of_a_primary_ends_nobody,
-    a_slot_that_moves_under_load_ends_nobody,
-    all_nodes_are_looked_at_and_all_groups_are_listed,
-    a_user_of_a_cluster_needs_one_rule_more,
-    a_cluster_is_reached_over_tls,
+    primary_failure_ends_no_tenure,
+    slot_migration_under_load_ends_no_tenure,
+    all_nodes_are_checked_and_all_groups_listed,
+    cluster_user_needs_one_more_rule,
+    cluster_works_over_tls,
 }
 
 /// One group on each primary: the second, the first, the third.
@@ -32,15 +32,15 @@ const GROUPS: [&str; 3] = ["ingest", "g2", "g1"];
 
 fn cluster(flavour: Flavour) -> Cluster {
     let cluster = mortal(flavour);
-    cluster.take_for_dead_after(PATIENCE);
+    cluster.set_node_timeout(PATIENCE);
     cluster
 }
 
-/// One in which it is noticed soon that a node was killed.
+/// A cluster that detects a killed node soon.
 fn mortal(flavour: Flavour) -> Cluster {
     let cluster = Cluster::start(flavour, &[]).expect("these tests need their servers");
     for group in GROUPS {
-        // Groups that have been there for long, so that they do not wait for a longest ttl.
+        // Old groups, which need not wait for a longest ttl.
         let marker = format!("{{tenure:{group}}}:store");
         cluster.run_on(&marker, &["HSET", &marker, "born", "1"]);
     }
@@ -51,7 +51,7 @@ fn slot_of(cluster: &Cluster, group: &str) -> u16 {
     cluster.slot_of(&format!("{{tenure:{group}}}:meta"))
 }
 
-async fn the_death_of_a_primary_ends_nobody(flavour: Flavour) {
+async fn primary_failure_ends_no_tenure(flavour: Flavour) {
     let cluster = mortal(flavour);
     let store = open(&cluster.url()).await;
     assert_eq!(store.health(), Health::Up);
@@ -60,7 +60,7 @@ async fn the_death_of_a_primary_ends_nobody(flavour: Flavour) {
         loads.push(Load::start(&store, group).await);
     }
     let slot = slot_of(&cluster, GROUPS[0]);
-    // Replicas that were just made may not have heard of anything yet.
+    // New replicas may not have any data yet.
     for (primary, replica) in cluster.nodes().iter().zip(cluster.nodes().iter().skip(3)) {
         replica.catch_up_with(primary);
     }
@@ -86,7 +86,7 @@ async fn the_death_of_a_primary_ends_nobody(flavour: Flavour) {
     until_up(&store).await;
 }
 
-async fn a_slot_that_moves_under_load_ends_nobody(flavour: Flavour) {
+async fn slot_migration_under_load_ends_no_tenure(flavour: Flavour) {
     let cluster = cluster(flavour);
     let store = open(&cluster.url()).await;
     let load = Load::start(&store, GROUPS[0]).await;
@@ -99,7 +99,7 @@ async fn a_slot_that_moves_under_load_ends_nobody(flavour: Flavour) {
         .take(3)
         .find(|node| node.port() != from.port())
         .unwrap();
-    // There and back: the second time the node that takes it has served the group before.
+    // There and back: the second time the importing node has served the group before.
     // And slower, so that it is a gap.
     for (from, to, pace) in [(from, to, 30), (to, from, 100)] {
         let at = Instant::now();
@@ -111,7 +111,7 @@ async fn a_slot_that_moves_under_load_ends_nobody(flavour: Flavour) {
                 break;
             }
             moved += keys;
-            // One key at a time, so that many calls meet a group that is here and there.
+            // One key at a time, so that many calls meet a half-migrated group.
             tokio::time::sleep(Duration::from_millis(pace)).await; // tidy: waits on the pace of the move
         }
         cluster.end_move(slot, from, to);
@@ -125,7 +125,7 @@ async fn a_slot_that_moves_under_load_ends_nobody(flavour: Flavour) {
     bystander.end("beside it").await;
 }
 
-async fn all_nodes_are_looked_at_and_all_groups_are_listed(flavour: Flavour) {
+async fn all_nodes_are_checked_and_all_groups_listed(flavour: Flavour) {
     let cluster = cluster(flavour);
     let store = open(&cluster.url()).await;
     for group in GROUPS {
@@ -134,11 +134,11 @@ async fn all_nodes_are_looked_at_and_all_groups_are_listed(flavour: Flavour) {
     let mut names = GROUPS.map(|name| Group::new(name).unwrap());
     names.sort();
     assert_eq!(store.groups().await.unwrap(), names);
-    // The list is lost, and the one who looks has acted on none of them.
+    // The list is lost, and this store has acted on none of the groups.
     cluster.run_on("tenure:groups", &["DEL", "tenure:groups"]);
     let other = open(&cluster.url()).await;
     assert_eq!(other.groups().await.unwrap(), []);
-    // A node that refuses the search keeps the groups of no other node off the list.
+    // A node that refuses SCAN does not keep the groups of other nodes off the list.
     let refusing = cluster.nodes().iter().take(3).max_by_key(|node| node.port()).unwrap();
     refusing.cli(&["ACL", "SETUSER", "default", "-scan"]).unwrap();
     let refused = loop {
@@ -166,7 +166,7 @@ async fn all_nodes_are_looked_at_and_all_groups_are_listed(flavour: Flavour) {
         "{findings:?}"
     );
     assert!(store.now().await.unwrap().micros() > 0);
-    // A group that nobody has heard of may have been lost with its node.
+    // An unknown group may have been lost with its node.
     let (new, longest) = (Group::new("new").unwrap(), StoreOptions::default().max_ttl);
     let a = Join {
         member: member("a"),
@@ -180,13 +180,13 @@ async fn all_nodes_are_looked_at_and_all_groups_are_listed(flavour: Flavour) {
         AcquireOutcome::Unsettled { retry_in, .. } => assert!(*retry_in > longest - PATIENCE, "{retry_in:?}"),
         other => panic!("{other:?}"),
     }
-    // Other programs' keys are looked at on one server at a time.
+    // Other programs' keys are read on one server at a time.
     let clock = tenure_core::clock::SystemClock::shared();
     let refused = Connection::open(&cluster.url(), ConnectionOptions::default(), clock);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unsupported);
 }
 
-async fn a_user_of_a_cluster_needs_one_rule_more(flavour: Flavour) {
+async fn cluster_user_needs_one_more_rule(flavour: Flavour) {
     let cluster = cluster(flavour);
     let least = [
         "~{tenure:*",
@@ -208,7 +208,7 @@ async fn a_user_of_a_cluster_needs_one_rule_more(flavour: Flavour) {
     };
     run(&[&user[..], &least].concat());
     let store = open(&cluster.url().replace("://", "://app:s3cret@")).await;
-    // A node that was slow to connect is told of only until one refuses.
+    // A node that is slow to connect is reported only until another one refuses.
     wait::until_async("a node refuses", PATIENCE, || async {
         matches!(try_join(&store, "a").await, Err(error) if error.kind() == ErrorKind::Denied)
     })
@@ -228,7 +228,7 @@ async fn a_user_of_a_cluster_needs_one_rule_more(flavour: Flavour) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_is_away_fails_at_once_and_a_lone_node_is_no_plain_server() {
+async fn unreachable_cluster_fails_at_once() {
     let cluster = cluster(Flavour::Valkey);
     let plain = open(&cluster.nodes()[0].url()).await;
     let error = try_join(&plain, "a").await.expect_err("a node of a cluster");
@@ -251,7 +251,7 @@ async fn a_cluster_that_is_away_fails_at_once_and_a_lone_node_is_no_plain_server
     assert!(reason.contains("127.0.0.1:1"), "{reason}");
 }
 
-/// For what is about whom a store talks to, and not about how soon: a busy machine does not change the answer.
+/// Generous timeouts, for tests about which server a store uses: a busy machine does not change the result.
 pub(crate) async fn open_patiently(url: &str) -> std::sync::Arc<tenure_valkey::ValkeyStore> {
     let patient = ConnectionOptions {
         request_timeout: PATIENCE,
@@ -261,10 +261,10 @@ pub(crate) async fn open_patiently(url: &str) -> std::sync::Arc<tenure_valkey::V
     open_with(url, patient).await
 }
 
-/// Asserts that a store is never reached, and waits until it says that somebody has to mend something, and what.
+/// Asserts that a store is never up, and waits until it reports an error for the operator; returns it.
 pub(crate) async fn until_refused(url: &str, what: &str) {
     let store = open_patiently(url).await;
-    wait::until_async("the refusal is told", PATIENCE, || async {
+    wait::until_async("the refusal is reported", PATIENCE, || async {
         let error = try_join(&store, "a").await.expect_err("it is refused");
         assert_eq!(error.outcome(), Outcome::Unchanged, "{error:?}");
         error.kind() == ErrorKind::Misconfigured && error.chain().contains(what)
@@ -272,7 +272,7 @@ pub(crate) async fn until_refused(url: &str, what: &str) {
     .await;
 }
 
-async fn a_cluster_is_reached_over_tls(flavour: Flavour) {
+async fn cluster_works_over_tls(flavour: Flavour) {
     let certs = Certs::new();
     let cluster = TlsCluster::start(flavour, &certs, "127.0.0.1").expect("these tests need their servers");
     let url = |ca: std::path::PathBuf| format!("{}?tls_ca={}", cluster.url(), ca.display());
@@ -294,13 +294,13 @@ async fn a_cluster_is_reached_over_tls(flavour: Flavour) {
     }
     until_refused(&url(certs.other_ca()), "tls_ca=PATH").await;
     until_refused(&format!("{}?tls=on", cluster.url()), "tls_ca=PATH").await;
-    // The seeds are believed by their names, the nodes by the addresses that they announce.
+    // The seeds are verified by their names, the nodes by the addresses that they announce.
     let elsewhere = TlsCluster::start(flavour, &certs, "127.0.0.2").expect("these tests need their servers");
     let url = format!("{}?tls_ca={}", elsewhere.url(), certs.ca().display());
     until_refused(&url, "the certificate of 127.0.0.2").await;
 }
 
-/// How often the nodes that run were asked for the map so far.
+/// How often the running nodes were asked for the slot map so far.
 fn askings(cluster: &Cluster) -> u64 {
     let of = |node: &tenure_testkit::valkey::Server| {
         let told = node.cli(&["INFO", "commandstats"]).ok()?.text();
@@ -312,7 +312,7 @@ fn askings(cluster: &Cluster) -> u64 {
     cluster.nodes().iter().filter_map(of).sum()
 }
 
-/// Calls in vain for some seconds; how often the map was asked for, how long it took, and the last error.
+/// Sends failing calls for some seconds. Returns how often the map was requested, the duration, and the last error.
 async fn call_in_vain(cluster: &Cluster, store: &tenure_valkey::ValkeyStore) -> (u64, Duration, String) {
     let (before, began) = (askings(cluster), Instant::now());
     let mut last = String::new();
@@ -326,7 +326,7 @@ async fn call_in_vain(cluster: &Cluster, store: &tenure_valkey::ValkeyStore) -> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_asks_for_no_map_and_a_cluster_that_is_down_for_one_now_and_then() {
+async fn slot_map_requests_are_rate_limited() {
     let cluster = mortal(Flavour::Valkey);
     let ping_interval = Duration::from_secs(1);
     let store = open_with(
@@ -350,7 +350,7 @@ async fn a_refusal_asks_for_no_map_and_a_cluster_that_is_down_for_one_now_and_th
     let (asked, took, last) = call_in_vain(&cluster, &store).await;
     limit("0");
     assert!(last.contains("OOM"), "{last}");
-    // One that is well is asked every ten intervals.
+    // A healthy cluster is asked every ten intervals.
     assert!(
         u128::from(asked) <= 1 + took.as_millis() / 10_000,
         "{asked} in {took:?}"
@@ -360,7 +360,7 @@ async fn a_refusal_asks_for_no_map_and_a_cluster_that_is_down_for_one_now_and_th
     primary.kill();
     until_down(&store).await;
     let (asked, took, _) = call_in_vain(&cluster, &store).await;
-    // The pause grows to half an interval, and is never less than half of that; six for the time until then.
+    // The pause grows to half an interval and is never less than half of that; six allow for the time until then.
     let most = 6 + took.as_millis() / 250;
     assert!((1..=most).contains(&u128::from(asked)), "{asked} in {took:?}");
     primary.restart_with_data();

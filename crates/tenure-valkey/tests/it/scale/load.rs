@@ -1,5 +1,5 @@
-//! A fleet at work: members that beat and hold claims, two that pass a lease to and fro, and a janitor. It notes what must
-//! never happen, and how long nobody was served.
+//! A fleet under load: members that beat and hold claims, two that pass a lease back and forth, and a janitor. It
+//! records violations, and the longest outage.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,12 +18,12 @@ use tokio::task::JoinHandle;
 
 use crate::world::{PATIENCE, devices, key, lease, member};
 
-/// Less than an outage usually lasts, so that only the rule about gaps keeps the members alive.
+/// Shorter than a typical outage, so only the gap rule keeps the members alive.
 const TTL: Duration = Duration::from_secs(3);
 const MEMBERS: usize = 12;
 const PACE: Duration = Duration::from_millis(50);
 
-/// What was seen.
+/// The observations.
 #[derive(Default)]
 struct Seen {
     wrong: Vec<String>,
@@ -77,7 +77,7 @@ impl Load {
         load
     }
 
-    /// Waits until beats were answered and leases granted after an instant; how long after it each of them was.
+    /// Waits until beats were answered and leases granted after an instant; returns the delay of each.
     pub(crate) async fn until_served(&self, after: Instant) -> (Duration, Duration) {
         let since = |at: Option<Instant>| at.filter(|at| *at > after).map(|at| at - after);
         let (mut beaten, mut granted) = (None, None);
@@ -101,7 +101,7 @@ impl Load {
         (beaten.unwrap_or_default(), granted.unwrap_or_default())
     }
 
-    /// Stops, and asserts that nothing has happened that must not.
+    /// Stops, and asserts that there was no violation.
     pub(crate) async fn end(self, what: &str) {
         self.shared.stop.store(true, Ordering::SeqCst);
         for task in self.tasks {
@@ -153,7 +153,7 @@ async fn join(shared: &Shared, n: usize) -> Joined {
     joined.into_inner().unwrap().unwrap()
 }
 
-/// What one tenure has claimed it may claim again.
+/// A tenure may repeat its own claim.
 async fn claim(shared: &Shared, tenure: &TenureId, n: usize) {
     let (keys, registry) = ([key(&format!("k{n}"))], devices());
     wait::until_async("a member can claim", PATIENCE, || async {
@@ -256,7 +256,7 @@ async fn contend(shared: Arc<Shared>, tenure: TenureId) {
     }
 }
 
-/// A group that cannot be read whole is not read at all: what is there and alive never reads as gone or dead.
+/// A read of a whole group fails rather than returning a part: an existing live member never reads as gone or dead.
 async fn read(shared: Arc<Shared>, tenure: TenureId) {
     let (registry, name, page) = (devices(), key("k0"), PageRequest::default());
     while shared.goes_on() {

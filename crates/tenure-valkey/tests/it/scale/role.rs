@@ -1,4 +1,4 @@
-//! Behind sentinels: a user who may not ask for the role of a server.
+//! Behind sentinels: a user without permission for ROLE.
 
 use tenure_core::error::{ErrorKind, Outcome};
 use tenure_testkit::valkey::Flavour;
@@ -6,10 +6,10 @@ use tenure_testkit::valkey::sentinel::Sentinels;
 
 use crate::world::*;
 
-on_both! { a_server_that_does_not_tell_its_role_is_not_believed }
+on_both! { server_with_unknown_role_is_not_used }
 
-async fn a_server_that_does_not_tell_its_role_is_not_believed(flavour: Flavour) {
-    // They take nobody for dead on a busy machine.
+async fn server_with_unknown_role_is_not_used(flavour: Flavour) {
+    // A high down-after, so that a busy machine is not declared dead.
     let sentinels = Sentinels::start(flavour, "sentinel down-after-milliseconds main 30000")
         .expect("these tests need their servers");
     let user = |rule: &str| {
@@ -18,9 +18,7 @@ async fn a_server_that_does_not_tell_its_role_is_not_believed(flavour: Flavour) 
     };
     user("-role");
     let store = open(&sentinels.url().replace("://", "://app:s3cret@")).await;
-    let error = try_join(&store, "a")
-        .await
-        .expect_err("nobody knows whether it is the primary");
+    let error = try_join(&store, "a").await.expect_err("its role is unknown");
     assert_eq!(
         (error.kind(), error.outcome()),
         (ErrorKind::Denied, Outcome::Unchanged),

@@ -1,4 +1,5 @@
-//! Sentinels: whom they name, failovers under load, several clients in one, and what is lost in it.
+//! Sentinels: the primary they name, failovers under load, several clients in one, and the writes that a failover
+//! loses.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use tenure_core::membership::{Beat, BeatReply, MembershipStore};
 use tenure_core::store::{Backend, Call, Health, Severity};
 use tenure_testkit::certs::Certs;
 use tenure_testkit::valkey::sentinel::Sentinels;
-use tenure_testkit::valkey::sentinel::fake::{FakeSentinel, Told};
+use tenure_testkit::valkey::sentinel::fake::{FakeSentinel, SentinelReply};
 use tenure_testkit::valkey::sentinel::tls::TlsSentinels;
 use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait;
@@ -20,24 +21,24 @@ use crate::scale::load::Load;
 use crate::world::*;
 
 on_both! {
-    a_killed_primary_and_an_ordered_failover_end_nobody,
-    two_clients_act_on_one_primary_through_failovers,
-    a_grant_that_the_promoted_replica_never_had_is_noticed,
+    failovers_end_no_tenure,
+    two_clients_use_the_same_primary_across_failovers,
+    grant_lost_in_failover_is_noticed,
     redeployed_sentinels_are_followed,
-    sentinels_and_their_primary_are_reached_over_tls,
+    sentinels_and_primary_work_over_tls,
 }
 
 fn sentinels(flavour: Flavour, settings: &str) -> Sentinels {
     Sentinels::start(flavour, settings).expect("these tests need their servers")
 }
 
-async fn a_killed_primary_and_an_ordered_failover_end_nobody(flavour: Flavour) {
+async fn failovers_end_no_tenure(flavour: Flavour) {
     let sentinels = sentinels(flavour, "");
     mature(sentinels.primary());
     let store = open(&sentinels.url()).await;
     let load = Load::start(&store, "ingest").await;
 
-    // Replicas that were just made may not have heard of anything yet.
+    // New replicas may not have any data yet.
     for replica in &sentinels.servers()[1..] {
         replica.catch_up_with(&sentinels.servers()[0]);
     }
@@ -68,7 +69,7 @@ async fn a_killed_primary_and_an_ordered_failover_end_nobody(flavour: Flavour) {
     eprintln!(
         "{flavour:?} sentinels, ordered failover: another named after {named:?}, beats +{beaten:?}, grants +{granted:?}"
     );
-    // The old primary comes back as a replica; nobody may end up there.
+    // The old primary returns as a replica; no client may use it.
     sentinels.until_whole();
     load.until_served(Instant::now()).await;
     load.end("sentinels").await;
@@ -78,9 +79,9 @@ async fn a_killed_primary_and_an_ordered_failover_end_nobody(flavour: Flavour) {
     assert_eq!(role.severity, Severity::Ok, "{role:?}");
 }
 
-/// Orders one sentinel to make another server the primary.
+/// Orders one sentinel to promote another server.
 async fn order_failover(sentinels: &Sentinels, leader: usize) {
-    // It refuses until it has heard that the replicas are fit.
+    // It refuses until it knows that the replicas are healthy.
     wait::until_async("the failover is accepted", PATIENCE, || async {
         let told = sentinels.sentinels()[leader].cli(&["SENTINEL", "FAILOVER", "main"]);
         told.is_ok_and(|told| told.text() == "OK")
@@ -94,7 +95,7 @@ fn has(server: &Server, name: &str) -> bool {
     told.expect("the server answers").int() == Some(1)
 }
 
-/// Waits until a store writes to a server, and not through another: each time with a name that no server has yet.
+/// Waits until a store writes to a server and not to another: each time with an unused name.
 async fn until_on(store: &ValkeyStore, server: &Server, who: &str) {
     static TRIES: AtomicU32 = AtomicU32::new(0);
     wait::until_async("the store acts on the server", PATIENCE, || async {
@@ -104,7 +105,7 @@ async fn until_on(store: &ValkeyStore, server: &Server, who: &str) {
     .await;
 }
 
-/// Asserts that all that the stores write from now on is written to one server, and nothing to another that would take it.
+/// Asserts that the stores write only to one server from now on, and not to another that accepts writes.
 async fn stay_on(stores: &[(&str, &ValkeyStore)], server: &Server, other: &Server) {
     let takes_writes = || other.cli(&["ROLE"]).unwrap().items()[0].text() == "master";
     assert!(takes_writes());
@@ -118,7 +119,7 @@ async fn stay_on(stores: &[(&str, &ValkeyStore)], server: &Server, other: &Serve
     assert!(takes_writes());
 }
 
-async fn two_clients_act_on_one_primary_through_failovers(flavour: Flavour) {
+async fn two_clients_use_the_same_primary_across_failovers(flavour: Flavour) {
     let sentinels = sentinels(flavour, "");
     let others = |than: &Server| {
         let than = than.port();
@@ -137,15 +138,15 @@ async fn two_clients_act_on_one_primary_through_failovers(flavour: Flavour) {
     let second = sentinels.primary();
     until_on(&a, second, "a").await;
     until_on(&b, second, "b").await;
-    // It says that it is a primary until somebody tells it otherwise, which takes them minutes.
-    sentinels.tell_each(Duration::from_secs(60));
+    // It reports to be a primary until it is reconfigured, which takes minutes.
+    sentinels.set_publish_period(Duration::from_secs(60));
     first.restart_with_data();
     stay_on(&[("a", &a), ("b", &b)], second, first).await;
-    sentinels.tell_each(Duration::from_secs(1));
+    sentinels.set_publish_period(Duration::from_secs(1));
     sentinels.until_whole();
 
-    // The replica that is not promoted cannot follow the one that is, so that the failover lasts: its leader names the new
-    // primary, and prints the old one, which goes on being one.
+    // The other replica cannot follow the promoted one, so the failover takes long: its leader names the new primary
+    // but prints the old one, which is still a primary.
     for replica in others(second) {
         replica.catch_up_with(second);
         let denied = replica.cli(&["ACL", "SETUSER", "default", "-psync", "-sync"]);
@@ -158,7 +159,7 @@ async fn two_clients_act_on_one_primary_through_failovers(flavour: Flavour) {
             assert_eq!(set.text(), "OK");
         }
     }
-    sentinels.tell_each(Duration::from_secs(60));
+    sentinels.set_publish_period(Duration::from_secs(60));
     order_failover(&sentinels, 0).await;
     sentinels.until_not(second);
     let third = sentinels.primary();
@@ -172,17 +173,17 @@ async fn two_clients_act_on_one_primary_through_failovers(flavour: Flavour) {
     assert!(printed.contains(&second.port().to_string()), "{printed}");
 }
 
-/// Two servers that both take writes, and three sentinels that name the first.
+/// Two servers that both accept writes, and three sentinels that name the first.
 fn partition() -> (Server, Server, [FakeSentinel; 3]) {
     let (old, new) = (server(Flavour::Valkey, &[]), server(Flavour::Valkey, &[]));
     mature(&old);
     mature(&new);
-    let told = Told::at_rest(old.addr(), 1);
+    let told = SentinelReply::steady(old.addr(), 1);
     (old, new, [(); 3].map(|()| FakeSentinel::start(told)))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sentinel_that_was_cut_off_keeps_nobody_at_the_primary_of_before() {
+async fn partitioned_sentinel_does_not_hold_clients_back() {
     let (old, new, [cut, one, two]) = partition();
     let orders = [[&cut, &one, &two], [&one, &cut, &two], [&two, &one, &cut]];
     let mut stores = Vec::new();
@@ -191,16 +192,16 @@ async fn a_sentinel_that_was_cut_off_keeps_nobody_at_the_primary_of_before() {
         until_on(&store, &old, "before").await;
         stores.push(store);
     }
-    one.tell(Told::at_rest(new.addr(), 2));
+    one.set_reply(SentinelReply::steady(new.addr(), 2));
     for store in &stores {
         until_on(store, &new, "one").await;
     }
-    two.tell(Told::at_rest(new.addr(), 2));
+    two.set_reply(SentinelReply::steady(new.addr(), 2));
     for store in &stores {
         until_on(store, &new, "both").await;
     }
     stay_on(&[("both", &stores[0])], &new, &old).await;
-    // Whoever comes now, and whoever has to come back, goes by the same.
+    // New clients and reconnecting clients choose the same server.
     assert!(new.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap().int() > Some(0));
     for (store, order) in stores.iter().zip(orders) {
         let late = open_patiently(&FakeSentinel::url(&order)).await;
@@ -211,25 +212,25 @@ async fn a_sentinel_that_was_cut_off_keeps_nobody_at_the_primary_of_before() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_promoted_server_is_the_primary_as_soon_as_the_leader_names_it() {
+async fn promoted_server_is_used_once_the_leader_names_it() {
     let (old, new, [leader, one, two]) = partition();
     let store = open_patiently(&FakeSentinel::url(&[&leader, &one, &two])).await;
     until_on(&store, &old, "before").await;
-    leader.tell(Told {
+    leader.set_reply(SentinelReply {
         named: new.addr(),
         printed: old.addr(),
         epoch: 2,
     });
     until_on(&store, &new, "after").await;
-    // It tells the others, before they have contradicted it for three rounds.
-    one.tell(Told::at_rest(new.addr(), 2));
+    // The leader announces the switch before a majority has contradicted it for three rounds.
+    one.set_reply(SentinelReply::steady(new.addr(), 2));
     let late = open_patiently(&FakeSentinel::url(&[&one, &leader, &two])).await;
     until_up(&late).await;
     until_on(&store, &new, "told").await;
     stay_on(&[("after", &store), ("late", &late)], &new, &old).await;
 }
 
-async fn a_grant_that_the_promoted_replica_never_had_is_noticed(flavour: Flavour) {
+async fn grant_lost_in_failover_is_noticed(flavour: Flavour) {
     let sentinels = sentinels(flavour, "");
     let primary = sentinels.primary();
     mature(primary);
@@ -245,7 +246,7 @@ async fn a_grant_that_the_promoted_replica_never_had_is_noticed(flavour: Flavour
         replica.catch_up_with(primary);
         replica.pause();
     }
-    // Not even in a buffer of theirs: from here on nothing leaves the primary.
+    // Not even in a replication buffer: from here on nothing leaves the primary.
     primary.cli(&["CLIENT", "KILL", "TYPE", "replica"]).unwrap();
     let leases = [lease("poll")];
     let granted = store.acquire(&group(), &a, &leases, Call::default()).await.unwrap();
@@ -267,17 +268,17 @@ async fn a_grant_that_the_promoted_replica_never_had_is_noticed(flavour: Flavour
         }
     })
     .await;
-    // Its tenure goes on, and it is told by the revision that the grant is gone.
+    // Its tenure continues, and the revision shows that the grant is lost.
     match reply.into_inner().unwrap() {
         Some(BeatReply::Renewed { revision, .. }) => assert!(revision < granted.revision, "{revision:?}"),
         other => panic!("{other:?}"),
     }
-    // Nobody gets the lease while the one that was granted it may still believe in it.
+    // The lease is not granted while its lost holder may still use it.
     match acquire(&store, &b, "poll").await.unwrap() {
         AcquireOutcome::Unsettled { retry_in, .. } => assert!(retry_in > Duration::from_secs(10), "{retry_in:?}"),
         other => panic!("{other:?}"),
     }
-    // And whatever number comes next is above the one that was lost.
+    // The next number is above the lost one.
     assert!(join(&store, "c").await.term().get() > lost.get());
 }
 
@@ -296,7 +297,7 @@ async fn redeployed_sentinels_are_followed(flavour: Flavour) {
     stay_on(&[("after", &store), ("late", &late)], new, old).await;
 }
 
-async fn sentinels_and_their_primary_are_reached_over_tls(flavour: Flavour) {
+async fn sentinels_and_primary_work_over_tls(flavour: Flavour) {
     let certs = Certs::new();
     let sentinels = TlsSentinels::start(flavour, &certs).expect("these tests need their servers");
     let url = |host, ca: std::path::PathBuf| format!("{}?tls_ca={}", sentinels.url(host), ca.display());
@@ -309,8 +310,8 @@ async fn sentinels_and_their_primary_are_reached_over_tls(flavour: Flavour) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_sentinels_refuse_is_said_with_what_to_do() {
-    // They take nobody for dead on a busy machine.
+async fn sentinel_refusals_name_the_fix() {
+    // A high down-after, so that a busy machine is not declared dead.
     let settings = "requirepass watch\nsentinel sentinel-pass watch\nsentinel down-after-milliseconds main 30000";
     let sentinels = sentinels(Flavour::Valkey, settings);
     let url = sentinels.url();
@@ -337,7 +338,7 @@ async fn what_sentinels_refuse_is_said_with_what_to_do() {
     assert!(error.chain().contains("+sentinel|get-master-addr-by-name"), "{error:?}");
     told(&["ACL", "SETUSER", "app", "+sentinel|get-master-addr-by-name"]);
     join(&*open_patiently(&app).await, "app").await;
-    // One sentinel is enough to find the primary, and one that is frozen does not keep anybody.
+    // One sentinel is enough to find the primary, and a frozen sentinel does not block.
     sentinels.sentinels()[0].process().kill();
     sentinels.sentinels()[1].process().pause().unwrap();
     join(&*open(&format!("{url}?sentinel_password=watch")).await, "b").await;

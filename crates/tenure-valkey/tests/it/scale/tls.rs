@@ -1,4 +1,4 @@
-//! TLS against a real server: who is believed, who is let in, and what is said when it does not work.
+//! TLS against a real server: trust, client certificates, and error messages.
 
 use std::cell::RefCell;
 use std::fs;
@@ -17,11 +17,11 @@ use crate::relay::Relay;
 use crate::world::*;
 
 on_both! {
-    a_store_is_reached_over_tls,
-    a_certificate_for_both_sides,
-    a_certificate_for_another_name_is_not_believed,
-    what_does_not_work_is_said_with_what_to_do,
-    a_new_certificate_is_used_without_a_restart,
+    store_works_over_tls,
+    mutual_tls_works,
+    certificate_for_another_name_is_refused,
+    tls_errors_name_the_fix,
+    new_certificate_is_used_without_restart,
 }
 
 fn server(flavour: Flavour, certs: &Certs, client_certs: bool) -> TlsServer {
@@ -36,7 +36,7 @@ fn url(server: &TlsServer, ca: &Path, client: Option<(&Path, &Path)>) -> String 
     url
 }
 
-async fn a_store_is_reached_over_tls(flavour: Flavour) {
+async fn store_works_over_tls(flavour: Flavour) {
     let certs = Certs::new();
     let server = server(flavour, &certs, false);
     let store = open(&url(&server, &certs.ca(), None)).await;
@@ -45,14 +45,14 @@ async fn a_store_is_reached_over_tls(flavour: Flavour) {
     beat(&store, &tenure).await;
     assert_eq!(store.health(), Health::Up);
     assert_eq!(store.place(), format!("rediss://localhost:{}", server.tls_port()));
-    // The connection is lost and comes back, like one without TLS.
+    // The connection is lost and re-established, as without TLS.
     server.plain().kill();
     until_down(&store).await;
     server.plain().restart_empty();
     until_up(&store).await;
 }
 
-async fn a_certificate_for_both_sides(flavour: Flavour) {
+async fn mutual_tls_works(flavour: Flavour) {
     let certs = Certs::new();
     let server = server(flavour, &certs, true);
     let client = (certs.client_cert(), certs.client_key());
@@ -60,11 +60,11 @@ async fn a_certificate_for_both_sides(flavour: Flavour) {
     join(&store, "a").await;
 }
 
-async fn a_certificate_for_another_name_is_not_believed(flavour: Flavour) {
+async fn certificate_for_another_name_is_refused(flavour: Flavour) {
     let certs = Certs::new();
     let server = server(flavour, &certs, false);
     let tls = SocketAddr::from(([127, 0, 0, 1], server.tls_port()));
-    // The same server, by a name that is in its certificate and by one that is not.
+    // The same server, by a name in its certificate and by another one.
     for (ip, believed) in [("127.0.0.1", true), ("127.0.0.2", false)] {
         let relay = Relay::start(ip, tls).await;
         let url = format!("rediss://{}?tls_ca={}", relay.addr(), certs.ca().display());
@@ -89,7 +89,7 @@ async fn refusal_with(url: &str, options: ConnectionOptions) -> Error {
     error
 }
 
-/// A server closes as it refuses: one attempt may see no more than that, and the next is made soon.
+/// A server closes the connection while refusing: one attempt may see only that, and the next one follows soon.
 async fn denial(url: &str) -> Error {
     let (store, heard) = (open(url).await, RefCell::new(None));
     wait::until_async("the refusal is heard", PATIENCE, || async {
@@ -103,7 +103,7 @@ async fn denial(url: &str) -> Error {
     heard.into_inner().expect("an error")
 }
 
-async fn what_does_not_work_is_said_with_what_to_do(flavour: Flavour) {
+async fn tls_errors_name_the_fix(flavour: Flavour) {
     let certs = Certs::new();
     let server = server(flavour, &certs, true);
     let wrong = refusal(&url(&server, &certs.other_ca(), None)).await;
@@ -115,7 +115,7 @@ async fn what_does_not_work_is_said_with_what_to_do(flavour: Flavour) {
         assert!(denied.chain().contains("tls_cert"), "{denied:?}");
     }
     let plain = server.plain().port();
-    // Only the connect timeout tells.
+    // Only the connect timeout shows it.
     let no_tls = format!("rediss://localhost:{plain}?tls_ca={}", certs.ca().display());
     let no_tls = refusal_with(&no_tls, hasty()).await;
     assert!(no_tls.chain().contains("TLS"), "{no_tls:?}");
@@ -123,7 +123,7 @@ async fn what_does_not_work_is_said_with_what_to_do(flavour: Flavour) {
     assert!(no_plain.chain().contains("rediss://"), "{no_plain:?}");
 }
 
-async fn a_new_certificate_is_used_without_a_restart(flavour: Flavour) {
+async fn new_certificate_is_used_without_restart(flavour: Flavour) {
     let certs = Certs::new();
     let server = server(flavour, &certs, false);
     let believed = certs.dir().join("believed.pem");

@@ -17,20 +17,20 @@ use crate::relay::{Fate, Relay};
 use crate::world::*;
 
 on_both! {
-    a_grant_that_too_few_replicas_have_is_unknown,
-    what_breaks_the_connection_of_grants_breaks_no_beat,
-    a_replica_that_is_away_costs_grants_and_no_beats,
-    a_wait_that_is_refused_says_nothing_of_what_was_done,
+    unconfirmed_grant_has_unknown_outcome,
+    broken_wait_connection_does_not_affect_beats,
+    missing_replica_fails_grants_but_not_beats,
+    refused_wait_leaves_the_outcome_unknown,
 }
 
-/// Waits until the replica says what it has: the first word of a new one takes a second, and one that was away catches up.
+/// Waits until the replica acknowledges: a new one takes a second to report, and a returning one must catch up.
 fn confirms(primary: &Server) {
     let mut client = primary.client().expect("a client");
     assert_eq!(client.call(&["SET", "written", "1"]).unwrap().text(), "OK");
     assert_eq!(client.call(&["WAIT", "1", "9000"]).unwrap().int(), Some(1));
 }
 
-async fn a_grant_that_too_few_replicas_have_is_unknown(flavour: Flavour) {
+async fn unconfirmed_grant_has_unknown_outcome(flavour: Flavour) {
     let (primary, replica) = (server(flavour, &[]), server(flavour, &[]));
     mature(&primary);
     replica.replica_of(&primary);
@@ -53,7 +53,7 @@ async fn a_grant_that_too_few_replicas_have_is_unknown(flavour: Flavour) {
         clients.contains("blocked_clients:1")
     })
     .await;
-    // Whoever does not need the replicas does not wait for them.
+    // A call that needs no confirmation does not wait for replicas.
     let beaten = beat(&store, &b).await;
     assert!(matches!(beaten, BeatReply::Renewed { .. }), "{beaten:?}");
     assert!(!asked.is_finished(), "it has waited for the replica");
@@ -61,14 +61,14 @@ async fn a_grant_that_too_few_replicas_have_is_unknown(flavour: Flavour) {
     assert!(error.message().starts_with("0 of 1 replicas"), "{error:?}");
     replica.resume();
     confirms(&primary);
-    // It was granted all the same: asking again tells, now that the replica has it.
+    // The grant took effect: a repeated call confirms it, now that the replica has it.
     assert!(matches!(
         acquire(&store, &a, "second").await.unwrap(),
         AcquireOutcome::Kept { .. }
     ));
 }
 
-/// The connections in the order in which they are made.
+/// The connections in the order in which they are opened.
 const BEATS: usize = 0;
 const CONFIRMED: usize = 1;
 
@@ -88,7 +88,7 @@ async fn replicated(
     (relay, [primary, replica], store)
 }
 
-/// Beats on and on, until the returned word is said; none may fail.
+/// Beats until the returned flag is set; no beat may fail.
 fn beating(store: &Arc<ValkeyStore>, tenure: TenureId) -> (Arc<AtomicBool>, tokio::task::JoinHandle<u32>) {
     let (enough, store) = (Arc::new(AtomicBool::new(false)), Arc::clone(store));
     let done = Arc::clone(&enough);
@@ -103,8 +103,8 @@ fn beating(store: &Arc<ValkeyStore>, tenure: TenureId) -> (Arc<AtomicBool>, toki
     (enough, beats)
 }
 
-async fn what_breaks_the_connection_of_grants_breaks_no_beat(flavour: Flavour) {
-    // Three of these until a silent connection is given up; and longer than a machine stands still.
+async fn broken_wait_connection_does_not_affect_beats(flavour: Flavour) {
+    // Three of these timeouts end a connection, and together they are longer than a short stall.
     let silent = ConnectionOptions {
         request_timeout: Duration::from_secs(3),
         ..options()
@@ -115,9 +115,9 @@ async fn what_breaks_the_connection_of_grants_breaks_no_beat(flavour: Flavour) {
         let lost = CONFIRMED + nth;
         assert_eq!(relay.accepted(), lost + 1);
         let (enough, beats) = beating(&store, b.clone());
-        // Nobody asks for a lease: it is found out all the same.
+        // Detected without a pending lease call.
         relay.set(lost, fate);
-        wait::until_async("another connection for what replicas confirm", PATIENCE, || async {
+        wait::until_async("another connection for WAIT", PATIENCE, || async {
             relay.accepted() == lost + 2
         })
         .await;
@@ -135,8 +135,8 @@ async fn what_breaks_the_connection_of_grants_breaks_no_beat(flavour: Flavour) {
     drop(servers);
 }
 
-async fn a_replica_that_is_away_costs_grants_and_no_beats(flavour: Flavour) {
-    // What is asked at once goes in three waits, and the third would begin later than half of a request timeout.
+async fn missing_replica_fails_grants_but_not_beats(flavour: Flavour) {
+    // Calls made together take three `WAIT`s, and the third would start later than half a request timeout.
     let slow = ConnectionOptions {
         request_timeout: Duration::from_secs(4),
         ..options()
@@ -177,7 +177,7 @@ async fn a_replica_that_is_away_costs_grants_and_no_beats(flavour: Flavour) {
     assert!(unknown > 0 && refused > 0, "{unknown} unknown, {refused} refused");
     assert_eq!(relay.accepted(), 2, "no connection was given up");
     assert_eq!(store.health(), Health::Up);
-    // What was refused was not done, and what is unknown was.
+    // A refused call had no effect; a call with unknown outcome had.
     let held = store.held_leases(&group(), &a, &PageRequest::default()).await.unwrap();
     assert_eq!(held.page.items.len(), unknown + 1);
     replica.resume();
@@ -185,7 +185,7 @@ async fn a_replica_that_is_away_costs_grants_and_no_beats(flavour: Flavour) {
     acquire(&store, &a, "last").await.unwrap();
 }
 
-async fn a_wait_that_is_refused_says_nothing_of_what_was_done(flavour: Flavour) {
+async fn refused_wait_leaves_the_outcome_unknown(flavour: Flavour) {
     let server = server(flavour, &[]);
     mature(&server);
     let rule = |rule: &str| {

@@ -1,4 +1,4 @@
-//! S6: data that somebody has corrupted by hand. Repaired, reported by kind, and no live session lost.
+//! Corrupted data: it is repaired and reported by kind, and no live session is lost.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use crate::sessions::set_up::*;
 use crate::world::*;
 
 on_both! {
-    each_corruption_is_repaired_and_told_by_its_kind,
-    a_connection_of_nobody_is_dropped_and_the_grace_begins,
-    a_key_of_a_foreign_type_is_mended,
-    entries_that_are_no_names_are_skipped_and_repaired,
-    the_reaper_and_the_janitor_pass_over_what_is_damaged,
-    nothing_is_taken_while_the_group_is_unsettled,
-    what_the_janitor_still_has_to_do_is_no_drift,
+    each_corruption_is_repaired_and_reported,
+    orphan_connection_is_dropped_and_grace_starts,
+    foreign_key_type_is_repaired,
+    invalid_names_are_skipped_and_repaired,
+    reaper_and_janitor_skip_damaged_entries,
+    unsettled_group_is_not_repaired,
+    pending_release_is_not_reported_as_drift,
 }
 
-/// Kinds of drift, and how often.
+/// Kinds of drift, with counts.
 type Told = &'static [(&'static str, u64)];
 
-/// What to do by hand, and what is told then. `%` stands for the tenure.
+/// Corruptions and the drift that must be reported. `%` is the tenure.
 const CORRUPTIONS: &[(&[&str], Told)] = &[
     (&["ZREM", "disconnected", "away"], &[(drift::SESSION_WITHOUT_INDEX, 1)]),
     (
@@ -68,7 +68,7 @@ const CORRUPTIONS: &[(&[&str], Told)] = &[
     (&["HSET", "conns:nobody", "c", "% 7"], &[]),
 ];
 
-async fn each_corruption_is_repaired_and_told_by_its_kind(flavour: Flavour) {
+async fn each_corruption_is_repaired_and_reported(flavour: Flavour) {
     for limit in [200, 1] {
         let world = Sessions::new(flavour).await;
         for (command, expected) in CORRUPTIONS {
@@ -96,7 +96,7 @@ async fn each_corruption_is_repaired_and_told_by_its_kind(flavour: Flavour) {
                 world.reconcile(limit).await.is_empty(),
                 "{command:?}: a second one finds something"
             );
-            // Nothing that lives was lost, and everything leads to it.
+            // No live data was lost, and every reference leads to it.
             let live = world.seen("live").await.unwrap_or_else(|| panic!("{command:?}"));
             assert_eq!((live.state, live.connections), (SessionState::Active, 2), "{command:?}");
             assert_eq!(live.data, Sessions::data_of("live"), "{command:?}");
@@ -108,7 +108,7 @@ async fn each_corruption_is_repaired_and_told_by_its_kind(flavour: Flavour) {
             );
             let told = told(&world).await;
             assert_eq!(told.is_empty(), repaired.is_empty(), "{command:?}");
-            // And its end is the end of it.
+            // Its end also ends the session.
             assert!(matches!(
                 world.detach(&front, "live", "c").await,
                 tenure_core::session::DetachOutcome::Detached { reap_in: None }
@@ -138,7 +138,7 @@ async fn told(world: &Sessions) -> Vec<tenure_core::event::Event> {
     world.store.events(&group(), &query).await.unwrap().events
 }
 
-async fn entries_that_are_no_names_are_skipped_and_repaired(flavour: Flavour) {
+async fn invalid_names_are_skipped_and_repaired(flavour: Flavour) {
     let world = Sessions::new(flavour).await;
     let front = join(&world.store, "front").await;
     for name in ["away", "live", "zoe"] {
@@ -180,7 +180,7 @@ async fn entries_that_are_no_names_are_skipped_and_repaired(flavour: Flavour) {
     assert_eq!(repaired, expected.into());
 }
 
-async fn a_connection_of_nobody_is_dropped_and_the_grace_begins(flavour: Flavour) {
+async fn orphan_connection_is_dropped_and_grace_starts(flavour: Flavour) {
     let world = Sessions::new(flavour).await;
     let front = join(&world.store, "front").await;
     world.attach(&front, "kept", "c", None).await;
@@ -194,7 +194,7 @@ async fn a_connection_of_nobody_is_dropped_and_the_grace_begins(flavour: Flavour
     let (kept, left) = (world.seen("kept").await.unwrap(), world.seen("left").await.unwrap());
     assert_eq!((kept.state, kept.connections), (SessionState::Active, 1));
     assert_eq!((left.state, left.reap_in), (SessionState::Disconnected, Some(GRACE)));
-    // A session that is gone takes its connections with it.
+    // A missing session takes its connections with it.
     world.run(&["DEL", &key_of("sess:kept")]);
     let repaired = world.reconcile(200).await;
     assert_eq!(
@@ -207,7 +207,7 @@ async fn a_connection_of_nobody_is_dropped_and_the_grace_begins(flavour: Flavour
     assert_eq!(member.holdings.connections, 0);
 }
 
-async fn a_key_of_a_foreign_type_is_mended(flavour: Flavour) {
+async fn foreign_key_type_is_repaired(flavour: Flavour) {
     let world = Sessions::new(flavour).await;
     for suffix in [
         "sessions",
@@ -241,7 +241,7 @@ async fn a_key_of_a_foreign_type_is_mended(flavour: Flavour) {
     }
 }
 
-async fn the_reaper_and_the_janitor_pass_over_what_is_damaged(flavour: Flavour) {
+async fn reaper_and_janitor_skip_damaged_entries(flavour: Flavour) {
     let world = Sessions::new(flavour).await;
     let front = join(&world.store, "front").await;
     for name in ["broken", "foreign", "gone", "good", "live"] {
@@ -269,7 +269,7 @@ async fn the_reaper_and_the_janitor_pass_over_what_is_damaged(flavour: Flavour) 
     );
     let live = world.seen("live").await.expect("what the index says deletes nothing");
     assert_eq!(live.state, SessionState::Active);
-    // The janitor: one of what it has to release is of a foreign type, one is damaged.
+    // The janitor: one of the holdings is of a foreign type, one is damaged.
     world.attach(&front, "other", "c", None).await;
     world.run(&["DEL", &key_of("conns:other")]);
     world.run(&["SET", &key_of("conns:other"), "foreign"]);
@@ -293,18 +293,18 @@ async fn the_reaper_and_the_janitor_pass_over_what_is_damaged(flavour: Flavour) 
     assert_eq!(world.store.status(&group()).await.unwrap().releasing, 0);
 }
 
-async fn nothing_is_taken_while_the_group_is_unsettled(flavour: Flavour) {
+async fn unsettled_group_is_not_repaired(flavour: Flavour) {
     let world = Sessions::new(flavour).await;
     let front = join(&world.store, "front").await;
     world.attach(&front, "live", "c", None).await;
     world.run(&["HSET", &key_of("conns:live"), "ghost", "nobody@5 6"]);
-    // A step of the clock that is a gap.
+    // A clock step that is a gap.
     world.run(&["SET", "tenure:test:now", "1763676899000000"]);
     assert!(world.reconcile(200).await.is_empty());
     assert_eq!(world.run(&["HLEN", &key_of("conns:live")]).int(), Some(2));
 }
 
-async fn what_the_janitor_still_has_to_do_is_no_drift(flavour: Flavour) {
+async fn pending_release_is_not_reported_as_drift(flavour: Flavour) {
     let world = Sessions::new(flavour).await;
     let front = join(&world.store, "front").await;
     for n in 0..30 {
@@ -316,7 +316,7 @@ async fn what_the_janitor_still_has_to_do_is_no_drift(flavour: Flavour) {
         .await
         .unwrap();
     assert!(world.reconcile(7).await.is_empty());
-    // Off the list of the janitor: nobody would ever come for them.
+    // Missing on the janitor's list, it would never be released.
     world.run(&["DEL", &key_of("releasing")]);
     let repaired = world.reconcile(7).await;
     assert_eq!(repaired.get(drift::GHOST_CONNECTION), Some(&30), "{repaired:?}");

@@ -1,4 +1,4 @@
-//! Servers that refuse: nothing is half done.
+//! Servers that refuse: no step is half done.
 
 use tenure_core::error::{ErrorKind, Outcome};
 use tenure_core::session::{Attach, Detach, SessionStore};
@@ -11,13 +11,13 @@ use crate::sessions::set_up::*;
 use crate::world::*;
 
 on_both! {
-    a_full_memory_refuses_every_step_whole,
-    a_replica_refuses_every_step_whole,
-    a_permission_taken_away_refuses_every_step_whole,
-    a_foreign_type_refuses_an_attach_whole,
+    full_memory_refuses_every_step,
+    replica_refuses_every_step,
+    revoked_permission_refuses_the_whole_step,
+    foreign_key_type_refuses_the_whole_attach,
 }
 
-/// Every step that changes sessions, once; the errors.
+/// Every step that changes sessions, once; returns the errors.
 async fn every_step(store: &ValkeyStore, tenure: &tenure_core::TenureId) -> Vec<tenure_core::Error> {
     let (group, call) = (group(), Call::default());
     let attach = |of: &str| Attach {
@@ -63,7 +63,7 @@ async fn two_sessions(world: &Sessions) -> tenure_core::TenureId {
     front
 }
 
-async fn a_full_memory_refuses_every_step_whole(flavour: Flavour) {
+async fn full_memory_refuses_every_step(flavour: Flavour) {
     let world = Sessions::new(flavour).await;
     let front = two_sessions(&world).await;
     let before = dump(&world.server);
@@ -78,18 +78,18 @@ async fn a_full_memory_refuses_every_step_whole(flavour: Flavour) {
         assert!(error.chain().contains("OOM"), "{error:?}");
     }
     assert_eq!(dump(&world.server), before, "a refused step left something behind");
-    assert!(world.seen("chat").await.is_some(), "reading goes on");
+    assert!(world.seen("chat").await.is_some(), "reads continue");
     world.run(&["CONFIG", "SET", "maxmemory", "0"]);
     assert!(every_step(&world.store, &front).await.is_empty());
     assert!(world.reconcile(10).await.is_empty());
 }
 
-async fn a_replica_refuses_every_step_whole(flavour: Flavour) {
+async fn replica_refuses_every_step(flavour: Flavour) {
     let world = Sessions::new(flavour).await;
     let front = two_sessions(&world).await;
     let replica = server(flavour, &[]);
     replica.replica_of(&world.server);
-    // Else it would not come to a step: a replica is not connected to.
+    // Otherwise no step would run: the store does not connect to a replica.
     let user = ["ACL", "SETUSER", "app", "on", ">s3cret", "~*", "+@all", "-role"];
     assert_eq!(replica.cli(&user).unwrap().text(), "OK");
     let url = format!("valkey://app:s3cret@{}", replica.addr());
@@ -104,7 +104,7 @@ async fn a_replica_refuses_every_step_whole(flavour: Flavour) {
     assert_eq!(dump(&replica), before);
 }
 
-async fn a_permission_taken_away_refuses_every_step_whole(flavour: Flavour) {
+async fn revoked_permission_refuses_the_whole_step(flavour: Flavour) {
     let world = Sessions::new(flavour).await;
     let front = two_sessions(&world).await;
     let user = |rules: &[&str]| {
@@ -124,7 +124,7 @@ async fn a_permission_taken_away_refuses_every_step_whole(flavour: Flavour) {
         ];
         let attached = store.attach(&group(), &front, &attach, Call::default()).await;
         match attached {
-            // It did not need that one; what it did is taken back.
+            // The step did not need this permission; its effect is undone.
             Ok(_) => {
                 for name in ["fresh", "away"] {
                     world.detach(&front, name, "c").await;
@@ -148,7 +148,7 @@ async fn a_permission_taken_away_refuses_every_step_whole(flavour: Flavour) {
     }
 }
 
-async fn a_foreign_type_refuses_an_attach_whole(flavour: Flavour) {
+async fn foreign_key_type_refuses_the_whole_attach(flavour: Flavour) {
     let world = Sessions::new(flavour).await;
     let front = two_sessions(&world).await;
     for suffix in ["sess:fresh", "conns:fresh", "conns:chat"] {

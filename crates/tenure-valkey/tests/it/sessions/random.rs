@@ -1,5 +1,5 @@
-//! Random corruptions, several at once: whatever was done, one reconcile repairs all that can be told, the next finds nothing,
-//! and what lives lives on.
+//! Random corruptions, several together: one reconcile repairs every detectable corruption, the next finds nothing, and
+//! live sessions survive.
 
 use tenure_core::conformance::{Cases, Chance};
 use tenure_core::session::SessionState;
@@ -10,7 +10,7 @@ use crate::world::*;
 
 on_both! { random_corruptions_are_repaired }
 
-/// One thing that somebody does to the indices by hand; `sess:` hashes of the living are left alone.
+/// One random corruption of the indexes; `sess:` hashes of live sessions are left alone.
 fn corruption(chance: &mut Chance, tenures: &[String]) -> Vec<String> {
     let name = format!("s{}", chance.below(8));
     let tenure = chance.of(tenures);
@@ -57,7 +57,7 @@ async fn random_corruptions_are_repaired(flavour: Flavour) {
             .map(|_| corruption(&mut chance, &tenures))
             .collect();
         for words in &done {
-            // What no longer fits the type that another one has given the key has been done already.
+            // A command that does not fit a key's new type has nothing left to corrupt.
             drop(world.server.cli(words).unwrap());
         }
         let about = format!("case {case} of {cases}: {done:?}");

@@ -1,4 +1,4 @@
-//! Sessions on a server whose clock a test sets, and a hand that reaches into its data.
+//! Sessions on a server with a test clock, with access to its raw data.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -77,7 +77,7 @@ impl Sessions {
         self.store.session(&group(), &session(name)).await.unwrap()
     }
 
-    /// All sessions of a state, or of all.
+    /// All sessions, or those in one state.
     pub(crate) async fn listed(&self, state: Option<SessionState>) -> Vec<String> {
         let page = PageRequest {
             after: None,
@@ -89,7 +89,7 @@ impl Sessions {
         names
     }
 
-    /// A whole reconcile, in parts of `limit`: what it repaired.
+    /// A whole reconcile in parts of `limit`; returns the repairs.
     pub(crate) async fn reconcile(&self, limit: u32) -> BTreeMap<String, u64> {
         let (mut after, mut repaired, mut parts) = (None, BTreeMap::new(), 0);
         loop {
@@ -107,7 +107,7 @@ impl Sessions {
         }
     }
 
-    /// All keys that there are, but the test's own.
+    /// All keys except the test's own.
     pub(crate) fn keys(&self) -> Vec<String> {
         let mut keys = self.run(&["KEYS", "*"]).texts();
         keys.sort();

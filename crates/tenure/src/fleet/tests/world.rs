@@ -1,5 +1,5 @@
-//! Nodes over one store in memory, each behind a door of its own that the tests can shut, and a record of who works on
-//! what. A second worker on a target, or one with an older token, fails the test at once.
+//! Nodes over one in-memory store, each with its own fault injection, and a record of the workers per target. A second
+//! worker on a target, or a worker with an older token, aborts the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,27 +26,27 @@ use crate::nodes::DRAINING;
 use crate::testing::{Fault, Faulty, START, Verb, pass, secs, settle};
 
 pub(super) const TTL: Duration = secs(12);
-/// The group of the sessions, in which no node is.
+/// The group with the sessions; it has no fleet nodes.
 const CHAT: &str = "chat";
-/// How often a task works.
+/// The length of a work cycle.
 const CYCLE: Duration = Duration::from_millis(500);
 
-/// What a task does other than working.
+/// How a task behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Behaviour {
     Works,
-    /// Keeps a clone of its assignment until it is let go, whatever it is told.
+    /// Keeps a clone of its assignment until it is released, ignoring stop requests.
     Stubborn,
     Returns,
     Panics,
-    /// Works without ever asking whether it may.
+    /// Works without checking the assignment.
     Heedless,
 }
 
-/// Who works on what.
+/// The workers of all targets.
 #[derive(Default)]
 struct Record {
-    /// The workers of a target, by node, with their token.
+    /// The workers of a target by node, with their tokens.
     workers: BTreeMap<LeaseName, BTreeMap<String, u64>>,
     last_worker: BTreeMap<LeaseName, String>,
     last_token: BTreeMap<LeaseName, u64>,
@@ -66,7 +66,7 @@ struct Member {
 pub(super) struct World {
     pub(super) clock: Arc<ManualClock>,
     memory: Arc<dyn Store>,
-    /// Its janitor keeps the store going.
+    /// Its janitor keeps the store ticking.
     other: Tenure,
     group: Group,
     members: BTreeMap<String, Member>,
@@ -76,11 +76,11 @@ pub(super) struct World {
     broken: Arc<Mutex<bool>>,
     pub(super) settings: FleetSettings,
     pub(super) stored_targets: bool,
-    /// The field that pauses live sessions, which are the targets then.
+    /// Makes live sessions the targets; this field pauses them.
     pub(super) live_sessions: Option<&'static str>,
 }
 
-/// The list, which may be made to panic.
+/// A target list that can be made to panic.
 struct Source {
     list: TargetList,
     broken: Arc<Mutex<bool>>,
@@ -98,7 +98,7 @@ impl TargetSource for Source {
     }
 }
 
-/// Is there for as long as a task works on a target.
+/// Exists while a task works on a target.
 struct Working {
     record: Arc<Mutex<Record>>,
     node: String,
@@ -119,7 +119,7 @@ fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
 }
 
 impl World {
-    /// `targets` targets, `t-00000` and so on, and no nodes.
+    /// A fixture with `targets` targets, `t-00000` and so on, without nodes.
     pub(super) fn new(targets: usize) -> Self {
         let clock = Arc::new(ManualClock::new(START, 1));
         let memory: Arc<dyn Store> = MemoryStore::new(StoreOptions::default(), clock.clone());
@@ -212,7 +212,7 @@ impl World {
         self.members.get_mut(name).unwrap().fleet = None;
     }
 
-    /// Cuts a node off the store, or lets it back.
+    /// Cuts a node off the store, or reconnects it.
     pub(super) fn cut(&self, name: &str, cut: bool) {
         let store = &self.members[name].store;
         store.cut(cut);
@@ -225,7 +225,7 @@ impl World {
         self.members[name].store.always(verb, fault);
     }
 
-    /// Lets one gated call of a node go on.
+    /// Releases one gated call of a node.
     pub(super) fn open(&self, name: &str) {
         self.members[name].store.open();
     }
@@ -255,14 +255,14 @@ impl World {
         self.members[name].membership.verdict()
     }
 
-    /// The targets on which a node works.
+    /// The targets that a node works on.
     pub(super) fn worked_on(&self, name: &str) -> BTreeSet<LeaseName> {
         let record = lock(&self.record);
         let mine = record.workers.iter().filter(|(_, workers)| workers.contains_key(name));
         mine.map(|(target, _)| target.clone()).collect()
     }
 
-    /// On how many targets these nodes work together.
+    /// The number of targets that these nodes work on together.
     pub(super) fn worked_on_by(&self, names: &[&str]) -> usize {
         names.iter().map(|name| self.worked_on(name).len()).sum()
     }
@@ -295,7 +295,7 @@ impl World {
         lock(&self.record).starts.get(&target).copied().unwrap_or(0)
     }
 
-    /// How often a target changed its worker, the first one included.
+    /// How often targets changed their worker, the first one included.
     pub(super) fn moves(&self) -> usize {
         lock(&self.record).moves
     }
@@ -307,19 +307,19 @@ impl World {
         settle().await;
     }
 
-    /// A front-end in the group of the sessions.
+    /// Joins a front-end to the group of the sessions.
     pub(super) async fn front(&self) -> Membership {
         let chat = self.other.group(CHAT).unwrap();
         let joined = self.run(chat.join(JoinOptions::named("front").unwrap()));
         joined.await.unwrap()
     }
 
-    /// Lets virtual time pass until some work is done.
+    /// Runs a future while virtual time passes.
     pub(super) async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
             done = work => done,
-            () = self.pass(secs(30)) => panic!("it is not done after 30 s"),
+            () = self.pass(secs(30)) => panic!("not done after 30 s"),
         }
     }
 
@@ -328,7 +328,7 @@ impl World {
         self.memory.lease_of(&self.group, &target).await.unwrap()
     }
 
-    /// The nodes that have told everybody that they drain.
+    /// The nodes with a draining mark.
     pub(super) async fn marked(&self) -> Vec<String> {
         let registry = RegistryName::new(DRAINING).unwrap();
         let page = PageRequest::new(None, 1_000).unwrap();
@@ -337,12 +337,12 @@ impl World {
         alive.map(|claim| claim.key.to_string()).collect()
     }
 
-    /// How often any task was started.
+    /// How often tasks were started.
     pub(super) fn starts_in_all(&self) -> u64 {
         lock(&self.record).starts.values().sum()
     }
 
-    /// What the store has is what is worked on, by whom and under which token.
+    /// Checks that the leases in the store match the workers and their tokens.
     pub(super) async fn check_store(&self) {
         let page = PageRequest::new(None, 1_000).unwrap();
         let leases = self.memory.leases(&self.group, None, &page).await.unwrap().items;
@@ -371,7 +371,7 @@ impl World {
     pub(super) async fn until_all_held(&self, limit: Duration) {
         let targets = self.list.targets().await.unwrap();
         let wanted = targets.values().filter(|spec| !spec.paused).count();
-        self.until("every target is worked on", limit, |world| {
+        self.until("every target has a worker", limit, |world| {
             world.held_in_all() == wanted
         })
         .await;
@@ -424,7 +424,7 @@ async fn work(
         target: lease,
     };
     if behaviour == Behaviour::Stubborn {
-        // Out of reach of whoever drops this task.
+        // Outlives the drop of this task.
         let kept = target.clone();
         tokio::spawn(async move {
             let (_kept, _working) = (kept, working);
@@ -445,8 +445,8 @@ async fn work(
     }
 }
 
-/// Enters a worker. No other may believe that it holds the lease (one that is in doubt stands still), and no worker
-/// before it may have had a higher token.
+/// Records a worker. No other worker may hold the lease (one with an uncertain verdict is suspended), and no earlier
+/// worker may have had a higher token.
 fn enter(record: &Mutex<Record>, node: &str, target: &Assignment) {
     let (lease, token) = (target.target().clone(), target.token().get());
     let mut record = lock(record);
@@ -460,7 +460,7 @@ fn enter(record: &Mutex<Record>, node: &str, target: &Assignment) {
     if record.last_worker.insert(lease.clone(), node.to_owned()).as_deref() != Some(node) {
         record.moves += 1;
     }
-    // A panic here would be caught and the task started again: this ends the test.
+    // A panic would be caught and the task restarted, so abort the process.
     if !alone || before > token {
         eprintln!("{node} works on {lease} under {token} beside {others:?}; the token before was {before}");
         std::process::abort();

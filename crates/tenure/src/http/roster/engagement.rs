@@ -5,18 +5,18 @@ use tenure_core::error::Result;
 use tenure_core::id::EngagementId;
 use tenure_core::ledger::{Engagement, EngagementChange, Move, NewEngagement};
 
-use super::{RemoteRoster, if_found, told};
-use crate::http::request::Answer;
+use super::{RemoteRoster, if_found, required};
+use crate::http::request::DaemonResponse;
 use crate::roster::{EngagementAnswer, Reservation, Written};
 use crate::wire::Code;
 use crate::wire::roster as wire;
 
-/// The rows of the providers are not told over HTTP: `providers` of every change is empty.
+/// Provider rows are not sent over HTTP: `providers` of every change is empty.
 impl RemoteRoster {
     /// As [`Roster::create_engagement`](crate::roster::Roster::create_engagement).
     ///
     /// # Errors
-    /// `NotFound` for an unknown provider, `Invalid`: nothing changed.
+    /// `NotFound` for an unknown provider, `Invalid`, with nothing changed.
     pub async fn create_engagement(&self, engagement: &NewEngagement) -> Result<EngagementAnswer> {
         let path = self.path(&["engagements"]);
         let request = self.store.commit(Method::POST, &path).json(engagement);
@@ -26,7 +26,7 @@ impl RemoteRoster {
     /// As [`Roster::move_engagement`](crate::roster::Roster::move_engagement).
     ///
     /// # Errors
-    /// `NotFound` for an unknown engagement or provider, `Invalid`: nothing changed.
+    /// `NotFound` for an unknown engagement or provider, `Invalid`, with nothing changed.
     pub async fn move_engagement(&self, engagement: &EngagementId, to: &Move) -> Result<EngagementAnswer> {
         let path = self.path(&["engagements", engagement.as_str()]);
         let request = self.store.commit(Method::PATCH, &path).json(to);
@@ -45,7 +45,7 @@ impl RemoteRoster {
     /// As [`Roster::reserve`](crate::roster::Roster::reserve).
     ///
     /// # Errors
-    /// `Invalid`: nothing changed.
+    /// `Invalid`, with nothing changed.
     pub async fn reserve(&self, new: &NewEngagement) -> Result<Reservation> {
         new.check_reserve()?;
         let body = wire::ReserveRequest::from(new.clone());
@@ -55,19 +55,19 @@ impl RemoteRoster {
         match &answer.problem {
             None => Ok(Reservation::Reserved(changed(&answer)?)),
             Some((Code::NoneAvailable, _)) => Ok(Reservation::NoneAvailable),
-            Some((_, problem)) => Ok(Reservation::Conflict(told(problem.engagement.as_deref())?)),
+            Some((_, problem)) => Ok(Reservation::Conflict(required(problem.engagement.as_deref())?)),
         }
     }
 }
 
-fn answered(answer: &Answer) -> Result<EngagementAnswer> {
+fn answered(answer: &DaemonResponse) -> Result<EngagementAnswer> {
     match &answer.problem {
         None => Ok(EngagementAnswer::Done(changed(answer)?)),
-        Some((_, problem)) => Ok(EngagementAnswer::Conflict(told(problem.engagement.as_deref())?)),
+        Some((_, problem)) => Ok(EngagementAnswer::Conflict(required(problem.engagement.as_deref())?)),
     }
 }
 
-fn changed(answer: &Answer) -> Result<Written<EngagementChange>> {
+fn changed(answer: &DaemonResponse) -> Result<Written<EngagementChange>> {
     let written: Written<Engagement> = answer.json()?;
     let changed = written.changed;
     Ok(written.map(|engagement| EngagementChange {

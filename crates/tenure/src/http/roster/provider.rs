@@ -5,9 +5,9 @@ use tenure_core::error::{ErrorKind, Result};
 use tenure_core::id::ProviderId;
 use tenure_core::ledger::{Provider, ProviderSpec};
 
-use super::{RemoteRoster, told};
-use crate::http::request::Answer;
-use crate::roster::{Heard, Online, Removal, Written};
+use super::{RemoteRoster, required};
+use crate::http::request::DaemonResponse;
+use crate::roster::{HeartbeatOutcome, Online, Removal, Written};
 use crate::wire::roster as wire;
 use crate::wire::{Code, MIRRORED, Problem};
 
@@ -15,7 +15,7 @@ impl RemoteRoster {
     /// As [`Roster::put_provider`](crate::roster::Roster::put_provider).
     ///
     /// # Errors
-    /// `Invalid` for what breaks a limit: nothing changed.
+    /// `Invalid` for a value outside its limits, with nothing changed.
     pub async fn put_provider(&self, provider: &ProviderId, spec: &ProviderSpec) -> Result<Written<Provider>> {
         let path = self.path(&["providers", provider.as_str()]);
         let answer = self.ask(self.store.commit(Method::PUT, &path).json(spec)).await?;
@@ -31,7 +31,7 @@ impl RemoteRoster {
         let request = self.store.commit(Method::DELETE, &path).expects(&[Code::ProviderBusy]);
         match self.ask(request).await {
             Ok(answer) => match &answer.problem {
-                Some((_, problem)) => Ok(Removal::Busy(told(problem.provider.as_deref())?.row)),
+                Some((_, problem)) => Ok(Removal::Busy(required(problem.provider.as_deref())?.row)),
                 None => {
                     let mirrored = answer.headers.get(MIRRORED).is_some_and(|mirrored| mirrored == "true");
                     Ok(Removal::Removed { mirrored })
@@ -45,7 +45,7 @@ impl RemoteRoster {
     /// As [`Roster::online`](crate::roster::Roster::online).
     ///
     /// # Errors
-    /// `NotFound`: nothing changed.
+    /// `NotFound`, with nothing changed.
     pub async fn online(&self, provider: &ProviderId) -> Result<Online> {
         let path = self.path(&["providers", provider.as_str(), "online"]);
         let request = self
@@ -56,7 +56,7 @@ impl RemoteRoster {
         match &answer.problem {
             Some((_, problem)) => match &problem.provider {
                 Some(shown) => Ok(Online::Deactivated(shown.row.clone())),
-                // Who shows a token is refused before its row is looked at.
+                // A caller with a token is rejected before its row is read.
                 None => match self.provider(provider).await?.value {
                     Some(view) => Ok(Online::Deactivated(view.row)),
                     None => Err(Problem::clone(problem).into_error()),
@@ -69,7 +69,7 @@ impl RemoteRoster {
     /// As [`Roster::offline`](crate::roster::Roster::offline).
     ///
     /// # Errors
-    /// `NotFound`: nothing changed.
+    /// `NotFound`, with nothing changed.
     pub async fn offline(&self, provider: &ProviderId) -> Result<Written<Provider>> {
         self.tell(provider, "offline").await
     }
@@ -77,7 +77,7 @@ impl RemoteRoster {
     /// As [`Roster::activate`](crate::roster::Roster::activate).
     ///
     /// # Errors
-    /// `NotFound`: nothing changed.
+    /// `NotFound`, with nothing changed.
     pub async fn activate(&self, provider: &ProviderId) -> Result<Written<Provider>> {
         self.tell(provider, "activate").await
     }
@@ -85,7 +85,7 @@ impl RemoteRoster {
     /// As [`Roster::deactivate`](crate::roster::Roster::deactivate).
     ///
     /// # Errors
-    /// `NotFound`: nothing changed.
+    /// `NotFound`, with nothing changed.
     pub async fn deactivate(&self, provider: &ProviderId) -> Result<Written<Provider>> {
         self.tell(provider, "deactivate").await
     }
@@ -94,7 +94,7 @@ impl RemoteRoster {
     ///
     /// # Errors
     /// None of its own.
-    pub async fn heartbeat(&self, provider: &ProviderId) -> Result<Heard> {
+    pub async fn heartbeat(&self, provider: &ProviderId) -> Result<HeartbeatOutcome> {
         const EXPECTED: &[Code] = &[
             Code::ProviderOffline,
             Code::ProviderDeactivated,
@@ -108,12 +108,12 @@ impl RemoteRoster {
         match &answer.problem {
             None => {
                 let shown: wire::HeartbeatAnswer = answer.json()?;
-                Ok(Heard::Recorded(shown.recorded))
+                Ok(HeartbeatOutcome::Recorded(shown.recorded))
             }
-            Some((Code::ProviderOffline, _)) => Ok(Heard::Offline),
-            Some((Code::ProviderDeactivated, _)) => Ok(Heard::Deactivated),
-            Some((Code::TokenRevoked, _)) => Ok(Heard::Revoked),
-            Some((Code::NotFound, _)) => Ok(Heard::Unknown),
+            Some((Code::ProviderOffline, _)) => Ok(HeartbeatOutcome::Offline),
+            Some((Code::ProviderDeactivated, _)) => Ok(HeartbeatOutcome::Deactivated),
+            Some((Code::TokenRevoked, _)) => Ok(HeartbeatOutcome::Revoked),
+            Some((Code::NotFound, _)) => Ok(HeartbeatOutcome::Unknown),
             Some((_, problem)) => Err(Problem::clone(problem).into_error()),
         }
     }
@@ -124,7 +124,7 @@ impl RemoteRoster {
     }
 }
 
-fn changed(answer: &Answer) -> Result<Written<Provider>> {
+fn changed(answer: &DaemonResponse) -> Result<Written<Provider>> {
     let written: Written<wire::Provider> = answer.json()?;
     Ok(written.map(|shown| shown.row))
 }

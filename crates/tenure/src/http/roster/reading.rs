@@ -1,4 +1,4 @@
-//! Who is there, and who has room, over HTTP.
+//! Provider reads and availability over HTTP.
 
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::ProviderId;
@@ -11,8 +11,7 @@ use crate::roster::{Availability, ProviderView, Sourced};
 use crate::wire::roster as wire;
 
 impl RemoteRoster {
-    /// As [`Roster::provider`](crate::roster::Roster::provider). That there is none is the ledger's word, as far as can be
-    /// told from here.
+    /// As [`Roster::provider`](crate::roster::Roster::provider). A missing provider counts as the ledger's answer.
     ///
     /// # Errors
     /// None of its own.
@@ -74,7 +73,7 @@ impl RemoteRoster {
         Ok(shown.counted)
     }
 
-    /// As [`Roster::stats`](crate::roster::Roster::stats); `dirty` is not told, and 0.
+    /// As [`Roster::stats`](crate::roster::Roster::stats), with `dirty` always 0.
     ///
     /// # Errors
     /// None of its own.

@@ -1,4 +1,4 @@
-//! What the store says about our holdings does not fit what we were told.
+//! The store's state of our holdings differs from ours.
 
 use tenure_core::error::ErrorKind;
 use tenure_core::lease::ReleaseOutcome;
@@ -6,10 +6,10 @@ use tenure_core::registry::ClaimMode;
 use tenure_core::store::Call;
 
 use super::*;
-use crate::testing::{Ears, Fault, Verb, ms};
+use crate::testing::{Fault, Telemetry, Verb, ms};
 
 impl World {
-    /// From now on everything is written to a replica as well.
+    /// From now on each write also goes to a replica.
     fn replicate(&self) -> Arc<dyn Store> {
         let replica: Arc<dyn Store> = MemoryStore::new(StoreOptions::default(), self.clock.clone());
         for store in [&self.store, &self.other_store] {
@@ -18,13 +18,13 @@ impl World {
         replica
     }
 
-    /// From now on the replica hears nothing more.
+    /// The replica receives no further writes.
     fn lag(&self) {
         self.store.replicate(None);
         self.other_store.replicate(None);
     }
 
-    /// The primary dies with everything that the replica has not heard of.
+    /// The primary dies with the writes that the replica lacks.
     fn fail_over(&mut self, replica: Arc<dyn Store>) {
         for store in [&self.store, &self.other_store] {
             store.swap(Arc::clone(&replica));
@@ -34,7 +34,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_lease_that_somebody_else_gave_up_for_us_is_lost_within_a_beat() {
+async fn lease_released_by_another_process_is_lost_within_a_beat() {
     let world = world().await;
     let a = world.join().await;
     let guards = [world.granted(&a, "t1").await, world.granted(&a, "t2").await];
@@ -54,7 +54,7 @@ async fn a_lease_that_somebody_else_gave_up_for_us_is_lost_within_a_beat() {
     assert_eq!(
         verdicts(),
         [Verdict::Uncertain; 2],
-        "one of them is not ours any more: which?"
+        "one of them is no longer ours; which one is unknown"
     );
     assert_eq!(guards[1].valid_until(), tenure_core::clock::Mono::default());
     world.store.open();
@@ -64,11 +64,11 @@ async fn a_lease_that_somebody_else_gave_up_for_us_is_lost_within_a_beat() {
     let (reads, beats) = (world.store.calls(Verb::Look), world.store.calls(Verb::Beat));
     world.pass(TTL * 3).await;
     assert!(world.store.calls(Verb::Beat) > beats + 5);
-    assert_eq!(world.store.calls(Verb::Look), reads, "it is not asked again and again");
+    assert_eq!(world.store.calls(Verb::Look), reads, "no repeated reads");
 }
 
 #[tokio::test]
-async fn a_lease_that_nobody_here_knows_of_is_given_up() {
+async fn unknown_lease_at_the_store_is_released() {
     let world = world().await;
     let (a, b) = (world.join().await, world.rival().await);
     let known = world.granted(&a, "t1").await;
@@ -86,7 +86,7 @@ async fn a_lease_that_nobody_here_knows_of_is_given_up() {
 }
 
 #[tokio::test]
-async fn while_reading_back_fails_nothing_is_held_and_it_is_tried_again() {
+async fn failed_reread_keeps_leases_uncertain_and_is_retried() {
     let world = world().await;
     let a = world.join().await;
     let guard = world.granted(&a, "t1").await;
@@ -113,16 +113,13 @@ async fn while_reading_back_fails_nothing_is_held_and_it_is_tried_again() {
     let healed_at = world.clock.mono();
     assert_eq!(world.run(guard.decided()).await, Verdict::Held);
     let took = world.clock.mono().since(healed_at);
-    assert!(
-        took < secs(8),
-        "it is tried again by itself, not with the next beat: {took:?}"
-    );
+    assert!(took < secs(8), "retried independently of the next beat: {took:?}");
     world.pass(ms(10)).await;
     assert!(world.seen("t2").await.is_none());
 }
 
 #[tokio::test]
-async fn a_failover_that_lost_a_grant_loses_its_guard_and_keeps_the_others() {
+async fn grant_lost_in_failover_loses_only_its_guard() {
     let mut world = world().await;
     let replica = world.replicate();
     let a = world.join().await;
@@ -139,14 +136,14 @@ async fn a_failover_that_lost_a_grant_loses_its_guard_and_keeps_the_others() {
     world.pass(ms(10)).await;
     assert_eq!((kept.verdict(), lost.verdict()), (Verdict::Held, Verdict::Lost));
     assert_eq!((a.tenure(), a.status().rejoins), (tenure, 0));
-    // Nobody gets it before everyone who may have had it must have stopped.
+    // It is not granted until every possible earlier holder must have stopped.
     let b = world.rival().await;
     assert!(matches!(world.acquire(&b, "lost").await, Acquire::Unsettled { .. }));
     assert!(world.win(&b, "lost").await.token() > lost.token());
 }
 
 #[tokio::test]
-async fn a_failover_that_lost_a_release_gives_the_lease_up_again() {
+async fn release_lost_in_failover_is_repeated() {
     let mut world = world().await;
     let replica = world.replicate();
     let a = world.join().await;
@@ -162,7 +159,7 @@ async fn a_failover_that_lost_a_release_gives_the_lease_up_again() {
 }
 
 #[tokio::test]
-async fn an_older_grant_that_is_alive_again_is_given_back_and_granted_anew() {
+async fn restored_older_grant_is_released_and_granted_again() {
     let mut world = world().await;
     let replica = world.replicate();
     let (a, b) = (world.join().await, world.rival().await);
@@ -175,16 +172,12 @@ async fn an_older_grant_that_is_alive_again_is_given_back_and_granted_anew() {
     assert!(newest.token() > older);
     world.pass(ms(1)).await;
     world.fail_over(replica);
-    assert_eq!(
-        world.seen("t1").await.unwrap().token,
-        older,
-        "the store has forgotten both"
-    );
+    assert_eq!(world.seen("t1").await.unwrap().token, older, "the store lost both");
     let anew = world.granted(&a, "t1").await;
     assert!(anew.token() > newest.token(), "a sink has seen {}", newest.token());
     assert!(is_held(&other) && is_held(&anew));
     assert_eq!(world.seen("t1").await.unwrap().token, anew.token());
-    // Where others act as well, the older grant may be theirs.
+    // If other processes act under the tenure, the older grant may be theirs.
     let shared = JoinOptions {
         others_act: true,
         ..named("c")
@@ -202,7 +195,7 @@ async fn an_older_grant_that_is_alive_again_is_given_back_and_granted_anew() {
 }
 
 #[tokio::test]
-async fn a_loss_behind_an_act_whose_answer_is_lost_is_a_doubt_within_two_beats() {
+async fn loss_before_an_unanswered_act_is_found_in_two_beats() {
     let mut world = world().await;
     let replica = world.replicate();
     let a = world.join().await;
@@ -211,7 +204,7 @@ async fn a_loss_behind_an_act_whose_answer_is_lost_is_a_doubt_within_two_beats()
     let lost = world.granted(&a, "lost").await;
     world.pass(ms(1)).await;
     world.fail_over(replica);
-    // Its number hides the loss from the beats, its own answer would show it, and so would reading back.
+    // Its revision hides the loss from the beats. Its answer or a re-read would show the loss.
     world.store.next(Verb::Claim, Fault::Hang { applied: true });
     world.store.always(Verb::Look, Some(Fault::Hang { applied: false }));
     let devices = a.registry("devices").unwrap();
@@ -222,11 +215,11 @@ async fn a_loss_behind_an_act_whose_answer_is_lost_is_a_doubt_within_two_beats()
     assert_eq!(lost.verdict(), Verdict::Uncertain);
     claiming.abort();
     world.store.always(Verb::Look, None);
-    world.until("it is read back", || lost.verdict() == Verdict::Lost).await;
+    world.until("it is re-read", || lost.verdict() == Verdict::Lost).await;
 }
 
 #[tokio::test]
-async fn a_loss_that_a_later_act_hides_from_the_beat_is_found_all_the_same() {
+async fn loss_hidden_by_a_later_act_is_found() {
     let mut world = world().await;
     let replica = world.replicate();
     let a = world.join().await;
@@ -236,18 +229,18 @@ async fn a_loss_that_a_later_act_hides_from_the_beat_is_found_all_the_same() {
     let devices = a.registry("devices").unwrap();
     devices.claim("lost").await.unwrap();
     world.fail_over(replica);
-    // Its number is higher than that of the lost grant, and it is the store's own.
+    // Its revision is higher than that of the lost grant, and known to the store.
     devices.claim("later").await.unwrap();
     world.pass(a.timing().interval + ms(10)).await;
     assert_eq!(lost.verdict(), Verdict::Lost);
-    // Where a grant is gone, claims may be gone as well.
+    // If a grant is lost, claims may be lost as well.
     assert_eq!(devices.look_up("lost").await.unwrap().unwrap().tenure, a.tenure());
 }
 
 #[tokio::test]
-async fn an_act_tells_of_a_lost_tail_by_the_number_before_it() {
-    let ears = Ears::default();
-    let _listening = ears.listen();
+async fn act_shows_lost_writes_by_its_previous_revision() {
+    let telemetry = Telemetry::default();
+    let _listening = telemetry.listen();
     let mut world = world().await;
     let replica = world.replicate();
     let a = world.join().await;
@@ -260,18 +253,18 @@ async fn an_act_tells_of_a_lost_tail_by_the_number_before_it() {
     let beats = world.store.calls(Verb::Beat);
     devices.claim("later").await.unwrap();
     world.pass(ms(50)).await;
-    assert_eq!(world.store.calls(Verb::Beat), beats, "no beat has had to show it");
+    assert_eq!(world.store.calls(Verb::Beat), beats, "found without a beat");
     for key in ["early", "lost", "later"] {
         assert_eq!(devices.look_up(key).await.unwrap().unwrap().tenure, a.tenure(), "{key}");
     }
     world.pass(TTL).await;
-    assert_eq!(ears.lines("lost the end of its data"), 1, "once is enough");
+    assert_eq!(telemetry.lines("lost its latest writes"), 1, "logged once");
 }
 
 #[tokio::test]
-async fn claims_in_a_lost_tail_are_owned_again_within_a_beat_under_the_same_tenure() {
-    let ears = Ears::default();
-    let _listening = ears.listen();
+async fn claims_lost_in_failover_are_reclaimed_within_a_beat() {
+    let telemetry = Telemetry::default();
+    let _listening = telemetry.listen();
     let mut world = world().await;
     let replica = world.replicate();
     let (a, b) = (world.join().await, world.rival().await);
@@ -282,7 +275,7 @@ async fn claims_in_a_lost_tail_are_owned_again_within_a_beat_under_the_same_tenu
     devices.claim_many(["d3", "d4", "d5"], ClaimMode::Take).await.unwrap();
     a.registry("others").unwrap().claim("o1").await.unwrap();
     world.fail_over(replica);
-    // Somebody else may come first.
+    // Another member may claim first.
     b.registry("devices").unwrap().claim("d5").await.unwrap();
     assert!(devices.look_up("d3").await.unwrap().is_none());
     world.pass(a.timing().interval + ms(10)).await;
@@ -296,22 +289,22 @@ async fn claims_in_a_lost_tail_are_owned_again_within_a_beat_under_the_same_tenu
     let lost = world.run(devices.lost_claims()).await;
     assert_eq!((lost.len(), lost[0].key.as_str(), &lost[0].to), (1, "d5", &b.tenure()));
     assert_eq!((devices.remembered(), a.status().rejoins), (4, 0));
-    // Once is enough.
+    // Claimed only once.
     let claims = world.store.calls(Verb::Claim);
     world.pass(TTL * 2).await;
     assert_eq!(world.store.calls(Verb::Claim), claims);
-    assert_eq!(ears.lines("lost the end of its data"), 1);
+    assert_eq!(telemetry.lines("lost its latest writes"), 1);
 }
 
 #[tokio::test]
-async fn a_claim_that_was_read_back_does_not_go_with_a_lost_tail() {
+async fn claim_with_lost_reply_survives_lost_writes() {
     let mut world = world().await;
     let replica = world.replicate();
     let a = world.join().await;
     let devices = a.registry("devices").unwrap();
     world.pass(TTL).await;
     world.lag();
-    // Its number was never heard, so no beat can tell that it is gone.
+    // No reply contained its revision, so no beat can show the loss.
     world.store.next(Verb::Claim, Fault::LoseReply);
     devices.claim("d1").await.unwrap();
     world.fail_over(replica);
@@ -323,9 +316,9 @@ async fn a_claim_that_was_read_back_does_not_go_with_a_lost_tail() {
 }
 
 #[tokio::test]
-async fn a_busy_registry_is_no_reason_for_doubt() {
-    let ears = Ears::default();
-    let _listening = ears.listen();
+async fn busy_registry_causes_no_doubt() {
+    let telemetry = Telemetry::default();
+    let _listening = telemetry.listen();
     let world = world().await;
     let a = world.join().await;
     let guard = world.granted(&a, "t1").await;
@@ -335,5 +328,8 @@ async fn a_busy_registry_is_no_reason_for_doubt() {
         world.pass(ms(10)).await;
         assert!(is_held(&guard));
     }
-    assert_eq!(ears.lines("than we were told") + ears.lines("lost the end"), 0);
+    assert_eq!(
+        telemetry.lines("newer than any reply") + telemetry.lines("lost its latest writes"),
+        0
+    );
 }

@@ -1,4 +1,4 @@
-//! Holding, losing and never overlapping.
+//! Holding and losing leases without overlap.
 
 use std::sync::Mutex;
 
@@ -9,10 +9,10 @@ use tenure_core::membership::EndReason;
 use tenure_core::store::{Call, PageRequest};
 
 use super::*;
-use crate::testing::{Ears, Fault, Verb, ms};
+use crate::testing::{Fault, Telemetry, Verb, ms};
 
 #[tokio::test]
-async fn a_lease_is_held_for_as_long_as_its_holder_beats() {
+async fn lease_is_held_while_its_holder_beats() {
     let world = world().await;
     let (a, b) = (world.join().await, world.rival().await);
     let guard = world.granted(&a, "t1").await;
@@ -45,7 +45,7 @@ async fn a_lease_is_held_for_as_long_as_its_holder_beats() {
 }
 
 #[tokio::test]
-async fn acquiring_does_not_extend_what_beats_have_confirmed() {
+async fn acquire_does_not_extend_the_confirmed_time() {
     let world = world().await;
     let a = world.join().await;
     let valid = a.valid_until();
@@ -55,7 +55,7 @@ async fn acquiring_does_not_extend_what_beats_have_confirmed() {
 }
 
 #[tokio::test]
-async fn two_guards_of_one_process_never_hold_one_lease() {
+async fn one_lease_has_one_guard_per_process() {
     let world = world().await;
     let a = world.join().await;
     let guard = world.granted(&a, "t1").await;
@@ -69,12 +69,12 @@ async fn two_guards_of_one_process_never_hold_one_lease() {
     assert_eq!(granted, [true, false, false, true]);
     let token = guard.token();
     drop(guard);
-    // One that is being given up is waited for.
+    // An acquire waits for a pending release.
     assert!(world.granted(&a, "t1").await.token() > token);
 }
 
 #[tokio::test]
-async fn with_the_store_black_holed_the_guard_stops_strictly_before_anyone_can_take_over() {
+async fn guard_expires_before_takeover_when_store_is_unreachable() {
     for seed in 0..8 {
         let world = world_with_seed(seed).await;
         let (a, b) = (world.join().await, world.rival().await);
@@ -82,7 +82,7 @@ async fn with_the_store_black_holed_the_guard_stops_strictly_before_anyone_can_t
         world.pass(ms(seed * 700)).await;
         world.store.cut(true);
         world.pass(guard.valid_until().since(world.clock.mono()) - ms(50)).await;
-        assert!(is_held(&guard), "seed {seed}: it works on for as long as it may");
+        assert!(is_held(&guard), "seed {seed}: held until its deadline");
         let end = world.clock.mono() + TTL;
         let (mut last_held, mut taken) = (world.clock.mono(), None);
         while taken.is_none() && world.clock.mono() < end {
@@ -110,7 +110,7 @@ async fn with_the_store_black_holed_the_guard_stops_strictly_before_anyone_can_t
 }
 
 #[tokio::test]
-async fn one_failed_beat_of_any_kind_costs_no_guard() {
+async fn one_failed_beat_of_any_kind_keeps_the_guard() {
     use ErrorKind as Kind;
     let kinds = [
         Kind::Invalid,
@@ -147,11 +147,11 @@ async fn one_failed_beat_of_any_kind_costs_no_guard() {
 }
 
 #[tokio::test]
-async fn what_was_lost_for_a_ttl_stays_lost_though_the_tenure_goes_on() {
+async fn guard_lost_for_a_ttl_stays_lost_when_the_tenure_continues() {
     let world = world().await;
     let a = world.join().await;
     let guard = world.granted(&a, "t1").await;
-    // Nobody reaches the store, so nobody lapses.
+    // The store is unreachable for all clients, so no tenure lapses.
     world.store.cut(true);
     world.other_store.cut(true);
     world.pass(TTL * 3).await;
@@ -168,9 +168,9 @@ async fn what_was_lost_for_a_ttl_stays_lost_though_the_tenure_goes_on() {
     assert_eq!(
         guard.verdict(),
         Verdict::Lost,
-        "whoever saw it lost must not see it held"
+        "a caller that saw `Lost` must not see `Held`"
     );
-    // Its work may still be ending: nobody gets it before the guard is gone.
+    // Its work may still be ending: the lease is not granted before the guard is dropped.
     assert!(matches!(world.acquire(&a, "t1").await, Acquire::Held { by, .. } if by == a.tenure()));
     assert!(world.seen("t1").await.is_some());
     let token = guard.token();
@@ -179,7 +179,7 @@ async fn what_was_lost_for_a_ttl_stays_lost_though_the_tenure_goes_on() {
 }
 
 #[tokio::test]
-async fn after_a_pause_nothing_is_held_before_the_store_has_confirmed_it() {
+async fn after_a_pause_nothing_is_held_until_confirmed() {
     for (pause, verdict) in [(TTL / 2, Verdict::Uncertain), (TTL * 2, Verdict::Lost)] {
         let world = world().await;
         let a = world.join().await;
@@ -189,7 +189,7 @@ async fn after_a_pause_nothing_is_held_before_the_store_has_confirmed_it() {
             .await;
         settle().await;
         world.store.always(Verb::Beat, Some(Fault::Gate));
-        // Everything of this process stood still, and the first to run is the work.
+        // The whole process was suspended, and the work is the first to run.
         world.clock.advance(pause);
         if verdict == Verdict::Lost {
             assert_eq!(guard.verdict(), Verdict::Lost, "without I/O, before any loop ran");
@@ -209,7 +209,7 @@ async fn after_a_pause_nothing_is_held_before_the_store_has_confirmed_it() {
 }
 
 #[tokio::test]
-async fn a_new_tenure_and_an_end_by_others_lose_every_guard_for_ever() {
+async fn rejoin_or_external_end_loses_every_guard() {
     for by in ["rejoin", "supersede", "expel", "leave"] {
         let world = world().await;
         let a = world.join().await;
@@ -249,7 +249,7 @@ async fn a_new_tenure_and_an_end_by_others_lose_every_guard_for_ever() {
 }
 
 #[tokio::test]
-async fn a_superseded_process_keeps_its_lease_from_others_until_it_must_have_stopped() {
+async fn superseded_holder_blocks_its_lease_until_it_has_stopped() {
     let world = world().await;
     let (a, b) = (world.join().await, world.rival().await);
     let guard = world.granted(&a, "t1").await;
@@ -274,7 +274,7 @@ async fn a_superseded_process_keeps_its_lease_from_others_until_it_must_have_sto
 }
 
 #[tokio::test]
-async fn it_is_lost_here_before_the_store_hears_of_its_release() {
+async fn release_is_lost_locally_before_the_store_is_called() {
     let world = world().await;
     let (a, b) = (world.join().await, world.rival().await);
     for hand_off in [false, true] {
@@ -292,7 +292,10 @@ async fn it_is_lost_here_before_the_store_hears_of_its_release() {
             .until("it is sent", || world.store.calls(Verb::ReleaseLeases) > before)
             .await;
         assert!(lost.is_cancelled() && a.leases().held() == 0);
-        assert!(world.seen("t1").await.is_some(), "the store has not heard of it");
+        assert!(
+            world.seen("t1").await.is_some(),
+            "the release has not reached the store"
+        );
         world.store.open();
         let outcome = world.run(releasing).await.unwrap().unwrap();
         let expected = if hand_off {
@@ -307,13 +310,13 @@ async fn it_is_lost_here_before_the_store_hears_of_its_release() {
 }
 
 #[tokio::test]
-async fn many_are_given_up_in_few_calls_and_a_drop_is_enough() {
+async fn many_releases_are_batched_and_drop_releases() {
     let world = world().await;
     let (a, b) = (world.join().await, world.rival().await);
     let names: Vec<LeaseName> = (0..2_500).map(|n| lease(&format!("t{n}"))).collect();
     let answers = world.run(a.leases().acquire_many(&names)).await.unwrap();
     let mut guards: Vec<LeaseGuard> = answers.into_iter().filter_map(Acquire::granted).collect();
-    // Three calls, which the store takes in steps of 200.
+    // Three calls, which the store executes in steps of 200.
     assert_eq!((guards.len(), world.store.calls(Verb::Acquire)), (2_500, 13));
     let rest = guards.split_off(2_000);
     let outcomes = world
@@ -332,7 +335,7 @@ async fn many_are_given_up_in_few_calls_and_a_drop_is_enough() {
 }
 
 #[tokio::test]
-async fn a_node_that_lost_its_lease_gets_it_again_a_hundred_times() {
+async fn lost_lease_is_reacquired_a_hundred_times() {
     let world = world_with_seed(7).await;
     let a = world.join().await;
     let mut token = None;
@@ -357,9 +360,9 @@ async fn a_node_that_lost_its_lease_gets_it_again_a_hundred_times() {
 }
 
 #[tokio::test]
-async fn what_happens_to_a_lease_is_told_once_in_the_log_and_in_the_metrics() {
-    let ears = Ears::default();
-    let _listening = ears.listen();
+async fn lease_events_are_logged_and_counted_once() {
+    let telemetry = Telemetry::default();
+    let _listening = telemetry.listen();
     let world = world().await;
     let (a, b) = (world.join().await, world.rival().await);
     let [one, two] = ["t1", "t2"].map(lease);
@@ -370,40 +373,46 @@ async fn what_happens_to_a_lease_is_told_once_in_the_log_and_in_the_metrics() {
         .into_iter()
         .filter_map(Acquire::granted)
         .collect();
-    assert_eq!(ears.lines("lease acquired"), 2);
-    assert_eq!(ears.lines("instance=a target=t1"), 1);
-    assert!(ears.lines("ttl_ms=12000") == 2 && ears.lines("reason=\"free\"") == 2);
-    assert_eq!(ears.gauge("tenure_leases_held"), 2.0);
+    assert_eq!(telemetry.lines("lease acquired"), 2);
+    assert_eq!(telemetry.lines("instance=a target=t1"), 1);
+    assert!(telemetry.lines("ttl_ms=12000") == 2 && telemetry.lines("reason=\"free\"") == 2);
+    assert_eq!(telemetry.gauge("tenure_leases_held"), 2.0);
     let released = guards.pop().unwrap();
     world.run(released.hand_off(&member("b"))).await.unwrap();
-    assert_eq!((ears.lines("lease handed off"), ears.lines("lease lost")), (1, 0));
+    assert_eq!(
+        (telemetry.lines("lease handed off"), telemetry.lines("lease lost")),
+        (1, 0)
+    );
     world.store.cut(true);
     world.pass(TTL * 2).await;
-    assert_eq!((ears.lines("lease lost"), ears.lines("reason=\"unconfirmed\"")), (1, 1));
-    assert_eq!(ears.gauge("tenure_leases_held"), 0.0);
+    assert_eq!(
+        (telemetry.lines("lease lost"), telemetry.lines("reason=\"unconfirmed\"")),
+        (1, 1)
+    );
+    assert_eq!(telemetry.gauge("tenure_leases_held"), 0.0);
     let mine = world.win(&b, "t1").await;
     let count = |transition: &str| {
-        ears.count(&format!(
+        telemetry.count(&format!(
             "tenure_lease_transitions_total{{group=\"g\",transition=\"{transition}\"}}"
         ))
     };
     assert_eq!(count("acquired") + count("taken_over"), 3);
     assert_eq!((count("handed_off"), count("lost"), count("released")), (1, 1, 0));
     world.run(mine.release()).await.unwrap();
-    assert_eq!((ears.lines("lease released"), count("released")), (1, 1));
+    assert_eq!((telemetry.lines("lease released"), count("released")), (1, 1));
 }
 
 #[tokio::test]
-async fn a_takeover_that_comes_before_the_janitor_is_told_as_one() {
-    let ears = Ears::default();
-    let _listening = ears.listen();
+async fn takeover_before_the_janitor_is_logged_as_takeover() {
+    let telemetry = Telemetry::default();
+    let _listening = telemetry.listen();
     let world = world().await;
     let (a, b) = (world.join().await, world.rival().await);
     let guard = world.granted(&a, "t1").await;
     world.store.cut(true);
     let taken = Mutex::new(None);
     while taken.lock().unwrap().is_none() {
-        // The instant of the end, before any sweep of it.
+        // Exactly at the end time, before the janitor's sweep.
         *taken.lock().unwrap() = b.leases().acquire("t1").await.unwrap().granted();
         world.pass(ms(1)).await;
     }
@@ -417,5 +426,5 @@ async fn a_takeover_that_comes_before_the_janitor_is_told_as_one() {
     assert_eq!(events.len(), 1);
     assert_eq!(events[0].from.as_ref(), Some(guard.tenure()));
     assert_eq!(events[0].reason.as_deref(), Some(EndReason::Lapsed.as_str()));
-    assert_eq!(ears.lines("lease taken over"), 1);
+    assert_eq!(telemetry.lines("lease taken over"), 1);
 }

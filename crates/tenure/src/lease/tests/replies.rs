@@ -1,4 +1,4 @@
-//! Lost replies, late requests, and what they must not do.
+//! Lost replies and late requests.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::testing::{Fault, Verb, ms};
 
 #[tokio::test]
-async fn a_grant_whose_reply_is_lost_is_asked_for_again_and_is_one_grant() {
+async fn acquire_with_lost_reply_is_retried_and_granted_once() {
     for fault in [Fault::LoseReply, Fault::LoseRequest, Fault::Hang { applied: true }] {
         let world = world().await;
         let a = world.join().await;
@@ -23,7 +23,7 @@ async fn a_grant_whose_reply_is_lost_is_asked_for_again_and_is_one_grant() {
 }
 
 #[tokio::test]
-async fn what_was_granted_to_a_caller_who_gave_up_is_given_back() {
+async fn grant_after_the_caller_timed_out_is_released() {
     for cancelled in [false, true] {
         let world = world().await;
         let (a, b) = (world.join().await, world.rival().await);
@@ -50,7 +50,7 @@ async fn what_was_granted_to_a_caller_who_gave_up_is_given_back() {
 }
 
 #[tokio::test]
-async fn an_acquire_that_arrives_after_its_caller_gave_up_is_refused() {
+async fn late_acquire_is_rejected() {
     let world = world().await;
     let a = world.join().await;
     world.pass(TTL / 2).await;
@@ -66,7 +66,7 @@ async fn an_acquire_that_arrives_after_its_caller_gave_up_is_refused() {
 }
 
 #[tokio::test]
-async fn a_release_that_arrives_late_cannot_touch_a_later_grant() {
+async fn late_release_cannot_affect_a_later_grant() {
     for late in [ms(300), secs(30)] {
         let world = world().await;
         let a = world.join().await;
@@ -83,7 +83,7 @@ async fn a_release_that_arrives_late_cannot_touch_a_later_grant() {
 }
 
 #[tokio::test]
-async fn a_release_or_handoff_whose_reply_is_lost_tells_what_it_came_to() {
+async fn release_with_lost_reply_returns_its_outcome() {
     for fault in [Fault::LoseReply, Fault::LoseRequest, Fault::Hang { applied: true }] {
         for hand_off in [false, true] {
             for takes_it in [false, true] {
@@ -120,7 +120,7 @@ async fn a_release_or_handoff_whose_reply_is_lost_tells_what_it_came_to() {
 }
 
 #[tokio::test]
-async fn a_release_that_cannot_reach_the_store_says_so_and_goes_on_in_the_background() {
+async fn failed_release_is_reported_and_retried_in_background() {
     let world = world().await;
     let a = world.join().await;
     let guard = world.granted(&a, "t1").await;
@@ -137,12 +137,12 @@ async fn a_release_that_cannot_reach_the_store_says_so_and_goes_on_in_the_backgr
     assert!(world.seen("t1").await.is_none());
 }
 
-/// What goes wrong while two nodes compete.
+/// The faults while two nodes compete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weather {
     /// Three calls in ten lose their reply.
     Lossy,
-    /// Calls take almost as long as they may, some are never answered, and each node is cut off now and then.
+    /// Calls take almost as long as allowed, some are never answered, and each node is cut off at times.
     Stormy,
 }
 
@@ -156,7 +156,7 @@ fn spoil(store: &Faulty, weather: Weather) {
     }
 }
 
-/// No lease has two guards that hold it, and what a guard holds the store has for it.
+/// Checks that no lease has two holding guards, and that the store has each held lease for its guard.
 async fn check(world: &World, guards: &[LeaseGuard], seed: u64) {
     let held: Vec<_> = guards.iter().filter(|guard| is_held(guard)).collect();
     let names: BTreeSet<_> = held.iter().map(|guard| guard.lease()).collect();
@@ -170,7 +170,7 @@ async fn check(world: &World, guards: &[LeaseGuard], seed: u64) {
     }
 }
 
-/// Two nodes compete for three leases. Answers how many grants there were.
+/// Lets two nodes compete for three leases. Returns the number of grants.
 async fn compete(seed: u64, weather: Weather) -> u32 {
     let world = world_with_seed(seed).await;
     let stores = [&world.store, &world.other_store];
@@ -192,7 +192,7 @@ async fn compete(seed: u64, weather: Weather) -> u32 {
                 let name = format!("t{}", chance(3));
                 if let Ok(Acquire::Granted(guard)) = world.run(node.leases().acquire(&name)).await {
                     granted += 1;
-                    assert!(tokens.insert(guard.token()), "seed {seed}: one token twice");
+                    assert!(tokens.insert(guard.token()), "seed {seed}: token granted twice");
                     guards.push(guard);
                 }
             }
@@ -206,7 +206,7 @@ async fn compete(seed: u64, weather: Weather) -> u32 {
         store.heal();
     }
     guards.clear();
-    // Nobody waits for a ttl because a reply was lost.
+    // A lost reply must not make a node wait for a ttl.
     world
         .pass(if weather == Weather::Lossy { secs(4) } else { TTL * 3 })
         .await;
@@ -217,7 +217,7 @@ async fn compete(seed: u64, weather: Weather) -> u32 {
 }
 
 #[tokio::test]
-async fn with_three_replies_in_ten_lost_nothing_is_held_twice_and_nothing_is_stuck() {
+async fn leases_stay_exclusive_and_live_with_lost_replies() {
     for seed in 0..8 {
         let granted = compete(seed, Weather::Lossy).await;
         assert!(granted > 20, "seed {seed}: only {granted} grants");
@@ -225,7 +225,7 @@ async fn with_three_replies_in_ten_lost_nothing_is_held_twice_and_nothing_is_stu
 }
 
 #[tokio::test]
-async fn however_slow_and_cut_off_the_nodes_are_nothing_is_held_twice() {
+async fn leases_stay_exclusive_with_slow_and_cut_off_nodes() {
     for seed in 100..106 {
         let granted = compete(seed, Weather::Stormy).await;
         assert!(granted > 5, "seed {seed}: only {granted} grants");

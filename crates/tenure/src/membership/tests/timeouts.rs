@@ -1,19 +1,19 @@
-//! How many time-outs a call passes: one, that of the store where the store has one.
+//! Each call sets exactly one time-out: the store's if it has one, otherwise the caller's.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tenure_core::call::{Ask, Reply};
+use tenure_core::call::{Reply, StoreRequest};
 use tenure_core::clock::Sleep;
-use tenure_core::store::around::Around;
+use tenure_core::store::middleware::Middleware;
 use tenure_core::timeout::Timeout;
 
 use super::*;
 
-/// The time-out of the store and of the membership; nothing else here sleeps for as long as this, or for twice this.
+/// The time-out of the store and of the membership. No other sleep in this test lasts as long, or twice as long.
 const OWN: Duration = ms(437);
 
-/// A clock that counts the time-outs that are set.
+/// A clock that counts the time-outs set.
 #[derive(Debug)]
 struct Counting {
     clock: Arc<ManualClock>,
@@ -45,7 +45,7 @@ impl Clock for Counting {
     }
 }
 
-/// A store that falls silent, with a time-out of its own or without.
+/// A store that stops answering, with or without its own time-out.
 struct Silent {
     memory: Arc<dyn Store>,
     clock: Arc<Counting>,
@@ -53,7 +53,7 @@ struct Silent {
     falls: AtomicBool,
 }
 
-impl Around for Silent {
+impl Middleware for Silent {
     fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.memory)
     }
@@ -62,7 +62,7 @@ impl Around for Silent {
         self.own
     }
 
-    async fn around(&self, ask: Ask) -> Result<Reply> {
+    async fn handle(&self, ask: StoreRequest) -> Result<Reply> {
         let silent = self.falls.load(Ordering::Relaxed);
         let answer = async {
             match silent {
@@ -77,7 +77,7 @@ impl Around for Silent {
     }
 }
 
-/// A member of a store that has just fallen silent.
+/// A member of a store that has just stopped answering.
 async fn silent(own: Option<Duration>) -> (Arc<Counting>, Membership) {
     let manual = Arc::new(ManualClock::new(START, 1));
     let clock = Arc::new(Counting {
@@ -105,7 +105,7 @@ async fn silent(own: Option<Duration>) -> (Arc<Counting>, Membership) {
     (clock, member)
 }
 
-/// What says that there was no answer, and how many time-outs were set for it.
+/// Returns the error of a beat and the number of time-outs set for it.
 async fn of_a_beat(own: Option<Duration>) -> (String, u32) {
     let (clock, member) = silent(own).await;
     let mut set = 0;
@@ -119,7 +119,7 @@ async fn of_a_beat(own: Option<Duration>) -> (String, u32) {
 }
 
 #[tokio::test]
-async fn a_beat_passes_one_time_out() {
+async fn beat_sets_one_time_out() {
     let (error, set) = of_a_beat(None).await;
     assert_eq!(set, 1);
     assert_eq!(error, "the store did not answer within 437ms; the outcome is unknown");
@@ -129,13 +129,13 @@ async fn a_beat_passes_one_time_out() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_more_patient_than_the_member_is_cut_short() {
+async fn member_time_out_cuts_a_slower_store_short() {
     let (error, _) = of_a_beat(Some(OWN * 2)).await;
     assert_eq!(error, "the store did not answer within 437ms; the outcome is unknown");
 }
 
 #[tokio::test]
-async fn an_attempt_to_acquire_passes_one_time_out() {
+async fn acquire_sets_one_time_out() {
     for own in [None, Some(OWN)] {
         let (clock, member) = silent(own).await;
         let leases = member.leases();

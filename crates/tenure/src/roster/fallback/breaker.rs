@@ -1,50 +1,51 @@
-//! The circuit breaker: who fails again and again is left alone, and probed once a pause. Pure: it is told the time.
+//! The circuit breaker: stops calls to a ledger that keeps failing, and probes it once per pause. Pure: the caller
+//! passes the time.
 //!
-//! Closed, it counts failures in a row; at the limit it opens. Open, it refuses, until its pause is over: the next call is
-//! the probe, and the only one. A probe that is answered closes it; one that fails, or ends without a word, opens it for
-//! another pause. What calls of an earlier phase come to counts no more.
+//! Closed, it counts failures in a row and opens at the limit. Open, it refuses calls until the pause is over; the next
+//! call is the only probe. A probe that is answered closes it; a probe that fails or is abandoned opens it for another
+//! pause. Results of calls from an earlier phase are ignored.
 
 use std::time::Duration;
 
 use tenure_core::clock::Mono;
 
-/// Whether a call may go.
+/// Whether a call may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// It may, as far as can be said before it goes.
-    Free,
-    /// Not before this. The past means: when the probe has ended that is under way.
+pub(crate) enum BreakerDecision {
+    /// It may, unless another call becomes the probe first.
+    Allowed,
+    /// Not before `until`. A time in the past means: after the probe in flight has ended.
     Refused {
-        /// When to ask again.
+        /// When to retry.
         until: Mono,
     },
 }
 
-/// The breaker as others see it.
+/// The state as reported to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BreakerState {
-    /// Calls go.
+    /// Calls run.
     Closed,
-    /// No call goes for as long as this.
+    /// No call runs for this long.
     Open(Duration),
-    /// The next call is the probe, or the probe is under way.
+    /// The next call is the probe, or the probe is in flight.
     HalfOpen,
 }
 
-/// The right to one call; what it comes to is to be said with it.
+/// The permission for one call; its result is reported with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket {
     epoch: u64,
 }
 
-/// What a word about a call has done.
+/// What a result changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shift {
-    /// Nothing that others would notice.
+pub(crate) enum Transition {
+    /// Nothing visible.
     None,
-    /// It opened, for the first time since it was closed.
+    /// The breaker opened for the first time since it was closed.
     Opened,
-    /// It closed.
+    /// The breaker closed.
     Closed,
 }
 
@@ -59,13 +60,13 @@ enum Phase {
 pub(crate) struct Breaker {
     limit: u32,
     phase: Phase,
-    /// Rises with every change of the phase, so that a late word is known as one.
+    /// Rises with every change of the phase, so that a late result is recognized.
     epoch: u64,
     opened: u64,
 }
 
 impl Breaker {
-    /// A closed one that opens after `limit` failures in a row.
+    /// A closed breaker that opens after `limit` failures in a row.
     pub(crate) fn new(limit: u32) -> Self {
         Self {
             limit,
@@ -75,22 +76,22 @@ impl Breaker {
         }
     }
 
-    /// Looks whether a call may go, without taking its place.
-    pub(crate) fn turn(&self, now: Mono) -> Turn {
+    /// Checks whether a call may run, without starting it.
+    pub(crate) fn check(&self, now: Mono) -> BreakerDecision {
         match self.phase {
-            Phase::Closed { .. } => Turn::Free,
-            Phase::Open { until } if now >= until => Turn::Free,
-            Phase::Open { until } => Turn::Refused { until },
-            Phase::Probing => Turn::Refused { until: now },
+            Phase::Closed { .. } => BreakerDecision::Allowed,
+            Phase::Open { until } if now >= until => BreakerDecision::Allowed,
+            Phase::Open { until } => BreakerDecision::Refused { until },
+            Phase::Probing => BreakerDecision::Refused { until: now },
         }
     }
 
-    /// Lets a call go.
+    /// Admits a call.
     ///
     /// # Errors
-    /// When to ask again, as [`Turn::Refused`] says it.
+    /// When to retry, as in [`BreakerDecision::Refused`].
     pub(crate) fn admit(&mut self, now: Mono) -> Result<Ticket, Mono> {
-        if let Turn::Refused { until } = self.turn(now) {
+        if let BreakerDecision::Refused { until } = self.check(now) {
             return Err(until);
         }
         if let Phase::Open { .. } = self.phase {
@@ -100,49 +101,49 @@ impl Breaker {
     }
 
     /// A call was answered.
-    pub(crate) fn answered(&mut self, ticket: Ticket) -> Shift {
+    pub(crate) fn answered(&mut self, ticket: Ticket) -> Transition {
         match self.phase {
-            _ if ticket.epoch != self.epoch => Shift::None,
+            _ if ticket.epoch != self.epoch => Transition::None,
             Phase::Probing => {
                 self.enter(Phase::Closed { failures: 0 });
-                Shift::Closed
+                Transition::Closed
             }
             _ => {
                 self.phase = Phase::Closed { failures: 0 };
-                Shift::None
+                Transition::None
             }
         }
     }
 
-    /// A call failed. If that opens the breaker, it is for as long as `until`.
-    pub(crate) fn failed(&mut self, ticket: Ticket, until: Mono) -> Shift {
+    /// A call failed. If that opens the breaker, it stays open until `until`.
+    pub(crate) fn failed(&mut self, ticket: Ticket, until: Mono) -> Transition {
         match self.phase {
             Phase::Probing if ticket.epoch == self.epoch => {
                 self.enter(Phase::Open { until });
-                Shift::None
+                Transition::None
             }
             Phase::Closed { failures } if ticket.epoch == self.epoch => {
                 let failures = failures.saturating_add(1);
                 if failures < self.limit {
                     self.phase = Phase::Closed { failures };
-                    return Shift::None;
+                    return Transition::None;
                 }
                 self.enter(Phase::Open { until });
                 self.opened += 1;
-                Shift::Opened
+                Transition::Opened
             }
-            _ => Shift::None,
+            _ => Transition::None,
         }
     }
 
-    /// A call ended without a word about the other side: it panicked or was dropped. Only a probe needs to be made good.
-    pub(crate) fn broke_off(&mut self, ticket: Ticket, until: Mono) {
+    /// A call panicked or was dropped, so it says nothing about the ledger. An abandoned probe opens the breaker again.
+    pub(crate) fn abandoned(&mut self, ticket: Ticket, until: Mono) {
         if ticket.epoch == self.epoch && self.phase == Phase::Probing {
             self.enter(Phase::Open { until });
         }
     }
 
-    /// How it stands.
+    /// The state at a time.
     pub(crate) fn state(&self, now: Mono) -> BreakerState {
         match self.phase {
             Phase::Closed { .. } => BreakerState::Closed,
@@ -151,7 +152,7 @@ impl Breaker {
         }
     }
 
-    /// How often it has opened.
+    /// How often the breaker has opened.
     pub(crate) fn opened(&self) -> u64 {
         self.opened
     }
@@ -170,19 +171,19 @@ mod tests {
         Mono::from_origin(Duration::from_millis(ms))
     }
 
-    /// One that has failed three times at 100 ms, and is open until 1 s.
+    /// A breaker that failed three times at 100 ms and is open until 1 s.
     fn open() -> Breaker {
         let mut breaker = Breaker::new(3);
         for n in 1..=3 {
             let ticket = breaker.admit(at(100)).expect("it is closed");
             let shift = breaker.failed(ticket, at(1_000));
-            assert_eq!(shift == Shift::Opened, n == 3);
+            assert_eq!(shift == Transition::Opened, n == 3);
         }
         breaker
     }
 
     #[test]
-    fn only_failures_in_a_row_open_it() {
+    fn only_failures_in_a_row_open_the_breaker() {
         let mut breaker = Breaker::new(3);
         for n in 0..100 {
             let ticket = breaker.admit(at(n)).expect("it is closed");
@@ -201,43 +202,43 @@ mod tests {
     }
 
     #[test]
-    fn one_call_probes_it_after_the_pause() {
+    fn one_call_probes_after_the_pause() {
         let mut breaker = open();
         assert_eq!(breaker.admit(at(999)), Err(at(1_000)));
         assert_eq!(breaker.state(at(1_000)), BreakerState::HalfOpen);
         let probe = breaker.admit(at(1_000)).expect("the probe");
         assert_eq!(breaker.admit(at(5_000)), Err(at(5_000)), "one probe at a time");
-        assert_eq!(breaker.failed(probe, at(9_000)), Shift::None);
+        assert_eq!(breaker.failed(probe, at(9_000)), Transition::None);
         assert_eq!(breaker.admit(at(8_999)), Err(at(9_000)));
         let probe = breaker.admit(at(9_000)).expect("the next probe");
-        assert_eq!(breaker.answered(probe), Shift::Closed);
+        assert_eq!(breaker.answered(probe), Transition::Closed);
         assert_eq!((breaker.state(at(9_000)), breaker.opened()), (BreakerState::Closed, 1));
     }
 
     #[test]
-    fn a_probe_that_ends_without_a_word_is_followed_by_another() {
+    fn abandoned_probe_is_followed_by_another() {
         let mut breaker = open();
         let probe = breaker.admit(at(1_000)).expect("the probe");
-        breaker.broke_off(probe, at(2_000));
+        breaker.abandoned(probe, at(2_000));
         assert_eq!(breaker.admit(at(1_999)), Err(at(2_000)));
         breaker.admit(at(2_000)).expect("the next probe");
     }
 
     #[test]
-    fn words_of_an_earlier_phase_count_no_more() {
+    fn results_of_an_earlier_phase_are_ignored() {
         let mut breaker = Breaker::new(1);
         let (early, late) = (breaker.admit(at(0)), breaker.admit(at(0)));
         breaker.failed(early.expect("closed"), at(1_000));
         let late = late.expect("closed");
-        assert_eq!(breaker.answered(late), Shift::None);
+        assert_eq!(breaker.answered(late), Transition::None);
         assert_eq!(
             breaker.admit(at(500)),
             Err(at(1_000)),
-            "an answer to an old question closes nothing"
+            "a result from an earlier phase closes nothing"
         );
         let probe = breaker.admit(at(1_000)).expect("the probe");
         breaker.failed(late, at(3_000));
-        breaker.broke_off(late, at(3_000));
+        breaker.abandoned(late, at(3_000));
         assert_eq!(breaker.state(at(1_000)), BreakerState::HalfOpen);
         breaker.answered(probe);
         breaker.failed(late, at(3_000));

@@ -1,4 +1,4 @@
-//! Reads through the guard: what they share, what bounds them, and what they survive.
+//! Reads through the guard: what they share, what limits them, and which failures they survive.
 
 use std::sync::atomic::AtomicBool;
 
@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::testing::{START, ms, pass, secs, settle};
 
-/// A ledger that answers with the number of the call, when it is let.
+/// A ledger that answers with the number of the call, when released.
 #[derive(Default)]
 struct Backend {
     calls: AtomicUsize,
@@ -79,7 +79,7 @@ fn world(settings: Settings) -> World {
 }
 
 impl World {
-    fn ask(&self, key: usize, after: Option<Mark>) -> JoinHandle<Result<usize>> {
+    fn ask(&self, key: usize, after: Option<Moment>) -> JoinHandle<Result<usize>> {
         let (reads, backend) = (self.reads.clone(), Arc::clone(&self.backend));
         tokio::spawn(async move {
             reads
@@ -92,7 +92,7 @@ impl World {
         self.ask(key, None).await.expect("no panic comes through")
     }
 
-    /// Lets the calls under way go, and all after them.
+    /// Releases the calls in flight, and all later ones.
     async fn release(&self) {
         self.backend.stick(false);
         while self.backend.running.load(Ordering::SeqCst) > 0 {
@@ -115,7 +115,7 @@ impl World {
     }
 }
 
-/// Lets thousands of tasks run until a condition holds, without time passing.
+/// Runs thousands of tasks until a condition holds, without advancing the clock.
 async fn calm(what: &str, mut condition: impl FnMut() -> bool) {
     for _ in 0..10_000 {
         if condition() {
@@ -123,7 +123,7 @@ async fn calm(what: &str, mut condition: impl FnMut() -> bool) {
         }
         tokio::task::yield_now().await;
     }
-    panic!("in vain: {what}");
+    panic!("never happened: {what}");
 }
 
 fn is_refusal(answer: &Result<usize>) -> bool {
@@ -133,32 +133,32 @@ fn is_refusal(answer: &Result<usize>) -> bool {
 }
 
 #[tokio::test]
-async fn five_thousand_reads_of_a_ledger_that_hangs_are_bounded_and_all_answered_in_time() {
+async fn reads_of_hung_ledger_are_bounded_and_refused_in_time() {
     let world = world(Settings::default());
     world.backend.stick(true);
     let asked: Vec<_> = (0..5_000).map(|key| world.ask(key, None)).collect();
     let answered = || asked.iter().filter(|asked| asked.is_finished()).count();
     let waiting = || world.guard.status().waiting;
-    calm("all but eight wait", || {
+    calm("all but eight are queued", || {
         (world.backend.calls(), waiting()) == (8, 4_992)
     })
     .await;
     world.clock.advance(ms(375));
-    calm("those who wait are told", || answered() == 4_992).await;
+    calm("the queued ones are refused", || answered() == 4_992).await;
     world.clock.advance(ms(125));
     calm("all are answered at the deadline", || answered() == 5_000).await;
     for answer in asked {
         let answer = answer.await.unwrap();
         assert!(is_refusal(&answer), "{answer:?}");
     }
-    assert_eq!(world.backend.calls(), 8, "each took a timeout of its own");
+    assert_eq!(world.backend.calls(), 8, "each took a whole timeout");
     assert_eq!(world.backend.most.load(Ordering::SeqCst), 8);
     let status = world.guard.status();
     assert_eq!((status.running, status.waiting, status.opened), (0, 0, 1));
     assert_eq!(status.overloaded, 5_000 - 8);
     assert!(world.reads.table.lock().unwrap().is_empty());
 
-    // It is left alone: no time passes, nothing is called.
+    // The breaker is open: nothing is called until the clock advances.
     let BreakerState::Open(pause) = status.breaker else {
         panic!("{status:?}")
     };
@@ -167,7 +167,7 @@ async fn five_thousand_reads_of_a_ledger_that_hangs_are_bounded_and_all_answered
     assert_eq!(refused.unwrap_err().retry_after(), Some(pause));
     assert_eq!(world.backend.calls(), 8);
 
-    // One probe, whoever asks; while it is under way all others are refused, and its answer closes the breaker.
+    // There is one probe. While it is in flight all other reads are refused; its answer closes the breaker.
     world.clock.advance(pause);
     assert_eq!(world.state(), BreakerState::HalfOpen);
     let crowd: Vec<_> = (0..1_000).map(|key| world.ask(key, None)).collect();
@@ -187,7 +187,7 @@ async fn five_thousand_reads_of_a_ledger_that_hangs_are_bounded_and_all_answered
 }
 
 #[tokio::test]
-async fn five_thousand_reads_of_a_ledger_that_answers_are_all_answered_by_it() {
+async fn reads_of_a_healthy_ledger_all_succeed() {
     let world = world(Settings::default());
     let asked: Vec<_> = (0..5_000).map(|key| world.ask(key, None)).collect();
     for asked in asked {
@@ -198,7 +198,7 @@ async fn five_thousand_reads_of_a_ledger_that_answers_are_all_answered_by_it() {
 }
 
 #[tokio::test]
-async fn equal_reads_share_a_call_and_its_answer() {
+async fn equal_reads_share_a_call_and_its_result() {
     let world = world(Settings::default());
     world.backend.stick(true);
     let asked: Vec<_> = (0..1_000).map(|n| world.ask(n % 2, None)).collect();
@@ -208,7 +208,7 @@ async fn equal_reads_share_a_call_and_its_answer() {
         assert_eq!(asked.await.unwrap().unwrap(), n % 2 + 1);
     }
     assert_eq!(world.backend.calls(), 2);
-    // What is over is shared no more.
+    // A finished call is not shared.
     assert_eq!(world.read(0).await.unwrap(), 3);
 
     // An error is shared as well, with its kind.
@@ -224,29 +224,29 @@ async fn equal_reads_share_a_call_and_its_answer() {
 }
 
 #[tokio::test]
-async fn who_has_written_joins_no_read_that_began_before() {
+async fn read_after_write_joins_no_earlier_read() {
     let world = world(Settings {
         concurrency: 2,
         ..Settings::default()
     });
     world.backend.stick(true);
-    let before = world.guard.mark();
+    let before = world.guard.moment();
     let old = world.ask(0, None);
     settle().await;
     assert_eq!(world.backend.calls(), 1);
-    // It began after this mark, and before that one.
+    // This call began after `before` and before `written`.
     let joins = world.ask(0, Some(before));
-    let written = world.guard.mark();
+    let written = world.guard.moment();
     let new = world.ask(0, Some(written));
     settle().await;
     assert_eq!(world.backend.calls(), 2, "a call of its own");
-    // Others join the newer one, whatever they want.
+    // Others join the newer call, with and without a moment.
     let (strict, lax) = (world.ask(0, Some(written)), world.ask(0, None));
     settle().await;
-    // Now nothing more can run: what waits has not begun, so whoever comes may join it.
-    let later = world.ask(0, Some(world.guard.mark()));
+    // Both permits are in use: the queued call has not begun, so any later read may join it.
+    let later = world.ask(0, Some(world.guard.moment()));
     settle().await;
-    let latest = world.ask(0, Some(world.guard.mark()));
+    let latest = world.ask(0, Some(world.guard.moment()));
     settle().await;
     assert_eq!((world.backend.calls(), world.guard.status().waiting), (2, 1));
     world.release().await;
@@ -260,12 +260,12 @@ async fn who_has_written_joins_no_read_that_began_before() {
 }
 
 #[tokio::test]
-async fn an_older_call_that_ends_leaves_the_newer_one_to_be_joined() {
+async fn end_of_an_older_call_keeps_the_newer_one_joinable() {
     let world = world(Settings::default());
     world.backend.stick(true);
     let old = world.ask(0, None);
     settle().await;
-    let new = world.ask(0, Some(world.guard.mark()));
+    let new = world.ask(0, Some(world.guard.moment()));
     settle().await;
     world.backend.go.notify_one();
     assert_eq!(old.await.unwrap().unwrap(), 1);
@@ -277,7 +277,7 @@ async fn an_older_call_that_ends_leaves_the_newer_one_to_be_joined() {
 }
 
 #[tokio::test]
-async fn a_caller_who_goes_away_takes_nothing_from_the_others() {
+async fn cancelled_caller_does_not_affect_the_others() {
     let world = world(Settings::default());
     world.backend.stick(true);
     let first = world.ask(0, None);
@@ -290,7 +290,7 @@ async fn a_caller_who_goes_away_takes_nothing_from_the_others() {
     world.release().await;
     assert_eq!(second.await.unwrap().unwrap(), 1);
 
-    // Nobody is left: the call ends by itself, and leaves nothing behind.
+    // Without callers the call ends at its deadline and frees its permit.
     world.backend.stick(true);
     let alone = world.ask(0, None);
     settle().await;
@@ -304,7 +304,7 @@ async fn a_caller_who_goes_away_takes_nothing_from_the_others() {
 }
 
 #[tokio::test]
-async fn a_panic_is_an_error_for_those_who_wait_and_for_nobody_else() {
+async fn panic_fails_only_the_callers_of_that_read() {
     let world = world(Settings {
         concurrency: 1,
         failures: 1,
@@ -326,7 +326,7 @@ async fn a_panic_is_an_error_for_those_who_wait_and_for_nobody_else() {
         "neither its key nor its permit is lost"
     );
 
-    // Nor does a probe that panics stand in the way of the next.
+    // A probe that panics does not block the next one.
     world.break_it().await;
     world.backend.fail(None);
     world.backend.panics.store(true, Ordering::SeqCst);
@@ -340,7 +340,7 @@ async fn a_panic_is_an_error_for_those_who_wait_and_for_nobody_else() {
 }
 
 #[tokio::test]
-async fn an_answer_never_opens_the_breaker_whatever_it_says() {
+async fn only_unavailability_opens_the_breaker() {
     let world = world(Settings::default());
     for kind in [
         ErrorKind::NotFound,
@@ -355,7 +355,7 @@ async fn an_answer_never_opens_the_breaker_whatever_it_says() {
         }
         assert_eq!(world.state(), BreakerState::Closed);
     }
-    // It breaks a row of failures, and is good enough for a probe.
+    // Any other error resets the failure count, and answers a probe.
     for n in 0..20 {
         let kind = if n % 5 == 4 {
             ErrorKind::NotFound
@@ -374,7 +374,7 @@ async fn an_answer_never_opens_the_breaker_whatever_it_says() {
 }
 
 #[tokio::test]
-async fn too_many_are_refused_at_once_and_nobody_waits_for_longer_than_the_deadline() {
+async fn full_queue_refuses_and_queued_reads_time_out() {
     let world = world(Settings {
         concurrency: 1,
         waiting: 2,
@@ -388,14 +388,14 @@ async fn too_many_are_refused_at_once_and_nobody_waits_for_longer_than_the_deadl
     settle().await;
     assert_eq!((world.guard.status().running, world.guard.status().waiting), (1, 2));
     assert!(is_refusal(&world.read(3).await));
-    // An equal one needs no place.
+    // An equal read needs no place.
     let joined = world.ask(1, None);
     settle().await;
     pass(&world.clock, ms(374)).await;
     assert!(waiting.iter().all(|asked| !asked.is_finished()));
     pass(&world.clock, ms(1)).await;
     for asked in waiting.into_iter().chain([joined]) {
-        assert!(asked.is_finished(), "it has waited long enough");
+        assert!(asked.is_finished(), "it timed out in the queue");
         assert!(is_refusal(&asked.await.unwrap()));
     }
     assert!(!running.is_finished());
@@ -406,7 +406,7 @@ async fn too_many_are_refused_at_once_and_nobody_waits_for_longer_than_the_deadl
 }
 
 #[tokio::test]
-async fn those_who_wait_when_it_breaks_are_not_sent() {
+async fn queued_reads_are_not_sent_after_the_breaker_opens() {
     let world = world(Settings {
         concurrency: 2,
         failures: 2,
@@ -421,17 +421,13 @@ async fn those_who_wait_when_it_breaks_are_not_sent() {
         let answer = asked.await.unwrap();
         assert!(answer.unwrap_err().is_unavailable());
     }
-    assert_eq!(
-        world.backend.calls(),
-        2,
-        "the rest were told at once, and no time has passed"
-    );
+    assert_eq!(world.backend.calls(), 2, "the rest were refused immediately");
     let status = world.guard.status();
     assert_eq!((status.refused, status.waiting, status.running), (98, 0, 0));
 }
 
 #[tokio::test]
-async fn two_guards_do_not_probe_in_step() {
+async fn guards_probe_with_jitter() {
     let mut pauses = Vec::new();
     for seed in 0..20 {
         let mut world = world(Settings::default());
@@ -450,7 +446,7 @@ async fn two_guards_do_not_probe_in_step() {
 }
 
 #[test]
-fn a_runtime_that_has_ended_wedges_nothing() {
+fn ended_runtime_blocks_no_read() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("a runtime");
@@ -470,7 +466,7 @@ fn a_runtime_that_has_ended_wedges_nothing() {
 }
 
 #[tokio::test]
-async fn settings_that_cannot_work_are_refused_by_name() {
+async fn invalid_settings_are_rejected_by_name() {
     let base = Settings::default;
     for (settings, name) in [
         (
@@ -505,8 +501,8 @@ async fn settings_that_cannot_work_are_refused_by_name() {
         ),
     ] {
         let refused = Guard::new(Arc::new(ManualClock::new(START, 7)), Handle::current(), settings);
-        let said = refused.expect_err(name).to_string();
-        assert!(said.contains(name.split(' ').next().expect("a word")), "{said}");
+        let message = refused.expect_err(name).to_string();
+        assert!(message.contains(name.split(' ').next().expect("a word")), "{message}");
     }
     assert!(format!("{:?}", world(base()).guard).contains("Closed"));
 }

@@ -1,38 +1,38 @@
-//! Engagements end whose time has come. The ledger's work alone; the mirror hears of it.
+//! Ends engagements past their expiry. The ledger decides; the mirror receives the changed rows.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure_core::error::Result;
-use tenure_core::roster::Entry;
+use tenure_core::roster::MirrorEntry;
 use tenure_core::sweep::BATCH;
 
-use super::super::one::One;
+use super::super::state::RosterState;
 use super::super::status::Sweep;
 use super::Visit;
-use super::round::Sweeping;
+use super::sweep_loop::RosterSweep;
 
-/// How many batches one visit ends before others have their turn.
+/// How many batches one visit ends before other rosters are visited.
 const BATCHES: usize = 20;
 
-/// The sweep.
+/// The expiry sweep.
 pub(super) struct Expiry;
 
 #[async_trait]
-impl Sweeping for Expiry {
+impl RosterSweep for Expiry {
     const SWEEP: Sweep = Sweep::Expiry;
     const NEEDS_HOT_STORE: bool = false;
 
     async fn visit(&self, visit: &Visit<'_>) -> Result<Duration> {
-        // No turns: whoever wrote an early end down knows best when to come, and those who come at once share the work.
-        let (is_asked, now) = (visit.one.take_expiring(), visit.inner.clock().mono());
-        // The poll of the ledger tells of all rosters when the next engagement expires.
-        let told = visit.one.expires_after(visit.interval, now);
+        // No turns: the process that wrote an early end visits in time, and concurrent visits share the work.
+        let (is_asked, now) = (visit.state.take_expiring(), visit.inner.clock().mono());
+        // The poll of the ledger reads the next expiry of every roster.
+        let told = visit.state.expires_after(visit.interval, now);
         if let Some(wait) = told.filter(|wait| !is_asked && !wait.is_zero()) {
-            visit.one.swept(Sweep::Expiry, now);
+            visit.state.swept(Sweep::Expiry, now);
             return Ok(wait);
         }
-        let (ledger, roster) = (visit.inner.ledger(), visit.one.roster());
+        let (ledger, roster) = (visit.inner.ledger(), visit.state.roster());
         for _ in 0..BATCHES {
             let asked_at = visit.inner.clock().mono();
             let batch = ledger.expire_due(roster, BATCH).await?;
@@ -41,25 +41,25 @@ impl Sweeping for Expiry {
                 tracing::info!(%roster, engagement = %engagement.engagement, provider, "expired");
             }
             if !batch.providers.is_empty() {
-                let rows = batch.providers.into_iter().map(Entry::Row).collect();
-                visit.inner.mirror_now(visit.one, rows).await;
+                let rows = batch.providers.into_iter().map(MirrorEntry::Row).collect();
+                visit.inner.mirror_now(visit.state, rows).await;
             }
             let Some(next) = batch.next else {
-                visit.one.expires(None, asked_at);
-                visit.one.swept(Sweep::Expiry, visit.inner.clock().mono());
+                visit.state.expires(None, asked_at);
+                visit.state.swept(Sweep::Expiry, visit.inner.clock().mono());
                 return Ok(visit.interval);
             };
             let wait = next.since(ledger.now().await?);
             if !wait.is_zero() {
-                visit.one.expires(Some(visit.inner.clock().mono() + wait), asked_at);
-                visit.one.swept(Sweep::Expiry, visit.inner.clock().mono());
+                visit.state.expires(Some(visit.inner.clock().mono() + wait), asked_at);
+                visit.state.swept(Sweep::Expiry, visit.inner.clock().mono());
                 return Ok(wait);
             }
         }
         Ok(Duration::ZERO)
     }
 
-    fn is_early(&self, one: &One) -> bool {
-        one.is_expiring()
+    fn is_early(&self, state: &RosterState) -> bool {
+        state.is_expiring()
     }
 }

@@ -1,4 +1,4 @@
-//! The ledger follows tenures that ended. The hot store has decided; here that becomes durable, once.
+//! The ledger follows ended tenures: it records, once, that their providers are offline.
 
 use std::time::Duration;
 
@@ -6,35 +6,35 @@ use async_trait::async_trait;
 use tenure_core::error::Result;
 use tenure_core::id::{ProviderId, TenureId};
 use tenure_core::ledger::EndedTenure;
-use tenure_core::roster::{Entry, Offlined, Put};
+use tenure_core::roster::{MirrorEntry, Offlined, Put};
 use tenure_core::store::MAX_PAGE;
 use tenure_core::time::StoreTime;
 
-use super::super::line::BULK;
-use super::super::one::One;
+use super::super::mirror_client::BULK;
+use super::super::state::RosterState;
 use super::super::status::Sweep;
 use super::Visit;
-use super::round::Sweeping;
+use super::sweep_loop::RosterSweep;
 use crate::meters;
 
-/// How many batches one visit follows before others have their turn.
+/// How many batches one visit handles before other rosters are visited.
 const BATCHES: usize = 20;
 
-/// The sweep.
+/// The follow sweep.
 pub(super) struct Follow;
 
 #[async_trait]
-impl Sweeping for Follow {
+impl RosterSweep for Follow {
     const SWEEP: Sweep = Sweep::Offline;
 
     async fn visit(&self, visit: &Visit<'_>) -> Result<Duration> {
-        let line = visit.line();
+        let mirror = visit.mirror();
         for _ in 0..BATCHES {
-            let call = line.limits(BULK);
-            let pending = line.mirror()?.pending_offline(line.group(), MAX_PAGE, false, call);
-            let pending = line.ask(BULK, pending).await?;
+            let call = mirror.limits(BULK);
+            let pending = mirror.api()?.pending_offline(mirror.group(), MAX_PAGE, false, call);
+            let pending = mirror.call(BULK, pending).await?;
             if pending.items.is_empty() {
-                visit.one.swept(Sweep::Offline, visit.inner.clock().mono());
+                visit.state.swept(Sweep::Offline, visit.inner.clock().mono());
                 return match pending.next {
                     Some(at) => visit.until(at).await,
                     None => Ok(visit.interval),
@@ -45,16 +45,16 @@ impl Sweeping for Follow {
         Ok(Duration::ZERO)
     }
 
-    /// The janitor wakes the loop for some roster; asking is cheaper than telling which.
-    fn is_early(&self, _: &One) -> bool {
+    /// The janitor wakes the loop for some roster; asking each is cheaper than saying which.
+    fn is_early(&self, _: &RosterState) -> bool {
         true
     }
 }
 
 impl Visit<'_> {
-    /// When it fails half way, all of it is done again: the ledger changes only rows that name exactly these tenures.
+    /// If it fails half way, all of it is repeated: the ledger changes only rows that name exactly these tenures.
     async fn follow(&self, items: &[Offlined]) -> Result<()> {
-        let (line, ledger, roster) = (self.line(), self.inner.ledger(), self.one.roster());
+        let (mirror, ledger, roster) = (self.mirror(), self.inner.ledger(), self.state.roster());
         let heard: Vec<(ProviderId, StoreTime)> = items
             .iter()
             .filter_map(|item| Some((ProviderId::from(item.tenure.member()), item.heard_at?)))
@@ -68,14 +68,14 @@ impl Visit<'_> {
                 .find(|item| item.tenure.member().as_str() == row.provider.as_str());
             let reason = item.map_or("unknown", |item| item.reason.as_str());
             tracing::info!(%roster, provider = %row.provider, reason, version = row.version.0, "offline");
-            meters::roster_offline(&line.label(), reason);
+            meters::roster_offline(&mirror.label(), reason);
         }
-        let puts: Vec<Put> = rows.into_iter().map(|row| Put::newer(Entry::Row(row))).collect();
-        self.inner.put_rows(self.one, &puts).await?;
+        let puts: Vec<Put> = rows.into_iter().map(|row| Put::newer(MirrorEntry::Row(row))).collect();
+        self.inner.put_rows(self.state, &puts).await?;
         let tenures: Vec<TenureId> = items.iter().map(|item| item.tenure.clone()).collect();
-        let call = line.limits(BULK);
-        let done = line.mirror()?.offline_done(line.group(), &tenures, call);
-        line.ask(BULK, done).await?;
+        let call = mirror.limits(BULK);
+        let done = mirror.api()?.offline_done(mirror.group(), &tenures, call);
+        mirror.call(BULK, done).await?;
         Ok(())
     }
 }

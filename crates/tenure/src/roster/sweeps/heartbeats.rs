@@ -1,6 +1,6 @@
-//! Heartbeats are written down in the ledger, now and then and all together, so that the loss of the hot store costs no
-//! more than the last of them. Every few seconds while another process cannot reach the hot store: it knows no more than
-//! the ledger.
+//! Records heartbeats in the ledger, in batches and at intervals, so that losing the hot store loses only the
+//! latest. While another process cannot reach the hot store, it records them every few seconds: that process knows
+//! only what the ledger has.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use tenure_core::store::{MAX_PAGE, PageRequest};
 use tenure_core::time::StoreTime;
 
 use super::super::freshness::PASS;
-use super::super::one::One;
+use super::super::state::RosterState;
 use super::super::status::Sweep;
 use super::Visit;
-use super::round::Sweeping;
+use super::sweep_loop::RosterSweep;
 
-/// The sweep.
-pub(super) struct WriteDown;
+/// The heartbeat sweep.
+pub(super) struct RecordHeartbeats;
 
 #[async_trait]
-impl Sweeping for WriteDown {
+impl RosterSweep for RecordHeartbeats {
     const SWEEP: Sweep = Sweep::Heartbeats;
 
     async fn visit(&self, visit: &Visit<'_>) -> Result<Duration> {
-        let is_wanted = visit.one.is_wanted();
+        let is_wanted = visit.state.is_wanted();
         let interval = match is_wanted {
             true => visit.interval.min(PASS),
             false => visit.interval,
@@ -35,7 +35,7 @@ impl Sweeping for WriteDown {
             Turn::Mine(_) => {}
             Turn::Others(at) => return visit.until(at).await,
             Turn::DoneUntil(at) => {
-                visit.one.swept(Sweep::Heartbeats, visit.inner.clock().mono());
+                visit.state.swept(Sweep::Heartbeats, visit.inner.clock().mono());
                 return visit.until(at).await;
             }
         }
@@ -44,37 +44,38 @@ impl Sweeping for WriteDown {
         let took = visit.inner.clock().mono().since(begun);
         visit.end_turn(Task::Heartbeats, done.is_ok()).await;
         done?;
-        visit.one.swept(Sweep::Heartbeats, visit.inner.clock().mono());
-        // A roster so large that a pass takes long has as much time between two.
+        visit.state.swept(Sweep::Heartbeats, visit.inner.clock().mono());
+        // A roster so large that a pass takes long gets an equally long pause.
         Ok(interval.max(took))
     }
 
-    fn is_early(&self, one: &One) -> bool {
-        one.is_wanted()
+    fn is_early(&self, state: &RosterState) -> bool {
+        state.is_wanted()
     }
 }
 
 impl Visit<'_> {
-    /// Where another process waits for it, the ledger gets every heartbeat, and at the end the time since which every living
-    /// provider was heard, if the mirror was believed all along: one that is not filled may lack any provider. Otherwise it gets
-    /// what this process has not written yet: nothing, of a roster that is idle.
+    /// Records heartbeats. If another process needs them, it records all of them, and at the end a pass: the time since
+    /// which every living provider has sent a heartbeat. The pass is omitted if the mirror was not trusted throughout,
+    /// because it may lack providers. Otherwise it records only what this process has not recorded yet, which is
+    /// nothing for an idle roster.
     async fn write_down(&self, is_wanted: bool) -> Result<()> {
-        let line = self.line();
+        let mirror = self.mirror();
         let (mut fresh_since, mut begun, mut is_believed) = (None, None, true);
-        let mut written_before = self.one.written_before().filter(|_| !is_wanted);
+        let mut written_before = self.state.written_before().filter(|_| !is_wanted);
         let mut page = PageRequest {
             after: None,
             limit: MAX_PAGE,
         };
         let mut heard: Vec<(ProviderId, StoreTime)> = Vec::new();
         loop {
-            let rows = line.mirror()?.rows(line.group(), &page);
-            let (rows, believed) = line.read(rows, |rows: &Rows| &rows.stamp).await?;
-            let begun = *begun.get_or_insert(rows.stamp.as_of);
-            // A clock that fell back makes new heartbeats look old.
+            let rows = mirror.api()?.rows(mirror.group(), &page);
+            let (rows, believed) = mirror.read(rows, |rows: &Rows| &rows.mirror).await?;
+            let begun = *begun.get_or_insert(rows.mirror.as_of);
+            // After a clock that stepped back, new heartbeats have old times.
             written_before = written_before.filter(|at| *at <= begun);
             is_believed &= believed;
-            let since = oldest_heartbeat(&rows).min(fresh_since.unwrap_or(rows.stamp.as_of));
+            let since = oldest_heartbeat(&rows).min(fresh_since.unwrap_or(rows.mirror.as_of));
             fresh_since = Some(since);
             let rows_heard = rows.rows.into_iter();
             let rows_heard = rows_heard.filter_map(|seen| Some((seen.row.provider, seen.row.last_heartbeat_at?)));
@@ -84,14 +85,14 @@ impl Visit<'_> {
             if heard.len() + MAX_PAGE as usize > MAX_BATCH || (is_last && !heard.is_empty()) {
                 heard.sort();
                 let batch = std::mem::take(&mut heard);
-                let (ledger, roster) = (self.inner.ledger(), self.one.roster());
+                let (ledger, roster) = (self.inner.ledger(), self.state.roster());
                 ledger.record_heartbeats(roster, &batch).await?;
                 if !is_last {
                     self.take_turn(Task::Heartbeats, Duration::ZERO).await?;
                 }
             }
             if is_last {
-                self.one.set_written_before(begun);
+                self.state.set_written_before(begun);
                 return match is_wanted && is_believed {
                     true => self.note_pass(since).await,
                     false => Ok(()),
@@ -101,15 +102,15 @@ impl Visit<'_> {
     }
 
     async fn note_pass(&self, fresh_since: StoreTime) -> Result<()> {
-        let (ledger, roster) = (self.inner.ledger(), self.one.roster());
+        let (ledger, roster) = (self.inner.ledger(), self.state.roster());
         ledger.note_heartbeat_pass(roster, fresh_since).await
     }
 }
 
-/// Since when all of these have been heard that are alive. One that got a new tenure and was not heard since then is alive
-/// as well: then any time is early enough.
+/// The time since which all living providers of these rows have sent a heartbeat. A provider with a new tenure and no
+/// heartbeat since is alive as well; then the earliest time is returned.
 fn oldest_heartbeat(rows: &Rows) -> StoreTime {
     let alive = rows.rows.iter().filter(|seen| seen.standing == Standing::Alive);
     let heard = alive.map(|seen| seen.row.last_heartbeat_at.unwrap_or(StoreTime::ZERO));
-    heard.min().unwrap_or(rows.stamp.as_of)
+    heard.min().unwrap_or(rows.mirror.as_of)
 }

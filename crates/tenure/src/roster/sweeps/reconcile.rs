@@ -1,5 +1,5 @@
-//! The mirror is compared with the ledger, and made to agree: now and then, at the start, and whenever something happened
-//! that may have cost it something. It fills an empty mirror in the same way.
+//! Compares the mirror with the ledger and corrects it: at intervals, at the start, and after events that may have lost
+//! data. An empty mirror is filled in the same way.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,42 +11,42 @@ use tenure_core::roster::{Comparison, Put, Rows, Standing, Task, Turn, Verified}
 use tenure_core::store::{MAX_PAGE, PageRequest};
 use tenure_core::sweep::{BATCH, ReconcileRequest};
 
-use super::super::line::BULK;
-use super::super::one::One;
+use super::super::mirror_client::BULK;
+use super::super::state::RosterState;
 use super::super::status::Sweep;
-use super::super::trust::Wish;
-use super::round::Sweeping;
+use super::super::trust::ReconcileReason;
+use super::sweep_loop::RosterSweep;
 use super::{SOON, Visit};
 use crate::meters;
 
-/// After so many steps the turn is prolonged.
+/// The turn is renewed after this many steps.
 const PROLONG: usize = 25;
-/// For how long the settings count that the ledger told when it was polled.
+/// The maximum age of polled settings.
 const SETTINGS_KEPT: Duration = Duration::from_secs(5);
-/// A ledger without any provider removes no more than this from a mirror: it is the wrong one, or has lost its data.
+/// A ledger without any provider removes at most this many from a mirror: it is the wrong ledger, or has lost its data.
 const FEW: usize = 10;
 
-/// The sweep.
+/// The reconcile sweep.
 pub(super) struct Reconcile;
 
 #[async_trait]
-impl Sweeping for Reconcile {
+impl RosterSweep for Reconcile {
     const SWEEP: Sweep = Sweep::Reconcile;
 
     async fn visit(&self, visit: &Visit<'_>) -> Result<Duration> {
         let now = visit.store_now().await?;
-        let every = match visit.one.wish() {
+        let every = match visit.state.reconcile_reason() {
             None => visit.interval,
-            Some(Wish::Seed | Wish::Own) => Duration::ZERO,
-            // What anybody has compared since then will do.
-            Some(Wish::Since(since)) => now.since(since).min(visit.interval),
+            Some(ReconcileReason::Seed | ReconcileReason::Own) => Duration::ZERO,
+            // A reconcile by any process since then is enough.
+            Some(ReconcileReason::Since(since)) => now.since(since).min(visit.interval),
         };
         match visit.take_turn(Task::Reconcile, every).await? {
             Turn::Mine(_) => {}
             Turn::Others(_) => return Ok(SOON),
             Turn::DoneUntil(at) => {
                 let done_at = at.minus(every);
-                visit.one.last_reconciled(done_at, visit.inner.clock().mono());
+                visit.state.last_reconciled(done_at, visit.inner.clock().mono());
                 return Ok((done_at + visit.interval).since(now));
             }
         }
@@ -55,29 +55,29 @@ impl Sweeping for Reconcile {
         done.map(|()| visit.interval)
     }
 
-    fn is_early(&self, one: &One) -> bool {
-        one.wish().is_some()
+    fn is_early(&self, state: &RosterState) -> bool {
+        state.reconcile_reason().is_some()
     }
 }
 
 impl Visit<'_> {
     async fn reconcile(&self) -> Result<()> {
-        let (line, ledger, roster) = (self.line(), self.inner.ledger(), self.one.roster());
-        // As polled a moment ago: an idle roster costs its ledger one statement.
-        let settings = match self.one.polled_settings(SETTINGS_KEPT, self.inner.clock().mono()) {
+        let (mirror, ledger, roster) = (self.mirror(), self.inner.ledger(), self.state.roster());
+        // The polled settings save a statement per idle roster.
+        let settings = match self.state.polled_settings(SETTINGS_KEPT, self.inner.clock().mono()) {
             Some(settings) => settings,
             None => ledger.settings(roster).await?,
         };
-        self.inner.put_settings(self.one, settings).await?;
-        // After a first step: it is that which notices a gap, or begins a new life of the data.
-        let since = line.stamp().await?.resumed_at;
+        self.inner.put_settings(self.state, settings).await?;
+        // After a first step, which detects a gap or a data loss.
+        let since = mirror.stamp().await?.resumed_at;
 
         let mut comparison = Comparison::new(Version::NONE);
         let mut repaired = self.see_mirror(&mut comparison).await?;
         let mut providers = self.see_ledger(&mut comparison).await?;
         let mut differences = 0;
         if comparison.is_beyond() {
-            // A removal needs a version that was drawn before anything was read, so all of it is read again.
+            // A removal needs a version drawn before anything was read, so everything is read again.
             differences = comparison.differences();
             comparison = Comparison::new(ledger.next_version().await?);
             for (kind, count) in self.see_mirror(&mut comparison).await? {
@@ -93,36 +93,36 @@ impl Visit<'_> {
         } else {
             self.put(&rest).await?;
         }
-        self.seat_strangers().await?;
+        self.seat_unknown().await?;
 
-        let call = line.limits(line.patience());
-        let marked = line.mirror()?.mark_seeded(line.group(), since, call);
-        if !line.ask(line.patience(), marked).await? {
-            let why = "the hot store has resumed since the reconcile began; what was brought first may be gone";
+        let call = mirror.limits(mirror.patience());
+        let marked = mirror.api()?.mark_seeded(mirror.group(), since, call);
+        if !mirror.call(mirror.patience(), marked).await? {
+            let why = "the hot store has resumed since the reconcile began; the first rows written may be lost";
             return Err(Error::unavailable(why, Outcome::Unchanged));
         }
-        let stamp = line.stamp().await?;
+        let stamp = mirror.stamp().await?;
         differences += comparison.differences();
-        self.one.reconciled(&stamp, differences, self.inner.clock().mono());
-        meters::roster_drift(&line.label(), &repaired);
+        self.state.reconciled(&stamp, differences, self.inner.clock().mono());
+        meters::roster_drift(&mirror.label(), &repaired);
         if differences > 0 || !repaired.is_empty() {
             tracing::info!(%roster, providers, differences, repaired = ?repaired, "the mirror agrees with the ledger again");
         }
         Ok(())
     }
 
-    /// All of the mirror, which is mended in itself on the way.
+    /// Reads all of the mirror, which also repairs its indexes.
     async fn see_mirror(&self, comparison: &mut Comparison) -> Result<BTreeMap<String, u64>> {
-        let line = self.line();
+        let mirror = self.mirror();
         let mut repaired: BTreeMap<String, u64> = BTreeMap::new();
         let mut request = ReconcileRequest {
             after: None,
             limit: BATCH,
         };
         for step in 1.. {
-            let call = line.limits(BULK);
-            let part = line.mirror()?.verify_roster(line.group(), &request, call);
-            let part: Verified = line.ask(BULK, part).await?;
+            let call = mirror.limits(BULK);
+            let part = mirror.api()?.verify_roster(mirror.group(), &request, call);
+            let part: Verified = mirror.call(BULK, part).await?;
             part.entries.iter().for_each(|entry| comparison.saw(entry));
             for (kind, count) in part.repaired {
                 *repaired.entry(kind).or_default() += count;
@@ -136,7 +136,7 @@ impl Visit<'_> {
         Ok(repaired)
     }
 
-    /// All of the ledger, page by page; what differs is put at once. Answers how many providers there are.
+    /// Reads all of the ledger page by page and corrects differences immediately. Returns the number of providers.
     async fn see_ledger(&self, comparison: &mut Comparison) -> Result<usize> {
         let mut page = PageRequest {
             after: None,
@@ -144,7 +144,7 @@ impl Visit<'_> {
         };
         let mut providers = 0;
         for step in 1.. {
-            let rows = self.inner.ledger().providers(self.one.roster(), None, &page).await?;
+            let rows = self.inner.ledger().providers(self.state.roster(), None, &page).await?;
             providers += rows.items.len();
             let puts = comparison.compare(rows.items);
             self.put(&puts).await?;
@@ -159,25 +159,26 @@ impl Visit<'_> {
 
     async fn put(&self, puts: &[Put]) -> Result<()> {
         for (step, part) in puts.chunks(MAX_PAGE as usize).enumerate() {
-            self.inner.put_rows(self.one, part).await?;
+            self.inner.put_rows(self.state, part).await?;
             self.prolong(step + 1).await?;
         }
         Ok(())
     }
 
-    /// Those whose rows agree and name a tenure that the store does not know: it lost the end of its data.
-    async fn seat_strangers(&self) -> Result<()> {
-        let line = self.line();
+    /// Gives tenures to providers whose rows agree but name a tenure that the store does not know: the store lost the
+    /// end of its data.
+    async fn seat_unknown(&self) -> Result<()> {
+        let mirror = self.mirror();
         let mut page = PageRequest {
             after: None,
             limit: MAX_PAGE,
         };
         for step in 1.. {
-            let rows = line.mirror()?.rows(line.group(), &page);
-            let (rows, _) = line.read(rows, |rows: &Rows| &rows.stamp).await?;
+            let rows = mirror.api()?.rows(mirror.group(), &page);
+            let (rows, _) = mirror.read(rows, |rows: &Rows| &rows.mirror).await?;
             let strange = rows.rows.into_iter().filter(|seen| seen.standing == Standing::Unknown);
             let strange: Vec<Provider> = strange.map(|seen| seen.row).collect();
-            self.inner.seat_and_follow(self.one, &strange).await?;
+            self.inner.seat_and_follow(self.state, &strange).await?;
             page.after = rows.next;
             if page.after.is_none() {
                 break;

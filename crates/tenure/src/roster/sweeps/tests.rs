@@ -1,4 +1,4 @@
-//! The sweeps of several processes over one store and one ledger, in virtual time.
+//! The sweeps of several processes over one store and one ledger, on a manual clock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,18 +13,18 @@ use tenure_core::ledger::{
 };
 use tenure_core::membership::{EndBy, EndReason, MembershipStore};
 use tenure_core::memory::MemoryStore;
-use tenure_core::roster::{Entry, Over, Put, group_of};
+use tenure_core::roster::{MirrorEntry, Overwrite, Put, group_of};
 use tenure_core::store::{Call, PageRequest, Store, StoreOptions};
 use tokio::runtime::Handle;
 
-use super::super::one::One;
+use super::super::state::RosterState;
 use super::super::status::Sweep;
-use super::super::{Belief, Heard, Online, Roster, Rosters, RostersSettings, Source};
+use super::super::{Belief, HeartbeatOutcome, Online, Roster, Rosters, RostersSettings, Source};
 use super::Visit;
-use super::round::{Round, Sweeping};
+use super::sweep_loop::{RosterSweep, SweepLoop};
 use crate::loops::{LoopBody, Loops};
 use crate::sweeper::{Sweeper, SweeperSettings};
-use crate::testing::{Ears, Fault, Faulty, START, Verb, ms, pass, pass_until, secs};
+use crate::testing::{Fault, Faulty, START, Telemetry, Verb, ms, pass, pass_until, secs};
 
 /// `stale_after`, in these tests.
 const STALE: Duration = secs(10);
@@ -34,7 +34,7 @@ struct World {
     store: Arc<Faulty>,
     ledger: Arc<MemoryLedger>,
     processes: Vec<Process>,
-    ears: Ears,
+    ears: Telemetry,
 }
 
 struct Process {
@@ -69,7 +69,7 @@ async fn world(processes: usize) -> World {
         store,
         ledger,
         processes: Vec::new(),
-        ears: Ears::default(),
+        ears: Telemetry::default(),
     };
     for _ in 0..processes {
         world.start();
@@ -109,8 +109,8 @@ impl World {
         believed && !status.rosters.is_empty()
     }
 
-    /// The hot store is out of reach, or in reach again. Rosters are told so at once: whoever asks in these tests does not
-    /// let time pass while it waits.
+    /// Disconnects the hot store, or reconnects it. Rosters fail immediately: callers in these tests do not advance the
+    /// clock while they wait.
     fn cut(&self, cut: bool) {
         self.store.cut(cut);
         self.store
@@ -126,7 +126,7 @@ impl World {
         pass(&self.clock, time).await;
     }
 
-    /// Written down and online, with room for one.
+    /// Creates providers with room for one and takes them online.
     async fn online(&self, names: std::ops::Range<usize>) {
         for n in names {
             let roster = self.roster(n % self.processes.len());
@@ -136,13 +136,13 @@ impl World {
         }
     }
 
-    /// Heartbeats of these while time passes.
+    /// Advances the clock while these send heartbeats.
     async fn hear(&self, names: &[usize], time: Duration) {
         let end = self.clock.mono() + time;
         while self.clock.mono() < end {
             for n in names {
                 let heard = self.roster(n % self.processes.len()).heartbeat(&name(*n), None).await;
-                assert!(matches!(heard, Ok(Heard::Recorded(_))), "{heard:?}");
+                assert!(matches!(heard, Ok(HeartbeatOutcome::Recorded(_))), "{heard:?}");
             }
             self.pass((STALE / 4).min(end.since(self.clock.mono()))).await;
         }
@@ -162,7 +162,7 @@ impl World {
         offline.map(|entry| (entry.provider, entry.reason)).collect()
     }
 
-    /// Everything that the mirror has, as the ledger would say it.
+    /// The mirror's rows without heartbeats, for comparison with the ledger's.
     async fn mirrored(&self) -> Vec<Provider> {
         let page = PageRequest {
             after: None,
@@ -170,7 +170,7 @@ impl World {
         };
         let group = group_of(&care()).unwrap();
         let rows = self.store.mirror().unwrap().rows(&group, &page).await.unwrap().rows;
-        let bare = |seen: tenure_core::roster::Seen| Provider {
+        let bare = |seen: tenure_core::roster::MirroredProvider| Provider {
             last_heartbeat_at: None,
             ..seen.row
         };
@@ -193,9 +193,9 @@ impl World {
     }
 }
 
-/// R2.8: the moment it is stale, once, however many processes there are.
+/// R2.8: when it becomes stale, once, however many processes there are.
 #[tokio::test]
-async fn a_stale_provider_goes_offline_in_the_ledger_once() {
+async fn stale_provider_goes_offline_in_the_ledger_once() {
     let world = world(3).await;
     let _listening = world.ears.listen();
     world.all_believe().await;
@@ -215,7 +215,7 @@ async fn a_stale_provider_goes_offline_in_the_ledger_once() {
         let row = world.row(n).await;
         assert!(row.online.is_none() && row.active);
         let (went, heard) = (row.last_offline_at.unwrap(), row.last_heartbeat_at.unwrap());
-        assert_eq!(went, heard + STALE, "it ended when its time was over, and is told so");
+        assert_eq!(went, heard + STALE, "it ended at its end time");
     }
     let status = world.processes[0].rosters.status();
     assert_eq!(status.rosters[0].dirty, 0);
@@ -223,15 +223,15 @@ async fn a_stale_provider_goes_offline_in_the_ledger_once() {
     assert_eq!(world.mirrored().await, world.written().await);
 }
 
-/// Whoever comes back is not taken offline by the end of an earlier tenure.
+/// The end of an earlier tenure does not take a returned provider offline.
 #[tokio::test]
-async fn one_who_came_back_stays_online() {
+async fn returned_provider_stays_online() {
     let world = world(2).await;
     world.all_believe().await;
     world.online(0..1).await;
     let first = world.row(0).await.online.unwrap();
     let group = group_of(&care()).unwrap();
-    // Its tenure ends and it comes online again before anybody follows.
+    // Its tenure ends and it goes online again before the ledger follows.
     let ended = world.store.end(&group, &first, EndBy::Leave, Call::default());
     ended.await.unwrap();
     let online = world.roster(1).online(&name(0)).await.unwrap();
@@ -242,9 +242,9 @@ async fn one_who_came_back_stays_online() {
     assert_eq!(world.offline_entries().await, Vec::new());
 }
 
-/// R2.9: no more than a minute of heartbeats is only in the hot store.
+/// R2.9: at most a minute of heartbeats is only in the hot store.
 #[tokio::test]
-async fn heartbeats_are_written_down_once_a_minute_by_one() {
+async fn one_process_records_heartbeats_once_a_minute() {
     let world = world(3).await;
     world.all_believe().await;
     world.online(0..6).await;
@@ -252,7 +252,7 @@ async fn heartbeats_are_written_down_once_a_minute_by_one() {
     world.hear(&alive, secs(190)).await;
     let now = world.ledger.now().await.unwrap();
     for n in 0..6 {
-        let heard = world.row(n).await.last_heartbeat_at.expect("it was written down");
+        let heard = world.row(n).await.last_heartbeat_at.expect("it is recorded");
         assert!(now.since(heard) <= secs(72), "{:?}", now.since(heard));
     }
     let age = |process: &Process| process.rosters.status().rosters[0].sweeps.heartbeats;
@@ -263,9 +263,9 @@ async fn heartbeats_are_written_down_once_a_minute_by_one() {
     );
 }
 
-/// R2.10: an empty mirror is filled; those who went online without a hot store get their tenures.
+/// R2.10: an empty mirror is filled; providers that went online without a hot store get tenures.
 #[tokio::test]
-async fn an_empty_mirror_is_filled_and_placeholders_are_followed() {
+async fn empty_mirror_is_filled_and_ledger_tenures_are_replaced() {
     let mut world = world(0).await;
     for n in 0..450 {
         world
@@ -297,9 +297,9 @@ async fn an_empty_mirror_is_filled_and_placeholders_are_followed() {
     assert_eq!(world.offline_entries().await, Vec::new());
 }
 
-/// R2.10: everything in the hot store is gone. Nobody is taken offline by it.
+/// R2.10: the hot store loses all its data. No provider goes offline.
 #[tokio::test]
-async fn a_store_that_lost_its_data_is_filled_again_and_nobody_goes_offline() {
+async fn store_that_lost_its_data_is_refilled() {
     let world = world(5).await;
     let _listening = world.ears.listen();
     world.all_believe().await;
@@ -319,9 +319,9 @@ async fn a_store_that_lost_its_data_is_filled_again_and_nobody_goes_offline() {
     assert_eq!((available.value.count, available.source), (40, Source::Mirror));
 }
 
-/// R2.10: from whatever somebody else wrote into the mirror, back to the ledger.
+/// R2.10: foreign writes to the mirror are replaced by the ledger's rows.
 #[tokio::test]
-async fn a_mirror_that_somebody_else_wrote_into_agrees_again() {
+async fn foreign_writes_to_the_mirror_are_repaired() {
     let world = world(2).await;
     let _listening = world.ears.listen();
     world.all_believe().await;
@@ -330,7 +330,7 @@ async fn a_mirror_that_somebody_else_wrote_into_agrees_again() {
     let mut puts = Vec::new();
     for (n, row) in good.iter().enumerate() {
         let mut bad = row.clone();
-        let over = Over::Exactly(row.version);
+        let over = Overwrite::Exactly(row.version);
         match n % 5 {
             0 => bad.capacity = 77,
             1 => (bad.active, bad.version) = (false, Version(row.version.0 + 1_000_000)),
@@ -338,12 +338,12 @@ async fn a_mirror_that_somebody_else_wrote_into_agrees_again() {
             3 => bad.version = Version(row.version.0 - 1),
             _ => {
                 let (provider, version) = (row.provider.clone(), Version(row.version.0 + 9));
-                let entry = Entry::Gone { provider, version };
+                let entry = MirrorEntry::Gone { provider, version };
                 puts.push(Put { entry, over });
                 continue;
             }
         }
-        let entry = Entry::Row(bad);
+        let entry = MirrorEntry::Row(bad);
         puts.push(Put { entry, over });
     }
     let stray = Provider {
@@ -351,7 +351,7 @@ async fn a_mirror_that_somebody_else_wrote_into_agrees_again() {
         online: None,
         ..good[0].clone()
     };
-    puts.push(Put::newer(Entry::Row(stray)));
+    puts.push(Put::newer(MirrorEntry::Row(stray)));
     let mirror = world.store.mirror().unwrap();
     let put = mirror.put_providers(&group, &puts, Call::default()).await.unwrap();
     assert!(put.iter().all(|put| put.applied));
@@ -361,7 +361,7 @@ async fn a_mirror_that_somebody_else_wrote_into_agrees_again() {
     let everyone: Vec<ProviderId> = good.iter().map(|row| row.provider.clone()).collect();
     let end = world.clock.mono() + secs(340);
     while world.clock.mono() < end {
-        // Heartbeats go on; those of the spoilt rows are refused until they are whole again.
+        // Heartbeats continue; those of corrupted rows are refused until the rows are repaired.
         for provider in &everyone {
             world.roster(0).heartbeat(provider, None).await.unwrap();
         }
@@ -369,7 +369,7 @@ async fn a_mirror_that_somebody_else_wrote_into_agrees_again() {
     }
     let (mirrored, written) = (world.mirrored().await, world.written().await);
     assert_eq!(mirrored, written);
-    // One of them found it and the other has compared since: nobody goes on about it.
+    // One process found the differences, and the other has reconciled since: the metric is back at 0.
     world.pass(secs(700)).await;
     for process in &world.processes {
         let found = process.rosters.status().rosters[0].divergence;
@@ -378,32 +378,32 @@ async fn a_mirror_that_somebody_else_wrote_into_agrees_again() {
     assert!(world.ears.gauge("tenure_roster_divergence{roster=\"care\"}") < 0.1);
 }
 
-/// What one process has found is old news once another has compared after it.
+/// A count of differences expires when another process reconciles later.
 #[tokio::test]
 async fn differences_are_forgotten_when_another_process_finds_none() {
     let mut world = world(1).await;
     world.all_believe().await;
     let process = &world.processes[0];
     let found = || process.rosters.status().rosters[0].divergence;
-    let one = Arc::clone(&world.roster(0).one);
+    let state = Arc::clone(&world.roster(0).state);
     let mirror = world.store.mirror().unwrap();
-    let stamp = mirror.stamp(&group_of(&care()).unwrap()).await.unwrap();
+    let stamp = mirror.mirror_status(&group_of(&care()).unwrap()).await.unwrap();
     let done_at = stamp.as_of;
-    one.reconciled(&stamp, 3, world.clock.mono());
+    state.reconciled(&stamp, 3, world.clock.mono());
     assert_eq!(found(), Some(3));
-    one.last_reconciled(done_at, world.clock.mono());
-    one.last_reconciled(done_at, world.clock.mono());
-    assert_eq!(found(), Some(3), "that was its own");
-    one.last_reconciled(done_at + ms(1), world.clock.mono());
+    state.last_reconciled(done_at, world.clock.mono());
+    state.last_reconciled(done_at, world.clock.mono());
+    assert_eq!(found(), Some(3), "that was its own reconcile");
+    state.last_reconciled(done_at + ms(1), world.clock.mono());
     assert_eq!(found(), None);
-    one.reconciled(&stamp, 0, world.clock.mono());
+    state.reconciled(&stamp, 0, world.clock.mono());
     assert_eq!(found(), Some(0));
     world.processes.clear();
 }
 
-/// Invariant 14: whatever happens at the visit of one roster, the others are visited.
+/// Invariant 14: a failure in the visit of one roster does not affect the others.
 #[tokio::test]
-async fn a_visit_that_panics_or_fails_stops_no_other() {
+async fn failing_visit_stops_no_other_visit() {
     let world = world(1).await;
     world.all_believe().await;
     let rosters = ["a", "b", "c", "d"].map(|name| RosterName::new(name).unwrap());
@@ -413,11 +413,11 @@ async fn a_visit_that_panics_or_fails_stops_no_other() {
     }
     let visited = Visited::default();
     let inner = Arc::clone(&world.roster(0).inner);
-    let mut round = Round::new(inner, "x".to_owned(), secs(10), visited.clone());
+    let mut round = SweepLoop::new(inner, "x".to_owned(), secs(10), visited.clone());
     let turn = std::panic::AssertUnwindSafe(round.turn());
     assert!(
         futures_util::FutureExt::catch_unwind(turn).await.is_err(),
-        "the loop hears of it"
+        "the panic reaches the loop"
     );
     assert_eq!(visited.take(), ["a", "b", "c", "care", "d"]);
     visited.0.panics.store(false, Ordering::SeqCst);
@@ -428,7 +428,7 @@ async fn a_visit_that_panics_or_fails_stops_no_other() {
     );
 }
 
-/// Notes where it was. Panics at `a` and fails at `b`.
+/// Records its visits. Panics at `a` and fails at `b`.
 #[derive(Clone, Default)]
 struct Visited(Arc<Notes>);
 
@@ -455,31 +455,31 @@ impl Visited {
 }
 
 #[async_trait]
-impl Sweeping for Visited {
+impl RosterSweep for Visited {
     const SWEEP: Sweep = Sweep::Expiry;
 
     async fn visit(&self, visit: &Visit<'_>) -> Result<Duration> {
-        let name = visit.one.roster().to_string();
+        let name = visit.state.roster().to_string();
         self.0.names.lock().unwrap().push(name.clone());
         match name.as_str() {
             "a" if self.0.panics.load(Ordering::SeqCst) => panic!("made to panic"),
             "b" => Err(Error::new(ErrorKind::Unavailable, "made to fail")),
             _ => {
-                // Those that take longer than the one that panics.
+                // Takes longer than the visit that panics.
                 tokio::task::yield_now().await;
                 Ok(secs(1))
             }
         }
     }
 
-    fn is_early(&self, _: &One) -> bool {
+    fn is_early(&self, _: &RosterState) -> bool {
         false
     }
 }
 
-/// M6: a ledger that lost everything, or the wrong one.
+/// M6: a ledger that lost all its data, or the wrong one.
 #[tokio::test]
-async fn an_empty_ledger_removes_nobody() {
+async fn empty_ledger_removes_no_provider() {
     let world = world(1).await;
     let _listening = world.ears.listen();
     let (group, mirror) = (group_of(&care()).unwrap(), world.store.mirror().unwrap());
@@ -496,16 +496,16 @@ async fn an_empty_ledger_removes_nobody() {
         revoked_before: None,
         version: Version(n as u64 + 1),
     });
-    let puts: Vec<Put> = rows.map(|row| Put::newer(Entry::Row(row))).collect();
+    let puts: Vec<Put> = rows.map(|row| Put::newer(MirrorEntry::Row(row))).collect();
     mirror.put_providers(&group, &puts, Call::default()).await.unwrap();
     world.pass(secs(700)).await;
     assert_eq!(world.mirrored().await.len(), 40);
     assert!(world.ears.lines("ERROR the ledger has no provider") >= 2);
 }
 
-/// R2.2: engagements end by themselves, and their providers have room again.
+/// R2.2: engagements expire, and their providers have room again.
 #[tokio::test]
-async fn an_engagement_expires_in_time() {
+async fn engagement_expires_in_time() {
     let world = world(2).await;
     world.all_believe().await;
     world.online(0..1).await;
@@ -531,9 +531,9 @@ async fn an_engagement_expires_in_time() {
     assert_eq!((free.value.len(), free.source), (1, Source::Mirror));
 }
 
-/// Not with the next round of the sweep, whoever of the processes wrote it down.
+/// At its end, not at the next visit of the sweep, whichever process wrote it.
 #[tokio::test]
-async fn an_engagement_that_ends_soon_ends_in_time() {
+async fn short_engagement_expires_in_time() {
     let world = world(2).await;
     world.all_believe().await;
     world.online(0..2).await;
@@ -551,9 +551,9 @@ async fn an_engagement_that_ends_soon_ends_in_time() {
     }
 }
 
-/// R2.8: the hot store serves again after a while; nobody was stale in the meantime.
+/// R2.8: after an outage of the hot store, no provider is stale.
 #[tokio::test]
-async fn an_outage_of_the_hot_store_takes_nobody_offline() {
+async fn hot_store_outage_takes_no_provider_offline() {
     let world = world(2).await;
     world.all_believe().await;
     world.online(0..20).await;

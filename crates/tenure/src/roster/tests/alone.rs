@@ -8,9 +8,9 @@ use tenure_core::id::RosterName;
 use super::super::freshness::SILENCE;
 use super::world::{Instance, Mode, World, name};
 use super::*;
-use crate::testing::{Ears, ms, secs};
+use crate::testing::{Telemetry, ms, secs};
 
-/// `stale_after` of these tests: less than the minute at which heartbeats are written down without a wish.
+/// `stale_after` of these tests: shorter than the interval at which heartbeats are recorded without a request.
 const STALE: Duration = secs(5);
 const EVERYONE: [&str; 3] = ["ada", "bob", "cyd"];
 
@@ -40,7 +40,7 @@ async fn staffed(world: &World) -> (Instance, Instance) {
     (alone, other)
 }
 
-/// Who is available by a roster: `None` where it says that it cannot know, and when to ask again.
+/// The available providers by a roster: `None` where the answer is unknown, with a time to retry.
 fn known(answer: Result<Sourced<Vec<tenure_core::ledger::Candidate>>>) -> Option<Vec<String>> {
     match answer {
         Ok(answer) => Some(answer.value.iter().map(|free| free.provider.to_string()).collect()),
@@ -58,7 +58,7 @@ async fn hear(process: &Instance, names: &[&str]) {
     }
 }
 
-/// Lets time pass in which these are heard by a process each second.
+/// Advances the clock while these send a heartbeat to a process each second.
 async fn pass_hearing(world: &World, process: &Instance, names: &[&str], seconds: u64) {
     for _ in 0..seconds {
         hear(process, names).await;
@@ -67,7 +67,7 @@ async fn pass_hearing(world: &World, process: &Instance, names: &[&str], seconds
 }
 
 #[tokio::test]
-async fn process_without_hot_store_finds_providers_heard_elsewhere() {
+async fn process_without_hot_store_sees_heartbeats_of_others() {
     let world = World::new().await;
     let (alone, other) = staffed(&world).await;
     alone.store.be(Mode::Fails);
@@ -92,7 +92,7 @@ async fn process_without_hot_store_finds_providers_heard_elsewhere() {
     let reserved = alone.desk.reserve(&wanted("e1")).await.unwrap();
     assert!(matches!(reserved, Reservation::Reserved(_)), "{reserved:?}");
 
-    // A death is seen as well, also before the ledger follows it.
+    // A lapse shows as well, also before the ledger follows.
     pass_hearing(&world, &other, &["ada", "bob"], 12).await;
     let sorted = |mut found: Vec<String>| {
         found.sort();
@@ -101,7 +101,7 @@ async fn process_without_hot_store_finds_providers_heard_elsewhere() {
     let found = known(alone.desk.available(100).await).expect("passes come every few seconds");
     assert_eq!(sorted(found), ["ada", "bob"]);
 
-    // Then the passes end, since no process reaches the store any more: what was noted in between counts.
+    // Then the passes end, because no process reaches the store: the heartbeats noted since count.
     other.store.be(Mode::Fails);
     for n in 0..120 {
         if n % 4 == 0 {
@@ -115,7 +115,7 @@ async fn process_without_hot_store_finds_providers_heard_elsewhere() {
             (n + 1) * 250
         );
     }
-    let found = known(alone.desk.available(100).await).expect("no pass comes any more");
+    let found = known(alone.desk.available(100).await).expect("passes have stopped");
     assert_eq!(sorted(found), ["ada", "bob"]);
 }
 
@@ -125,10 +125,10 @@ async fn process_without_hot_store_refuses_while_it_cannot_know() {
     let (alone, other) = staffed(&world).await;
     let short = secs(2);
     other.desk.set_settings(&stale_after(short)).await.unwrap();
-    // The pass from when they started proves nothing any more.
+    // The pass from the start is too old to prove anything.
     pass_hearing(&world, &other, &EVERYONE, 15).await;
     hear(&other, &EVERYONE).await;
-    // Neither reaches the hot store: no pass can come.
+    // No process reaches the hot store: no pass can come.
     for process in [&alone, &other] {
         process.store.be(Mode::Fails);
     }
@@ -175,7 +175,7 @@ async fn process_without_hot_store_never_denies_a_new_roster() {
             for who in EVERYONE {
                 assert!(matches!(
                     kept.heartbeat(&name(who), None).await.unwrap(),
-                    Heard::Recorded(_)
+                    HeartbeatOutcome::Recorded(_)
                 ));
             }
         }
@@ -192,7 +192,7 @@ async fn process_without_hot_store_never_denies_a_new_roster() {
 }
 
 #[tokio::test]
-async fn heartbeats_are_written_often_only_while_wanted() {
+async fn frequent_recording_stops_when_no_process_needs_it() {
     let world = World::new().await;
     let (alone, other) = staffed(&world).await;
     alone.store.be(Mode::Fails);
@@ -210,8 +210,8 @@ async fn heartbeats_are_written_often_only_while_wanted() {
 }
 
 #[tokio::test]
-async fn stale_after_below_the_mirror_interval_is_warned_of_once() {
-    let ears = Ears::default();
+async fn short_stale_after_is_warned_of_once() {
+    let ears = Telemetry::default();
     let _listening = ears.listen();
     let world = World::new().await;
     let process = world.start_sweeping();

@@ -1,4 +1,4 @@
-//! While the hot store is away, and right after.
+//! During an outage of the hot store, and right after.
 
 use tenure_core::error::ErrorKind;
 use tenure_core::id::RosterName;
@@ -12,7 +12,7 @@ use super::*;
 use crate::testing::{ms, secs, settle};
 
 #[tokio::test]
-async fn writes_commit_while_the_mirror_is_away_and_reach_it_when_it_is_back() {
+async fn writes_during_mirror_outage_are_mirrored_on_recovery() {
     let world = World::new().await;
     let process = world.running().await;
     process.arrive("ada").await;
@@ -45,7 +45,7 @@ async fn writes_commit_while_the_mirror_is_away_and_reach_it_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn whom_an_operator_shuts_out_while_the_mirror_is_away_stays_out_also_right_after() {
+async fn deactivation_during_mirror_outage_survives_recovery() {
     let world = World::new().await;
     for mode in [Mode::Fails, Mode::Hangs] {
         let process = world.running().await;
@@ -55,7 +55,7 @@ async fn whom_an_operator_shuts_out_while_the_mirror_is_away_stays_out_also_righ
         let deactivated = tokio::spawn(async move { desk.deactivate(&name("ada")).await.unwrap() });
         world.pass(ms(300)).await;
         assert!(!deactivated.await.unwrap().mirrored);
-        assert_eq!(process.hear("ada").await, Heard::Deactivated);
+        assert_eq!(process.hear("ada").await, HeartbeatOutcome::Deactivated);
         assert!(matches!(
             process.desk.online(&name("ada")).await.unwrap(),
             Online::Deactivated(_)
@@ -64,11 +64,11 @@ async fn whom_an_operator_shuts_out_while_the_mirror_is_away_stays_out_also_righ
         assert_eq!(
             world.seen("ada").await.unwrap().standing,
             Standing::Alive,
-            "the mirror knows nothing yet"
+            "the mirror has the old row"
         );
-        assert_eq!(process.hear("ada").await, Heard::Deactivated);
+        assert_eq!(process.hear("ada").await, HeartbeatOutcome::Deactivated);
         world.until_believed(&process).await;
-        assert_eq!(process.hear("ada").await, Heard::Deactivated);
+        assert_eq!(process.hear("ada").await, HeartbeatOutcome::Deactivated);
         assert_eq!(
             process.desk.admit(&name("ada"), None).await.unwrap(),
             Admission::Deactivated
@@ -106,9 +106,9 @@ async fn outboxes_are_counted_in_one_call_for_all_rosters() {
     assert_eq!(dirty, [2, 2, 2]);
 }
 
-/// A tenure that never lapses would stay for years.
+/// A tenure that never lapses would otherwise remain for years.
 #[tokio::test]
-async fn whoever_goes_offline_while_the_mirror_is_away_is_a_member_no_more_also_where_nobody_has_to_beat() {
+async fn going_offline_during_mirror_outage_ends_membership() {
     let world = World::new().await;
     let process = world.running().await;
     let patch = SettingsPatch {
@@ -133,37 +133,37 @@ async fn whoever_goes_offline_while_the_mirror_is_away_is_a_member_no_more_also_
 }
 
 #[tokio::test]
-async fn what_a_process_that_is_cut_off_writes_arrives_within_a_second() {
+async fn write_of_a_cut_off_process_is_mirrored_within_a_second() {
     let world = World::new().await;
     let (cut_off, other) = (world.running().await, world.running().await);
     other.arrive("ada").await;
     cut_off.store.be(Mode::Fails);
     cut_off.desk.deactivate(&name("ada")).await.unwrap();
     world.pass(secs(1)).await;
-    assert_eq!(other.hear("ada").await, Heard::Deactivated);
+    assert_eq!(other.hear("ada").await, HeartbeatOutcome::Deactivated);
     assert_eq!(other.who().await, (vec![], Source::Mirror));
 }
 
 #[tokio::test]
-async fn a_write_that_was_not_even_sent_is_not_forgotten_by_a_drain_under_way() {
+async fn drain_in_progress_does_not_cover_an_unsent_write() {
     let world = World::new().await;
     let process = world.running().await;
     process.arrive("ada").await;
     process.store.be(Mode::Fails);
     process.put("bob").await;
-    // The loop is back at the mirror and reads the outbox while a writer still thinks that it is away.
-    let (inner, one) = (&process.desk.inner, &process.desk.one);
-    let reach = one.line().trust().reach();
+    // The loop reaches the mirror again and reads the outbox while a writer still considers it unreachable.
+    let (inner, state) = (&process.desk.inner, &process.desk.state);
+    let reach_epoch = state.mirror().trust().reach_epoch();
     process.desk.deactivate(&name("ada")).await.unwrap();
-    one.line().trust().drained(reach, inner.clock().mono());
+    state.mirror().trust().drained(reach_epoch, inner.clock().mono());
     process.store.be(Mode::Up);
-    one.line().stamp().await.unwrap();
+    state.mirror().stamp().await.unwrap();
     assert_eq!(process.belief(), Belief::Ledger);
-    assert_eq!(process.hear("ada").await, Heard::Deactivated);
+    assert_eq!(process.hear("ada").await, HeartbeatOutcome::Deactivated);
 }
 
 #[tokio::test]
-async fn who_goes_online_meanwhile_gets_a_tenure_when_the_store_is_back() {
+async fn going_online_during_outage_gets_a_tenure_on_recovery() {
     let world = World::new().await;
     let process = world.running().await;
     process.put("ada").await;
@@ -171,7 +171,7 @@ async fn who_goes_online_meanwhile_gets_a_tenure_when_the_store_is_back() {
     let written = process.go_online("ada").await;
     assert!(written.changed && !written.mirrored);
     let made_up = written.value.online.expect("the ledger made one up");
-    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Ledger));
+    assert_eq!(process.hear("ada").await, HeartbeatOutcome::Recorded(Source::Ledger));
     assert!(process.desk.is_reachable(&name("ada")).await.unwrap().value);
     process.store.be(Mode::Up);
     world.until_believed(&process).await;
@@ -179,16 +179,16 @@ async fn who_goes_online_meanwhile_gets_a_tenure_when_the_store_is_back() {
     let seen = world.seen("ada").await.unwrap();
     assert_ne!(row.online.as_ref(), Some(&made_up));
     assert_eq!((seen.row.online, seen.standing), (row.online.clone(), Standing::Alive));
-    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+    assert_eq!(process.hear("ada").await, HeartbeatOutcome::Recorded(Source::Mirror));
     settle().await;
     assert_eq!(world.dirty().await, 0);
-    // It was online all the time.
+    // It was online throughout.
     let log = process.desk.log(None, &PageRequest::default()).await.unwrap();
     assert_eq!(log.items.len(), 1);
 }
 
 #[tokio::test]
-async fn who_goes_offline_before_the_store_is_back_gets_no_tenure() {
+async fn going_offline_before_recovery_gets_no_tenure() {
     let world = World::new().await;
     let process = world.running().await;
     process.put("ada").await;
@@ -202,45 +202,45 @@ async fn who_goes_offline_before_the_store_is_back_gets_no_tenure() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_gives_a_tenure_to_whom_a_follow_has_missed() {
+async fn heartbeat_gives_a_missing_tenure() {
     let world = World::new().await;
     let process = world.running().await;
     process.put("ada").await;
-    // The ledger made a tenure up, and the row got to the mirror without anybody who seats it.
+    // The ledger generated a tenure, and the row reached the mirror without a seat.
     let ledger = process.ledger.inside();
     ledger.go_online(&desk(), &name("ada"), None).await.unwrap();
     let row = world.row("ada").await;
-    let put = tenure_core::roster::Put::newer(tenure_core::roster::Entry::Row(row.clone()));
+    let put = tenure_core::roster::Put::newer(tenure_core::roster::MirrorEntry::Row(row.clone()));
     world
         .memory
         .put_providers(&world.group, &[put], Call::default())
         .await
         .unwrap();
     world.clock.advance(ms(1));
-    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+    assert_eq!(process.hear("ada").await, HeartbeatOutcome::Recorded(Source::Mirror));
     assert_eq!(world.seen("ada").await.unwrap().standing, Standing::Alive);
     assert_ne!(world.row("ada").await.online, row.online);
 }
 
 #[tokio::test]
-async fn heartbeats_are_written_down_together_while_the_store_is_away() {
+async fn heartbeats_during_outage_are_recorded_in_batches() {
     let world = World::new().await;
     let process = world.running().await;
     for who in ["ada", "bob", "cyd"] {
         process.arrive(who).await;
     }
     process.store.be(Mode::Fails);
-    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Ledger));
+    assert_eq!(process.hear("ada").await, HeartbeatOutcome::Recorded(Source::Ledger));
     for _ in 0..70 {
         for _ in 0..5 {
-            assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Ledger));
+            assert_eq!(process.hear("ada").await, HeartbeatOutcome::Recorded(Source::Ledger));
         }
         world.pass(secs(1)).await;
-        assert_eq!(process.hear("bob").await, Heard::Recorded(Source::Ledger));
+        assert_eq!(process.hear("bob").await, HeartbeatOutcome::Recorded(Source::Ledger));
     }
     let written = process.ledger.calls("record_heartbeats");
     assert!((13..=16).contains(&written), "{written} in 70 s");
-    // Everyone counted as heard of when the outage began; that is more than 60 s ago.
+    // Every heartbeat counted as fresh at the start of the outage, which is more than 60 s ago.
     assert_eq!(
         process.who().await,
         (vec!["ada".to_owned(), "bob".to_owned()], Source::Ledger)
@@ -248,22 +248,22 @@ async fn heartbeats_are_written_down_together_while_the_store_is_away() {
     assert!(!process.desk.is_reachable(&name("cyd")).await.unwrap().value);
     assert_eq!(
         process.hear("cyd").await,
-        Heard::Recorded(Source::Ledger),
-        "it is online, though nobody was told of it"
+        HeartbeatOutcome::Recorded(Source::Ledger),
+        "it is online, although it is stale"
     );
     world.pass(secs(6)).await;
     assert_eq!(process.who().await.0.len(), 3);
 }
 
 #[tokio::test]
-async fn an_outage_of_the_store_makes_nobody_stale_before_its_time() {
+async fn outage_makes_no_provider_stale_early() {
     let world = World::new().await;
     let process = world.running().await;
     process.arrive("ada").await;
-    // The ledger has heard of it last when it came, a long time ago.
+    // The ledger's last heartbeat of it is old.
     for _ in 0..6 {
         world.pass(secs(20)).await;
-        assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+        assert_eq!(process.hear("ada").await, HeartbeatOutcome::Recorded(Source::Mirror));
     }
     process.store.be(Mode::Fails);
     world.pass(secs(55)).await;
@@ -273,7 +273,7 @@ async fn an_outage_of_the_store_makes_nobody_stale_before_its_time() {
 }
 
 #[tokio::test]
-async fn without_the_ledger_heartbeats_go_on_and_writes_change_nothing() {
+async fn ledger_outage_fails_writes_but_not_heartbeats() {
     let world = World::new().await;
     let process = world.running().await;
     process.arrive("ada").await;
@@ -282,7 +282,7 @@ async fn without_the_ledger_heartbeats_go_on_and_writes_change_nothing() {
         process.ledger.be(mode);
         for _ in 0..4 {
             world.pass(secs(10)).await;
-            assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+            assert_eq!(process.hear("ada").await, HeartbeatOutcome::Recorded(Source::Mirror));
         }
     }
     assert_eq!(process.who().await, (vec!["ada".to_owned()], Source::Mirror));
@@ -302,7 +302,7 @@ async fn without_the_ledger_heartbeats_go_on_and_writes_change_nothing() {
 }
 
 #[tokio::test]
-async fn a_process_that_starts_while_the_store_is_away_answers_from_the_ledger() {
+async fn process_started_during_outage_answers_from_ledger() {
     let world = World::new().await;
     let before = world.running().await;
     before.arrive("ada").await;
@@ -320,7 +320,7 @@ async fn a_process_that_starts_while_the_store_is_away_answers_from_the_ledger()
     assert_ne!(
         status().belief,
         Belief::Mirror,
-        "nobody has compared since it came: the store may have lost what it never saw"
+        "no reconcile since it started: the store may have lost data before"
     );
     world.until_believed(&process).await;
     assert_eq!(status().untrusted_for, None);

@@ -1,133 +1,133 @@
-//! A hot store that lost all of its data, or the end of it.
+//! A hot store that lost all its data, or the end of it.
 
 use tenure_core::id::RosterName;
 use tenure_core::ledger::{Ledger, Provider, RosterSettings, Version};
 use tenure_core::memory::MemoryStore;
-use tenure_core::roster::{Entry, Over, Put, RosterMirror, Standing};
+use tenure_core::roster::{MirrorEntry, Overwrite, Put, RosterMirror, Standing};
 use tenure_core::store::{Call, StoreOptions};
 
-use super::super::trust::Wish;
+use super::super::trust::ReconcileReason;
 use super::world::{Instance, Mode, World, desk, name};
 use super::*;
 use crate::testing::{pass_until, secs, settle};
 
-/// What a reconcile does, as far as these tests need it.
+/// A reconcile, as far as these tests need it.
 async fn fill(process: &Instance) {
-    let (inner, one) = (&process.desk.inner, &process.desk.one);
+    let (inner, state) = (&process.desk.inner, &process.desk.state);
     let (roster, all) = (desk(), PageRequest::new(None, 1_000).unwrap());
     let rows = process.ledger.inside().providers(&roster, None, &all).await.unwrap();
-    let puts: Vec<Put> = rows.items.into_iter().map(Entry::Row).map(Put::newer).collect();
-    inner.put_rows(one, &puts).await.unwrap();
-    let line = one.line();
-    let mirror = line.mirror().unwrap();
-    let since = mirror.stamp(line.group()).await.unwrap().resumed_at;
-    assert!(mirror.mark_seeded(line.group(), since, Call::default()).await.unwrap());
+    let puts: Vec<Put> = rows.items.into_iter().map(MirrorEntry::Row).map(Put::newer).collect();
+    inner.put_rows(state, &puts).await.unwrap();
+    let mirror = state.mirror();
+    let api = mirror.api().unwrap();
+    let since = api.mirror_status(mirror.group()).await.unwrap().resumed_at;
+    assert!(api.mark_seeded(mirror.group(), since, Call::default()).await.unwrap());
 }
 
 #[tokio::test]
-async fn a_store_that_lost_its_data_is_not_believed_until_it_is_filled() {
+async fn store_that_lost_its_data_is_untrusted_until_filled() {
     let world = World::new().await;
     let process = world.running().await;
     process.arrive("ada").await;
     let before = world.row("ada").await;
     let empty = MemoryStore::new(StoreOptions::default(), world.clock.clone());
     process.store.swap(empty.clone());
-    // The very first answer tells.
+    // The first answer reveals the loss.
     assert_eq!(process.who().await, (vec!["ada".to_owned()], Source::Ledger));
     assert_eq!(process.belief(), Belief::Seeding);
     assert!(process.rosters.status().is_seeding());
-    assert_eq!(process.desk.one.wish(), Some(Wish::Seed));
-    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Ledger));
-    assert!(process.put("bob").await.mirrored, "what can be written there is");
+    assert_eq!(process.desk.state.reconcile_reason(), Some(ReconcileReason::Seed));
+    assert_eq!(process.hear("ada").await, HeartbeatOutcome::Recorded(Source::Ledger));
+    assert!(process.put("bob").await.mirrored, "writes still reach it");
     world.pass(secs(3)).await;
     assert_eq!(process.belief(), Belief::Seeding, "a drained outbox fills nothing");
     fill(&process).await;
     assert_eq!(
         process.who().await.1,
         Source::Ledger,
-        "the reply to this tells that it is filled"
+        "the reply to this read shows that it is filled"
     );
     world.until_believed(&process).await;
     assert_eq!(process.who().await, (vec!["ada".to_owned()], Source::Mirror));
     let row = world.row("ada").await;
     assert_ne!(row.online, before.online, "the ledger has followed");
-    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+    assert_eq!(process.hear("ada").await, HeartbeatOutcome::Recorded(Source::Mirror));
 }
 
 #[tokio::test]
-async fn a_store_that_lost_the_end_of_its_data_is_not_believed_until_this_process_has_compared() {
+async fn store_that_lost_its_tail_is_untrusted_until_own_reconcile() {
     let world = World::new().await;
     let process = world.running().await;
     process.arrive("ada").await;
-    // A replica that lags: it has all of this, and nothing of what comes now.
+    // A lagging replica: it has everything up to here and nothing later.
     let replica = MemoryStore::new(StoreOptions::default(), world.clock.clone());
     process.store.swap(replica.clone());
     fill(&process).await;
     process.store.swap(world.memory.clone());
     process
         .desk
-        .one
-        .reconciled(&world.memory.stamp(&world.group).await.unwrap(), 0, world.now());
+        .state
+        .reconciled(&world.memory.mirror_status(&world.group).await.unwrap(), 0, world.now());
     world.until_believed(&process).await;
     process.desk.deactivate(&name("ada")).await.unwrap();
     settle().await;
-    assert_eq!(world.dirty().await, 0, "no outbox will bring it back");
+    assert_eq!(world.dirty().await, 0, "the outbox does not contain it");
 
     process.store.swap(replica.clone());
-    assert_eq!(process.hear("ada").await, Heard::Deactivated);
+    assert_eq!(process.hear("ada").await, HeartbeatOutcome::Deactivated);
     assert_eq!(
-        (process.belief(), process.desk.one.wish()),
-        (Belief::Ledger, Some(Wish::Own))
+        (process.belief(), process.desk.state.reconcile_reason()),
+        (Belief::Ledger, Some(ReconcileReason::Own))
     );
-    // Newer versions do not bring back what is lost.
+    // Newer versions do not restore the lost rows.
     process.put("bob").await;
     world.pass(secs(2)).await;
-    assert_eq!(process.hear("ada").await, Heard::Deactivated);
+    assert_eq!(process.hear("ada").await, HeartbeatOutcome::Deactivated);
     assert_eq!(process.belief(), Belief::Ledger);
     fill(&process).await;
-    let stamp = replica.stamp(&world.group).await.unwrap();
-    process.desk.one.reconciled(&stamp, 1, world.now());
+    let stamp = replica.mirror_status(&world.group).await.unwrap();
+    process.desk.state.reconciled(&stamp, 1, world.now());
     assert_eq!(process.belief(), Belief::Mirror);
     assert_eq!(process.rosters.status().rosters[0].divergence, Some(1));
-    assert_eq!(process.hear("ada").await, Heard::Deactivated);
+    assert_eq!(process.hear("ada").await, HeartbeatOutcome::Deactivated);
 }
 
 #[tokio::test]
-async fn a_store_that_was_away_wants_to_be_compared_once() {
+async fn recovered_store_requests_one_reconcile() {
     let world = World::new().await;
     let process = world.start();
     pass_until(&world.clock, "at the start, too", secs(2), || {
-        matches!(process.desk.one.wish(), Some(Wish::Since(_)))
+        matches!(process.desk.state.reconcile_reason(), Some(ReconcileReason::Since(_)))
     })
     .await;
-    let stamp = world.memory.stamp(&world.group).await.unwrap();
-    process.desk.one.reconciled(&stamp, 0, world.now());
-    assert_eq!(process.desk.one.wish(), None);
+    let stamp = world.memory.mirror_status(&world.group).await.unwrap();
+    process.desk.state.reconciled(&stamp, 0, world.now());
+    assert_eq!(process.desk.state.reconcile_reason(), None);
     process.store.be(Mode::Fails);
     world.pass(secs(2)).await;
-    assert_eq!(process.desk.one.wish(), None);
+    assert_eq!(process.desk.state.reconcile_reason(), None);
     process.store.be(Mode::Up);
-    pass_until(&world.clock, "it is wished for", secs(2), || {
-        process.desk.one.wish().is_some()
+    pass_until(&world.clock, "a reconcile is requested", secs(2), || {
+        process.desk.state.reconcile_reason().is_some()
     })
     .await;
     process
         .desk
-        .one
+        .state
         .last_reconciled(world.memory_now().await + secs(1), world.now());
-    assert_eq!(process.desk.one.wish(), None);
+    assert_eq!(process.desk.state.reconcile_reason(), None);
 }
 
 #[tokio::test]
-async fn a_provider_that_the_mirror_lacks_is_brought_to_it_by_its_heartbeat() {
+async fn heartbeat_restores_a_provider_missing_from_the_mirror() {
     let world = World::new().await;
     let process = world.running().await;
     process.arrive("ada").await;
-    let gone = Entry::Gone {
+    let gone = MirrorEntry::Gone {
         provider: name("ada"),
         version: world.row("ada").await.version,
     };
-    let over = tenure_core::roster::Over::Exactly(gone.version());
+    let over = tenure_core::roster::Overwrite::Exactly(gone.version());
     world
         .memory
         .put_providers(&world.group, &[Put { entry: gone, over }], Call::default())
@@ -135,8 +135,8 @@ async fn a_provider_that_the_mirror_lacks_is_brought_to_it_by_its_heartbeat() {
         .unwrap();
     assert_eq!(
         process.hear("ada").await,
-        Heard::Recorded(Source::Ledger),
-        "nothing is newer than a removal of the same version; the ledger knows better"
+        HeartbeatOutcome::Recorded(Source::Ledger),
+        "a removal of the same version wins in the mirror; the ledger answers"
     );
     process.put("bob").await;
     let ledger = process.ledger.inside();
@@ -144,17 +144,17 @@ async fn a_provider_that_the_mirror_lacks_is_brought_to_it_by_its_heartbeat() {
     assert!(world.seen("bob").await.is_some());
     assert_eq!(
         process.hear("bob").await,
-        Heard::Offline,
-        "for as long as its row is on its way"
+        HeartbeatOutcome::Offline,
+        "until its row arrives"
     );
     world.pass(secs(1)).await;
-    assert_eq!(process.hear("bob").await, Heard::Recorded(Source::Mirror));
+    assert_eq!(process.hear("bob").await, HeartbeatOutcome::Recorded(Source::Mirror));
     assert_eq!(world.seen("bob").await.unwrap().standing, Standing::Alive);
 }
 
-/// M6: half of a ledger says nothing about who is missing.
+/// M6: half of a ledger does not show which providers are missing.
 #[tokio::test]
-async fn a_reconcile_that_breaks_off_removes_nobody_and_fills_nothing() {
+async fn interrupted_reconcile_removes_nothing() {
     let world = World::new().await;
     let process = world.start_sweeping();
     world.until_believed(&process).await;
@@ -167,7 +167,7 @@ async fn a_reconcile_that_breaks_off_removes_nobody_and_fills_nothing() {
     let lost = MemoryStore::new(StoreOptions::default(), world.clock.clone());
     let known = world.row("p00000").await;
     let strays = ["x1", "x2", "x3"].map(|stray| {
-        Put::newer(Entry::Row(Provider {
+        Put::newer(MirrorEntry::Row(Provider {
             provider: name(stray),
             ..known.clone()
         }))
@@ -177,18 +177,21 @@ async fn a_reconcile_that_breaks_off_removes_nobody_and_fills_nothing() {
         .unwrap();
     let there = async || {
         let looked = lost.look(&world.group, &["x1", "x2", "x3"].map(name)).await.unwrap();
-        looked.seen.into_iter().flatten().count()
+        looked.providers.into_iter().flatten().count()
     };
 
     process.ledger.trip(Some("providers"));
     process.store.swap(lost.clone());
     let before = process.ledger.calls("providers");
-    pass_until(&world.clock, "it has broken off twice", secs(30), || {
+    pass_until(&world.clock, "it was interrupted twice", secs(30), || {
         process.ledger.calls("providers") >= before + 4
     })
     .await;
-    assert_eq!(there().await, 3, "nobody is removed");
-    assert!(!lost.stamp(&world.group).await.unwrap().seeded, "nor is it filled");
+    assert_eq!(there().await, 3, "nothing is removed");
+    assert!(
+        !lost.mirror_status(&world.group).await.unwrap().seeded,
+        "nor is it filled"
+    );
     assert_eq!(process.belief(), Belief::Seeding);
 
     process.ledger.trip(None);
@@ -199,7 +202,7 @@ async fn a_reconcile_that_breaks_off_removes_nobody_and_fills_nothing() {
     assert_eq!(there().await, 0, "now they are");
 }
 
-/// A row and settings of the mirror that are newer than what the ledger will ever say again, as after a restored backup.
+/// Gives the mirror a row that is newer than the ledger's, as after a restored backup of the ledger.
 async fn ahead(world: &World) -> Version {
     let ahead = Version(world.row("ada").await.version.0 + 1_000);
     let there = world.seen("ada").await.unwrap().row;
@@ -207,7 +210,7 @@ async fn ahead(world: &World) -> Version {
         version: ahead,
         ..there
     };
-    let put = [Put::newer(Entry::Row(row))];
+    let put = [Put::newer(MirrorEntry::Row(row))];
     world
         .memory
         .put_providers(&world.group, &put, Call::default())
@@ -217,14 +220,14 @@ async fn ahead(world: &World) -> Version {
 }
 
 #[tokio::test]
-async fn whom_a_ledger_that_lost_its_end_shuts_out_is_shut_out() {
+async fn deactivation_by_a_restored_ledger_wins() {
     let world = World::new().await;
     let process = world.running().await;
     process.arrive("ada").await;
     ahead(&world).await;
-    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+    assert_eq!(process.hear("ada").await, HeartbeatOutcome::Recorded(Source::Mirror));
     assert!(process.desk.deactivate(&name("ada")).await.unwrap().mirrored);
-    assert_eq!(process.hear("ada").await, Heard::Deactivated);
+    assert_eq!(process.hear("ada").await, HeartbeatOutcome::Deactivated);
     assert_eq!(
         world.seen("ada").await.unwrap().row.version,
         world.row("ada").await.version
@@ -234,7 +237,7 @@ async fn whom_a_ledger_that_lost_its_end_shuts_out_is_shut_out() {
 }
 
 #[tokio::test]
-async fn whom_a_ledger_that_lost_its_end_removes_is_gone() {
+async fn removal_by_a_restored_ledger_wins() {
     let world = World::new().await;
     let process = world.running().await;
     process.put("ada").await;
@@ -244,7 +247,7 @@ async fn whom_a_ledger_that_lost_its_end_removes_is_gone() {
 }
 
 #[tokio::test]
-async fn the_settings_of_a_ledger_that_lost_its_end_win() {
+async fn settings_of_a_restored_ledger_win() {
     let world = World::new().await;
     let (one, two) = (world.running().await, world.running().await);
     let newest = RosterSettings {
@@ -254,7 +257,7 @@ async fn the_settings_of_a_ledger_that_lost_its_end_win() {
     };
     let put = world
         .memory
-        .put_roster_settings(&world.group, &newest, Over::Older, Call::default());
+        .put_roster_settings(&world.group, &newest, Overwrite::Older, Call::default());
     assert!(put.await.unwrap());
     world.pass(secs(2)).await;
     let obeyed = async |process: &Instance| process.desk.settings().await.unwrap().value.stale_after;
@@ -271,9 +274,9 @@ async fn the_settings_of_a_ledger_that_lost_its_end_win() {
     assert_eq!(there.stale_after, secs(33));
 }
 
-/// Whoever makes names up cannot keep those out that the ledger has.
+/// Invented names cannot displace rosters that the ledger has.
 #[tokio::test]
-async fn a_roster_that_the_ledger_knows_finds_a_place_among_names_that_it_does_not() {
+async fn known_roster_displaces_unknown_names_at_the_limit() {
     let world = World::new().await;
     let process = world.running().await;
     let most = RostersSettings::default().max_rosters;

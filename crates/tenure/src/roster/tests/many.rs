@@ -1,4 +1,4 @@
-//! Many at once.
+//! Many concurrent calls.
 
 use tenure_core::id::RosterName;
 use tenure_core::ledger::Ledger;
@@ -24,7 +24,7 @@ fn read_many(roster: &Roster, count: usize) -> Vec<JoinHandle<tenure_core::error
 }
 
 #[tokio::test]
-async fn five_thousand_reads_of_a_mirror_that_hangs_are_answered_in_time_by_few_calls_of_the_ledger() {
+async fn hung_mirror_reads_coalesce_onto_ledger() {
     let world = World::new().await;
     let process = world.running().await;
     for n in 0..40 {
@@ -47,7 +47,7 @@ async fn five_thousand_reads_of_a_mirror_that_hangs_are_answered_in_time_by_few_
     );
     assert!(process.ledger.calls("available") <= 4);
     assert!(process.ledger.calls("stats") <= 6);
-    // Those who come now do not wait for the mirror.
+    // Later calls do not wait for the mirror.
     let started = world.now();
     let reads = read_many(&process.desk, 1_000);
     world.pass(ms(100)).await;
@@ -59,7 +59,7 @@ async fn five_thousand_reads_of_a_mirror_that_hangs_are_answered_in_time_by_few_
 }
 
 #[tokio::test]
-async fn when_nothing_answers_every_read_is_refused_in_time() {
+async fn reads_fail_in_time_when_both_stores_hang() {
     let world = World::new().await;
     let process = world.running().await;
     process.store.be(Mode::Hangs);
@@ -77,7 +77,7 @@ async fn when_nothing_answers_every_read_is_refused_in_time() {
 }
 
 #[tokio::test]
-async fn the_count_of_the_ledger_is_made_once_a_second_however_many_ask() {
+async fn ledger_counts_are_cached_for_a_second() {
     let world = World::new().await;
     let process = world.running().await;
     process.arrive("ada").await;
@@ -90,13 +90,13 @@ async fn the_count_of_the_ledger_is_made_once_a_second_however_many_ask() {
         }
         world.pass(secs(1)).await;
     }
-    // The loop counts the outbox now and then as well.
+    // The sync loop counts the outbox as well.
     let made = process.ledger.calls("stats") - before;
     assert!((3..=5).contains(&made), "{made}");
 }
 
 #[tokio::test]
-async fn two_processes_give_out_every_place_once() {
+async fn two_processes_reserve_every_place_once() {
     let world = World::new().await;
     let processes = [world.running().await, world.running().await];
     for n in 0..15 {
@@ -129,7 +129,7 @@ async fn two_processes_give_out_every_place_once() {
 }
 
 #[tokio::test]
-async fn thousands_of_heartbeats_to_a_mirror_that_hangs_are_checked_in_the_ledger_in_time() {
+async fn hung_mirror_heartbeats_fall_back_to_ledger_in_time() {
     let world = World::new().await;
     let process = world.running().await;
     for n in 0..2_000 {
@@ -146,12 +146,15 @@ async fn thousands_of_heartbeats_to_a_mirror_that_hangs_are_checked_in_the_ledge
     world.pass(secs(1)).await;
     for heard in heard {
         assert!(heard.is_finished(), "within a second");
-        assert_eq!(heard.await.unwrap().unwrap(), Heard::Recorded(Source::Ledger));
+        assert_eq!(
+            heard.await.unwrap().unwrap(),
+            HeartbeatOutcome::Recorded(Source::Ledger)
+        );
     }
 }
 
 #[tokio::test]
-async fn who_cannot_be_checked_is_kept_alive_and_told_to_come_again() {
+async fn unverifiable_heartbeat_is_refused_but_keeps_the_tenure() {
     let world = World::new().await;
     let process = world.running().await;
     process.arrive("ada").await;
@@ -163,13 +166,13 @@ async fn who_cannot_be_checked_is_kept_alive_and_told_to_come_again() {
     for _ in 0..4 {
         world.pass(secs(30)).await;
         let refused = process.desk.heartbeat(&name("ada"), None).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Unavailable, "nobody can say whether it may");
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "whether it may act is unknown");
     }
     let seen = world.seen("ada").await.unwrap();
     assert_eq!(seen.standing, Standing::Alive);
     process.ledger.be(Mode::Up);
     world.until_believed(&process).await;
-    assert_eq!(process.hear("ada").await, Heard::Recorded(Source::Mirror));
+    assert_eq!(process.hear("ada").await, HeartbeatOutcome::Recorded(Source::Mirror));
 }
 
 #[tokio::test]
@@ -185,10 +188,13 @@ async fn idle_rosters_share_one_statement_a_second() {
     }
     let believed = || {
         let rosters = process.rosters.status().rosters;
-        rosters.len() == 21 && rosters.iter().all(|one| one.belief == Belief::Mirror && one.dirty == 0)
+        rosters.len() == 21
+            && rosters
+                .iter()
+                .all(|roster| roster.belief == Belief::Mirror && roster.dirty == 0)
     };
     pass_until(&world.clock, "all mirrors are believed", secs(20), believed).await;
-    // Each sweep has come by once.
+    // Each sweep has made a visit.
     world.pass(secs(70)).await;
     let before = process.ledger.total();
     world.pass(secs(60)).await;
@@ -201,6 +207,6 @@ async fn idle_rosters_share_one_statement_a_second() {
     };
     inside.set_settings(&idle(7), &patch).await.unwrap();
     world.pass(ms(1_400)).await;
-    let seen = process.rosters.roster(&idle(7)).unwrap().one.settings().unwrap();
-    assert_eq!(seen.stale_after, secs(20), "what changes is seen all the same");
+    let seen = process.rosters.roster(&idle(7)).unwrap().state.settings().unwrap();
+    assert_eq!(seen.stale_after, secs(20), "a change is still noticed");
 }

@@ -1,10 +1,10 @@
-//! A roster between a hot store and a ledger that both misbehave on request.
+//! A roster between a hot store and a ledger that both fail on request.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use tenure_core::call::{Ask, Reply, Verb};
+use tenure_core::call::{Reply, StoreRequest, Verb};
 use tenure_core::clock::{Clock, ManualClock};
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::{EngagementId, Group, ProviderId, RosterName, TenureId};
@@ -16,7 +16,7 @@ use tenure_core::ledger::{
 use tenure_core::membership::MembershipStore;
 use tenure_core::memory::MemoryStore;
 use tenure_core::roster::{RosterMirror, group_of};
-use tenure_core::store::around::Around;
+use tenure_core::store::middleware::Middleware;
 use tenure_core::store::{Call, Finding, Health, Page, PageRequest, Store, StoreOptions};
 use tenure_core::time::StoreTime;
 use tokio::runtime::Handle;
@@ -29,7 +29,7 @@ use crate::testing::{START, pass, pass_until, secs};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How something is.
+/// How a store or ledger behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Mode {
     #[default]
@@ -48,13 +48,13 @@ impl Mode {
     }
 }
 
-/// A hot store that can be cut off, swapped for another, and slow in one kind of call.
+/// A hot store that can be disconnected, replaced, and delayed in one kind of call.
 pub(super) struct Flaky {
     clock: Arc<ManualClock>,
     inner: Mutex<Arc<dyn Store>>,
     mode: Mutex<Mode>,
     delays: Mutex<BTreeMap<Verb, Vec<Duration>>>,
-    /// For each kind of call how many items each had.
+    /// The number of items of each call, per kind.
     calls: Mutex<BTreeMap<Verb, Vec<usize>>>,
 }
 
@@ -63,12 +63,12 @@ impl Flaky {
         *self.mode.lock().unwrap() = mode;
     }
 
-    /// Another store takes the place of the one inside.
+    /// Replaces the inner store.
     pub(super) fn swap(&self, store: Arc<dyn Store>) {
         *self.inner.lock().unwrap() = store;
     }
 
-    /// The next call of this kind waits before it is made.
+    /// Delays the next call of this kind.
     pub(super) fn delay(&self, verb: Verb, by: Duration) {
         self.delays.lock().unwrap().entry(verb).or_default().push(by);
     }
@@ -78,12 +78,12 @@ impl Flaky {
     }
 }
 
-impl Around for Flaky {
+impl Middleware for Flaky {
     fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.inner.lock().unwrap())
     }
 
-    async fn around(&self, ask: Ask) -> Result<Reply> {
+    async fn handle(&self, ask: StoreRequest) -> Result<Reply> {
         let verb = ask.op.verb();
         self.calls.lock().unwrap().entry(verb).or_default().push(ask.op.items());
         let mode = *self.mode.lock().unwrap();
@@ -96,14 +96,14 @@ impl Around for Flaky {
     }
 }
 
-/// A ledger that counts its calls and can be cut off.
+/// A ledger that counts its calls and can be disconnected.
 pub(super) struct Watched {
     inner: Arc<MemoryLedger>,
     clock: Arc<ManualClock>,
     mode: Mutex<Mode>,
     pace: Mutex<Duration>,
     calls: Mutex<BTreeMap<&'static str, u64>>,
-    /// Every second call of this fails.
+    /// Every second call of this one fails.
     tripping: Mutex<Option<&'static str>>,
     running: AtomicUsize,
     most: AtomicUsize,
@@ -123,12 +123,12 @@ impl Watched {
         *self.mode.lock().unwrap() = mode;
     }
 
-    /// Every second call of this fails, until told otherwise.
+    /// Makes every second call of this one fail; `None` for none.
     pub(super) fn trip(&self, name: Option<&'static str>) {
         *self.tripping.lock().unwrap() = name;
     }
 
-    /// How long every call takes.
+    /// Sets how long every call takes.
     pub(super) fn take(&self, pace: Duration) {
         *self.pace.lock().unwrap() = pace;
     }
@@ -137,12 +137,12 @@ impl Watched {
         self.calls.lock().unwrap().get(name).copied().unwrap_or(0)
     }
 
-    /// All calls.
+    /// The number of all calls.
     pub(super) fn total(&self) -> u64 {
         self.total.load(Ordering::SeqCst)
     }
 
-    /// The most calls that ran at once.
+    /// The most concurrent calls.
     pub(super) fn most(&self) -> usize {
         self.most.load(Ordering::SeqCst)
     }
@@ -235,7 +235,7 @@ watched! {
     next_version() -> Version;
 }
 
-/// One process: its own way to the store and to the ledger.
+/// One process with its own access to the store and the ledger.
 pub(super) struct Instance {
     pub(super) store: Arc<Flaky>,
     pub(super) ledger: Arc<Watched>,
@@ -244,10 +244,10 @@ pub(super) struct Instance {
     _loops: Loops,
 }
 
-/// A way to start a process's rosters.
+/// Starts a process's rosters.
 type Start = fn(Arc<dyn Store>, Arc<dyn Ledger>, Arc<dyn Clock>, RostersSettings, &Loops) -> Result<Rosters>;
 
-/// What all processes share.
+/// The state that all processes share.
 pub(super) struct World {
     pub(super) clock: Arc<ManualClock>,
     pub(super) memory: Arc<MemoryStore>,
@@ -276,11 +276,11 @@ impl World {
         };
         ledger.set_settings(&desk(), &patch).await.unwrap();
         let group = group_of(&desk()).unwrap();
-        let since = RosterMirror::stamp(&*memory, &group).await.unwrap().resumed_at;
+        let since = RosterMirror::mirror_status(&*memory, &group).await.unwrap().resumed_at;
         let marked = RosterMirror::mark_seeded(&*memory, &group, since, Call::default()).await;
         assert!(marked.unwrap());
         let loops = Loops::new(clock.clone(), Handle::current());
-        // The janitor of another process, whom nothing that is cut off here concerns.
+        // The janitor of another process, which is never disconnected.
         let janitor = Sweeper::start(memory.clone(), clock.clone(), SweeperSettings::default(), &loops).unwrap();
         Self {
             clock,
@@ -296,7 +296,7 @@ impl World {
         self.start_as(Rosters::start_without_sweeps)
     }
 
-    /// A process with all that belongs to one.
+    /// A process with all its sweeps.
     pub(super) fn start_sweeping(&self) -> Instance {
         self.start_as(Rosters::start)
     }
@@ -333,7 +333,7 @@ impl World {
         }
     }
 
-    /// A process that believes the mirror.
+    /// A process that trusts the mirror.
     pub(super) async fn running(&self) -> Instance {
         let instance = self.start();
         self.until_believed(&instance).await;
@@ -342,8 +342,8 @@ impl World {
 
     pub(super) async fn until_believed(&self, instance: &Instance) {
         pass_until(&self.clock, "the mirror is believed", secs(5), || {
-            // Where no sweeps run, another process has just compared.
-            instance.desk.one.last_reconciled(self.memory_time(), self.now());
+            // Without sweeps: another process has just reconciled.
+            instance.desk.state.last_reconciled(self.memory_time(), self.now());
             instance.belief() == Belief::Mirror
         })
         .await;
@@ -364,10 +364,10 @@ impl World {
         self.ledger.settings(&desk()).await.unwrap()
     }
 
-    /// What the mirror has.
-    pub(super) async fn seen(&self, provider: &str) -> Option<tenure_core::roster::Seen> {
+    /// The provider in the mirror.
+    pub(super) async fn seen(&self, provider: &str) -> Option<tenure_core::roster::MirroredProvider> {
         let looked = self.memory.look(&self.group, &[name(provider)]).await.unwrap();
-        looked.seen.into_iter().next().flatten()
+        looked.providers.into_iter().next().flatten()
     }
 
     /// The hot store's time.
@@ -375,12 +375,12 @@ impl World {
         Store::now(&*self.memory).await.unwrap()
     }
 
-    /// The same, known without asking.
+    /// The same without a call.
     fn memory_time(&self) -> StoreTime {
         StoreTime::from_micros(self.clock.wall_micros())
     }
 
-    /// Who has a tenure there.
+    /// The members of the roster's group.
     pub(super) async fn memory_members(&self) -> Vec<tenure_core::membership::Member> {
         self.memory
             .members(&self.group, &PageRequest::default())
@@ -404,16 +404,16 @@ impl World {
 
 impl Instance {
     pub(super) fn belief(&self) -> Belief {
-        self.desk.one.line().trust().belief()
+        self.desk.state.mirror().trust().belief()
     }
 
-    /// Writes a provider down.
+    /// Creates a provider.
     pub(super) async fn put(&self, provider: &str) -> Written<Provider> {
         let spec = ProviderSpec::default();
         self.desk.put_provider(&name(provider), &spec).await.unwrap()
     }
 
-    /// Writes a provider down and takes it online.
+    /// Creates a provider and takes it online.
     pub(super) async fn arrive(&self, provider: &str) -> Written<Provider> {
         self.put(provider).await;
         self.go_online(provider).await
@@ -426,11 +426,11 @@ impl Instance {
         }
     }
 
-    pub(super) async fn hear(&self, provider: &str) -> Heard {
+    pub(super) async fn hear(&self, provider: &str) -> HeartbeatOutcome {
         self.desk.heartbeat(&name(provider), None).await.unwrap()
     }
 
-    /// Who is available, and where that is from.
+    /// The available providers and the source.
     pub(super) async fn who(&self) -> (Vec<String>, Source) {
         let Sourced { value, source } = self.desk.available(100).await.unwrap();
         (

@@ -1,4 +1,4 @@
-//! Attaching again, after a new join and after a lost tail.
+//! Re-attach after a new join and after a lost tail.
 
 use tenure_core::clock::Clock;
 use tenure_core::error::ErrorKind;
@@ -9,7 +9,7 @@ use super::*;
 use crate::testing::{Fault, Verb, ms};
 
 #[tokio::test]
-async fn after_a_lapse_connections_are_attached_again_and_their_sessions_live_on() {
+async fn lapse_reattaches_connections_and_resumes_sessions() {
     let world = world().await;
     let membership = world.join().await;
     let mut kept = world.attached(&membership, "kept", "c").await;
@@ -21,7 +21,7 @@ async fn after_a_lapse_connections_are_attached_again_and_their_sessions_live_on
     assert_eq!(
         world.state("kept").await,
         Some((SessionState::Disconnected, 0)),
-        "others see what is true"
+        "other clients see it disconnected"
     );
     drop(dropped);
     world.store.cut(false);
@@ -38,7 +38,7 @@ async fn after_a_lapse_connections_are_attached_again_and_their_sessions_live_on
 }
 
 #[tokio::test]
-async fn a_session_that_was_reaped_meanwhile_is_made_anew_and_told_unless_it_was_only_to_be_resumed() {
+async fn reaped_session_is_recreated_unless_resume_only() {
     let world = world().await;
     let membership = world.join().await;
     let sessions = membership.sessions();
@@ -74,7 +74,9 @@ async fn a_session_that_was_reaped_meanwhile_is_made_anew_and_told_unless_it_was
     let rival = world.rival().await;
     let robber = rival.sessions().attach("v", "c5").alias("bob").await.unwrap();
     world.store.cut(false);
-    world.until("it is told", || anew.watch().borrow().renewals == 1).await;
+    world
+        .until("the renewal is reported", || anew.watch().borrow().renewals == 1)
+        .await;
     world.pass(ms(100)).await;
     let seen = world.seen("s").await.unwrap();
     assert_eq!(
@@ -92,7 +94,7 @@ async fn a_session_that_was_reaped_meanwhile_is_made_anew_and_told_unless_it_was
 }
 
 #[tokio::test]
-async fn a_session_that_others_made_anew_meanwhile_is_told_as_well() {
+async fn session_recreated_by_another_process_is_reported() {
     let world = world().await;
     let membership = world.join().await;
     let mut ours = membership
@@ -122,15 +124,15 @@ async fn a_session_that_others_made_anew_meanwhile_is_told_as_well() {
     assert_eq!(
         world.seen("s").await.unwrap().data["room"],
         "new",
-        "nothing of theirs is changed"
+        "the other process's data is unchanged"
     );
 }
 
 #[tokio::test]
-async fn when_the_data_is_gone_all_are_attached_again_in_parts() {
+async fn data_loss_reattaches_connections_in_parts() {
     let world = world().await;
     let membership = world.join().await;
-    let all: Vec<Wanted> = (0..2_500).map(|n| wanted(&format!("s{n}"), "c")).collect();
+    let all: Vec<AttachRequest> = (0..2_500).map(|n| wanted(&format!("s{n}"), "c")).collect();
     let connections = world.run(membership.sessions().attach_many(&all)).await.unwrap();
     let before = world.store.calls(Verb::Attach);
     let empty = MemoryStore::new(StoreOptions::default(), world.clock.clone());
@@ -139,24 +141,26 @@ async fn when_the_data_is_gone_all_are_attached_again_in_parts() {
         Attach::Attached(connection) => connection.watch().borrow().renewals == 1,
         other => panic!("{other:?}"),
     };
-    world.until("all are told", || connections.iter().all(renewed)).await;
+    world
+        .until("all renewals are reported", || connections.iter().all(renewed))
+        .await;
     assert_eq!(
         world.store.calls(Verb::Attach) - before,
         26,
-        "each part, in 13 steps of 200, is looked for, then made"
+        "each part, in 13 steps of 200, is resumed, then recreated"
     );
     assert_eq!(world.group.sessions().stats().await.unwrap().active, 2_500);
 }
 
 #[tokio::test]
-async fn after_a_lost_tail_what_the_store_forgot_is_attached_again_under_the_same_tenure() {
+async fn lost_tail_reattaches_under_the_same_tenure() {
     let world = world().await;
     let membership = world.join().await;
     let replica = MemoryStore::new(StoreOptions::default(), world.clock.clone());
     world.store.replicate(Some(replica.clone()));
     let empty: Arc<dyn Store> = MemoryStore::new(StoreOptions::default(), world.clock.clone());
     world.store.swap(empty);
-    // A store and a copy of it, from the same beginning.
+    // A store and its replica start from the same state.
     let tenure = membership.tenure();
     world.until("it joined again", || membership.tenure() != tenure).await;
     let tenure = membership.tenure();
@@ -173,12 +177,12 @@ async fn after_a_lost_tail_what_the_store_forgot_is_attached_again_under_the_sam
 }
 
 #[tokio::test]
-async fn attaching_again_survives_a_store_that_fails_meanwhile() {
+async fn reattach_survives_store_failures() {
     for seed in 0..8 {
         let world = world().await;
         world.pass(ms(seed * 37)).await;
         let membership = world.join().await;
-        let all: Vec<Wanted> = (0..1_200).map(|n| wanted(&format!("s{n}"), "c")).collect();
+        let all: Vec<AttachRequest> = (0..1_200).map(|n| wanted(&format!("s{n}"), "c")).collect();
         let connections = world.run(membership.sessions().attach_many(&all)).await.unwrap();
         world.store.cut(true);
         world.pass(TTL * 2).await;
@@ -202,7 +206,7 @@ async fn attaching_again_survives_a_store_that_fails_meanwhile() {
             .await;
         world.pass(secs(5)).await;
         assert_eq!(world.group.sessions().stats().await.unwrap().active, 1_200);
-        // Whatever was heard of their epochs: each is detached.
+        // Each is detached, whichever of its epochs became known.
         drop(connections);
         world.pass(secs(5)).await;
         let stats = world.group.sessions().stats().await.unwrap();

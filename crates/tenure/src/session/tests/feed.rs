@@ -3,7 +3,7 @@
 use tenure_core::error::ErrorKind;
 use tenure_core::event::EventId;
 
-use super::super::{Reaped, ReapedFeed, ReapedNews};
+use super::super::{Reaped, ReapedEvent, ReapedFeed};
 use super::*;
 use crate::testing::{Fault, Verb, ms};
 
@@ -17,14 +17,14 @@ impl World {
 
     async fn next(&self, feed: &mut ReapedFeed) -> Reaped {
         match self.run(feed.next()).await.unwrap() {
-            ReapedNews::Reaped(reaped) => reaped,
-            ReapedNews::Gap => panic!("a gap"),
+            ReapedEvent::Reaped(reaped) => reaped,
+            ReapedEvent::Gap => panic!("a gap"),
         }
     }
 }
 
 #[tokio::test]
-async fn it_tells_each_reaped_session_and_goes_on_from_a_kept_position() {
+async fn feed_returns_reaped_sessions_and_resumes_from_a_position() {
     let world = world().await;
     let membership = world.rival().await;
     let mut feed = world.group.sessions().reaped(None);
@@ -40,15 +40,15 @@ async fn it_tells_each_reaped_session_and_goes_on_from_a_kept_position() {
     world.reap(&membership, "two").await;
     let again = world.next(&mut feed).await;
     assert_eq!(again.session.as_str(), "one");
-    assert!(again.epoch > one.epoch, "another stretch of life has another key");
-    // Whoever did not keep a position is told once more, whoever did goes on.
+    assert!(again.epoch > one.epoch, "a new session has a higher epoch");
+    // A reader without a stored position starts over; a reader with one continues.
     let mut resumed = world.group.sessions().reaped(Some(one.event));
     assert_eq!(world.next(&mut resumed).await, again);
     assert_eq!(world.next(&mut resumed).await.session.as_str(), "two");
 }
 
 #[tokio::test]
-async fn an_outage_delays_it_and_a_missing_stretch_is_announced() {
+async fn feed_waits_out_an_outage_and_reports_a_gap() {
     let world = world().await;
     let membership = world.rival().await;
     world.reap(&membership, "one").await;
@@ -61,7 +61,7 @@ async fn an_outage_delays_it_and_a_missing_stretch_is_announced() {
         assert!(futures_util::poll!(&mut asked).is_pending());
     }
     world.store.always(Verb::Events, None);
-    assert_eq!(world.run(feed.next()).await.unwrap(), ReapedNews::Gap);
+    assert_eq!(world.run(feed.next()).await.unwrap(), ReapedEvent::Gap);
     assert_eq!(world.next(&mut feed).await.session.as_str(), "one");
     world.store.next(Verb::Events, Fault::Fail(ErrorKind::Denied));
     assert_eq!(world.run(feed.next()).await.unwrap_err().kind(), ErrorKind::Denied);

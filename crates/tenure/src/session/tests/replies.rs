@@ -1,4 +1,4 @@
-//! Lost replies, calls that come late, and futures that are dropped.
+//! Lost replies, late calls and dropped futures.
 
 use tenure_core::error::{ErrorKind, Outcome};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::testing::{Fault, Verb, ms};
 
 #[tokio::test]
-async fn an_attach_whose_reply_is_lost_is_asked_again() {
+async fn attach_without_reply_is_repeated() {
     for fault in [Fault::LoseReply, Fault::LoseRequest, Fault::Hang { applied: true }] {
         let world = world().await;
         let membership = world.join().await;
@@ -24,7 +24,7 @@ async fn an_attach_whose_reply_is_lost_is_asked_again() {
 }
 
 #[tokio::test]
-async fn what_was_attached_and_never_heard_is_detached_again() {
+async fn unanswered_attach_is_undone() {
     for fault in [
         Fault::LoseReply,
         Fault::Hang { applied: true },
@@ -48,7 +48,7 @@ async fn what_was_attached_and_never_heard_is_detached_again() {
 }
 
 #[tokio::test]
-async fn an_attach_that_is_dropped_is_taken_back_also_when_it_comes_late() {
+async fn dropped_attach_is_undone_even_when_it_applies_late() {
     for late in [ms(0), ms(300), ms(1_900), ms(2_500)] {
         let world = world().await;
         let membership = world.join().await;
@@ -68,7 +68,7 @@ async fn an_attach_that_is_dropped_is_taken_back_also_when_it_comes_late() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_comes_after_the_one_that_was_answered_leaks_nothing() {
+async fn late_first_attempt_leaks_no_connection() {
     for late in [ms(100), ms(1_000), ms(1_900)] {
         let world = world().await;
         let membership = world.join().await;
@@ -83,7 +83,7 @@ async fn an_attempt_that_comes_after_the_one_that_was_answered_leaks_nothing() {
             assert_eq!(
                 world.seen("s").await.unwrap().epoch,
                 connection.epoch(),
-                "it is learned"
+                "the newest epoch is known"
             );
             drop(connection);
         }
@@ -97,7 +97,7 @@ async fn an_attempt_that_comes_after_the_one_that_was_answered_leaks_nothing() {
 }
 
 #[tokio::test]
-async fn a_detach_is_sent_again_until_it_is_answered() {
+async fn detach_is_repeated_until_answered() {
     let world = world().await;
     let membership = world.join().await;
     for (n, fault) in [
@@ -134,12 +134,12 @@ async fn a_detach_is_sent_again_until_it_is_answered() {
 }
 
 #[tokio::test]
-async fn a_detach_that_comes_late_does_not_hit_a_client_who_is_back() {
+async fn late_detach_does_not_hit_a_returned_client() {
     let world = world().await;
     let membership = world.join().await;
     world.pass(secs(5)).await;
     let first = world.attached(&membership, "s", "c").await;
-    // It is given up at once, and arrives in a second; so does every other one until then.
+    // The call times out immediately and arrives in a second; so do its retries until then.
     world.store.late(Verb::Detach, secs(1));
     drop(first);
     settle().await;
@@ -151,11 +151,11 @@ async fn a_detach_that_comes_late_does_not_hit_a_client_who_is_back() {
 }
 
 #[tokio::test]
-async fn an_attach_waits_for_a_detach_that_has_no_epoch() {
+async fn attach_waits_for_a_detach_without_epoch() {
     let world = world().await;
     let membership = world.join().await;
     world.pass(secs(5)).await;
-    // What is attached is not heard; the detach that takes it back cannot name an epoch, and hangs.
+    // The attach has no reply, so the detach that undoes it has no epoch, and hangs.
     world.store.always(Verb::Attach, Some(Fault::Hang { applied: true }));
     world
         .run(membership.sessions().attach("s", "c").send())
@@ -171,7 +171,11 @@ async fn an_attach_waits_for_a_detach_that_has_no_epoch() {
     let sessions = membership.sessions();
     let mut asked = Box::pin(sessions.attach("s", "c").send());
     assert!(futures_util::poll!(&mut asked).is_pending());
-    assert_eq!(world.store.calls(Verb::Attach), attaches, "it could be hit");
+    assert_eq!(
+        world.store.calls(Verb::Attach),
+        attaches,
+        "the detach could hit the new attach"
+    );
     let connection = world.run(asked).await.unwrap().attached().unwrap();
     world.pass(secs(5)).await;
     assert_eq!(world.state("s").await, Some((SessionState::Active, 1)));
@@ -179,7 +183,7 @@ async fn an_attach_waits_for_a_detach_that_has_no_epoch() {
 }
 
 #[tokio::test]
-async fn whatever_goes_wrong_no_connection_leaks_and_none_is_lost() {
+async fn random_faults_leak_and_lose_no_connection() {
     for seed in 0..20 {
         let world = world().await;
         world.pass(ms(seed * 53)).await;
@@ -194,7 +198,7 @@ async fn whatever_goes_wrong_no_connection_leaks_and_none_is_lost() {
         let sessions = membership.sessions();
         let mut held = Vec::new();
         for round in 0..30 {
-            // A few names, so that they meet.
+            // Few names, so that they collide.
             let n = world.clock.entropy() % 4;
             if world.clock.entropy() % 5 == 0 {
                 world.store.late(Verb::Attach, ms(world.clock.entropy() % 2_000));

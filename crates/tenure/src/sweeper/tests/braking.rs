@@ -1,8 +1,8 @@
-//! The brake, as a janitor reports it.
+//! The brake, as reported by a janitor.
 
 use super::*;
 
-/// One who beats and nineteen who do not.
+/// A member that beats and nineteen that do not.
 async fn fleet(world: &World, g: &Group) -> TenureId {
     for n in 0..19 {
         world.join(g, &format!("dead-{n}")).await;
@@ -11,9 +11,9 @@ async fn fleet(world: &World, g: &Group) -> TenureId {
 }
 
 #[tokio::test]
-async fn a_mass_death_is_braked_told_once_and_ends_by_itself() {
+async fn mass_lapse_engages_the_brake_once_until_its_time_ends() {
     let world = world(3);
-    let _listening = world.ears.listen();
+    let _listening = world.telemetry.listen();
     let g = group("g");
     let alive = world.join(&g, "alive").await;
     for n in 0..19 {
@@ -21,41 +21,44 @@ async fn a_mass_death_is_braked_told_once_and_ends_by_itself() {
         world.claim(&g, &dead, 10).await;
     }
     world.keep_alive(&g, &alive, TTL + secs(60)).await;
-    assert_eq!(world.ears.count("tenure_ended_total"), 19, "expiry is not held");
+    assert_eq!(world.telemetry.count("tenure_ended_total"), 19, "expiry continues");
     assert_eq!(world.evicted(&g).await, 0, "removal is");
-    assert!(world.ears.gauge("tenure_brake_engaged") > 0.5);
-    assert_eq!(world.ears.lines("WARN braked"), 1);
+    assert!(world.telemetry.gauge("tenure_brake_engaged") > 0.5);
+    assert_eq!(world.telemetry.lines("WARN braked"), 1);
     world.keep_alive(&g, &alive, secs(300)).await;
     assert_eq!(world.evicted(&g).await, 190);
-    assert_eq!(world.ears.count("tenure_registry_evicted_total"), 190);
+    assert_eq!(world.telemetry.count("tenure_registry_evicted_total"), 190);
     assert_eq!(
-        (world.ears.lines("WARN braked"), world.ears.lines("WARN unbraked")),
+        (
+            world.telemetry.lines("WARN braked"),
+            world.telemetry.lines("WARN unbraked")
+        ),
         (1, 1)
     );
-    assert!(world.ears.gauge("tenure_brake_engaged") < 0.5);
+    assert!(world.telemetry.gauge("tenure_brake_engaged") < 0.5);
 }
 
 #[tokio::test]
-async fn the_step_that_engaged_a_brake_tells_of_it() {
+async fn brake_is_reported_by_the_step_that_engaged_it() {
     let world = world(1);
-    let _listening = world.ears.listen();
+    let _listening = world.telemetry.listen();
     let g = group("g");
     let alive = fleet(&world, &g).await;
-    // The events of a mass death are many, and none is needed.
+    // A mass lapse writes many events; none of them is needed.
     let failing = Fault::Fail(ErrorKind::Unavailable);
     world.store.always(Verb::Events, Some(failing));
     world.keep_alive(&g, &alive, TTL + secs(5)).await;
-    assert_eq!(world.ears.count("tenure_ended_total"), 19);
+    assert_eq!(world.telemetry.count("tenure_ended_total"), 19);
     assert_eq!(
-        (world.ears.lines("WARN braked"), world.store.calls(Verb::Events)),
+        (world.telemetry.lines("WARN braked"), world.store.calls(Verb::Events)),
         (1, 0)
     );
 }
 
 #[tokio::test]
-async fn a_brake_is_told_of_though_the_next_tick_failed() {
+async fn brake_is_reported_when_the_next_tick_fails() {
     let world = world(1);
-    let _listening = world.ears.listen();
+    let _listening = world.telemetry.listen();
     let g = group("g");
     let alive = fleet(&world, &g).await;
     world.keep_alive(&g, &alive, TTL - ms(1)).await;
@@ -69,7 +72,12 @@ async fn a_brake_is_told_of_though_the_next_tick_failed() {
         .store
         .always(Verb::Tick, Some(Fault::Fail(ErrorKind::Unavailable)));
     world.keep_alive(&g, &alive, ms(100)).await;
-    let told = |world: &World| (world.ears.count("tenure_ended_total"), world.ears.lines("WARN braked"));
+    let told = |world: &World| {
+        (
+            world.telemetry.count("tenure_ended_total"),
+            world.telemetry.lines("WARN braked"),
+        )
+    };
     assert_eq!(told(&world), (19, 0));
     world.store.always(Verb::Tick, None);
     world.keep_alive(&g, &alive, secs(5)).await;

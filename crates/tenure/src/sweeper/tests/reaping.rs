@@ -8,7 +8,7 @@ use super::*;
 use crate::loops::{LoopBody, LoopSettings, Turn};
 
 impl World {
-    /// Sessions with a grace, all disconnected.
+    /// Creates disconnected sessions with a grace.
     pub(super) async fn orphan(&self, in_group: &Group, tenure: &TenureId, sessions: usize, grace: Duration) {
         let attaches: Vec<Attach> = (0..sessions)
             .map(|n| Attach {
@@ -33,7 +33,7 @@ impl World {
         detached.await.unwrap();
     }
 
-    /// How many the store deleted, by its own account.
+    /// The number of deleted sessions, from the events of the store.
     pub(super) async fn reaped(&self, in_group: &Group) -> usize {
         let mut query = EventQuery {
             after: None,
@@ -53,9 +53,9 @@ impl World {
 }
 
 #[tokio::test]
-async fn an_orphan_goes_when_its_grace_is_over_and_not_with_the_interval() {
+async fn orphan_is_deleted_when_its_grace_ends() {
     let world = world(1);
-    let _listening = world.ears.listen();
+    let _listening = world.telemetry.listen();
     let g = group("g");
     let front = world.join(&g, "front").await;
     world.sweepers[0].0.touch(&g);
@@ -63,22 +63,24 @@ async fn an_orphan_goes_when_its_grace_is_over_and_not_with_the_interval() {
     world.orphan(&g, &front, 450, secs(7)).await;
     world.keep_alive(&g, &front, secs(7) - ms(1)).await;
     assert_eq!(world.reaped(&g).await, 0);
-    assert!((world.ears.gauge("tenure_sessions_disconnected{group=\"g\"}") - 450.0).abs() < 0.1);
+    assert!((world.telemetry.gauge("tenure_sessions_disconnected{group=\"g\"}") - 450.0).abs() < 0.1);
     world.keep_alive(&g, &front, ms(100)).await;
     assert_eq!(world.reaped(&g).await, 450);
     assert_eq!(
-        world.ears.count("tenure_orphan_sessions_deleted_total{group=\"g\"}"),
+        world
+            .telemetry
+            .count("tenure_orphan_sessions_deleted_total{group=\"g\"}"),
         450
     );
     assert_eq!(
         (
-            world.ears.lines("INFO reaped"),
-            world.ears.count("tenure_orphan_cleanup_duration_seconds")
+            world.telemetry.lines("INFO reaped"),
+            world.telemetry.count("tenure_orphan_cleanup_duration_seconds")
         ),
         (450, 3)
     );
     world.keep_alive(&g, &front, secs(3)).await;
-    assert!(world.ears.gauge("tenure_sessions_disconnected{group=\"g\"}") < 0.1);
+    assert!(world.telemetry.gauge("tenure_sessions_disconnected{group=\"g\"}") < 0.1);
     let names: Vec<String> = world.sweepers[0]
         .1
         .snapshot()
@@ -88,11 +90,11 @@ async fn an_orphan_goes_when_its_grace_is_over_and_not_with_the_interval() {
     assert_eq!(names, [JANITOR, REAPER, RECONCILE]);
 }
 
-/// The reaper slept already when the group was found, with nothing that could have told it when to wake.
+/// The reaper was asleep when the group was found, without a due time for it.
 #[tokio::test]
-async fn an_orphan_of_a_group_that_was_found_late_goes_in_time_too() {
+async fn orphan_of_a_late_discovered_group_is_deleted_in_time() {
     let world = world(1);
-    let _listening = world.ears.listen();
+    let _listening = world.telemetry.listen();
     world.pass(secs(5)).await;
     let g = group("g");
     let front = world.join(&g, "front").await;
@@ -103,9 +105,9 @@ async fn an_orphan_of_a_group_that_was_found_late_goes_in_time_too() {
 }
 
 #[tokio::test]
-async fn a_front_end_that_dies_starts_each_grace_once_and_its_sessions_are_reaped_once() {
+async fn dead_front_end_starts_each_grace_and_reap_once() {
     let world = world(3);
-    let _listening = world.ears.listen();
+    let _listening = world.telemetry.listen();
     let g = group("g");
     let alive = world.join(&g, "alive").await;
     let dead = world.join(&g, "dead").await;
@@ -123,7 +125,7 @@ async fn a_front_end_that_dies_starts_each_grace_once_and_its_sessions_are_reape
         .attach(&g, &dead, &attaches, Call::default())
         .await
         .unwrap();
-    // One third has a second connection elsewhere.
+    // One third has a second connection at another front-end.
     let elsewhere: Vec<Attach> = attaches[..100]
         .iter()
         .map(|attach| Attach {
@@ -141,13 +143,13 @@ async fn a_front_end_that_dies_starts_each_grace_once_and_its_sessions_are_reape
     assert_eq!(world.reaped(&g).await, 0);
     world.keep_alive(&g, &alive, secs(2)).await;
     assert_eq!(world.reaped(&g).await, 200);
-    assert_eq!(world.ears.lines("INFO reaped"), 200);
-    assert_eq!(world.ears.count("tenure_orphan_sessions_deleted_total"), 200);
+    assert_eq!(world.telemetry.lines("INFO reaped"), 200);
+    assert_eq!(world.telemetry.count("tenure_orphan_sessions_deleted_total"), 200);
     assert_eq!(world.memory.session_stats(&g).await.unwrap().active, 100);
 }
 
 #[tokio::test]
-async fn a_reap_is_told_and_counted_once_whatever_becomes_of_its_reply() {
+async fn reap_is_counted_once_when_its_reply_is_lost() {
     for fault in [
         Fault::LoseReply,
         Fault::LoseRequest,
@@ -155,7 +157,7 @@ async fn a_reap_is_told_and_counted_once_whatever_becomes_of_its_reply() {
         Fault::Hang { applied: false },
     ] {
         let world = world(1);
-        let _listening = world.ears.listen();
+        let _listening = world.telemetry.listen();
         let g = group("g");
         let front = world.join(&g, "front").await;
         world.sweepers[0].0.touch(&g);
@@ -163,21 +165,21 @@ async fn a_reap_is_told_and_counted_once_whatever_becomes_of_its_reply() {
         world.orphan(&g, &front, 450, secs(2)).await;
         world.store.next(Verb::Reap, fault.clone());
         world.store.next(Verb::Reap, fault.clone());
-        // The first attempt to read the events back fails as well.
+        // The first read of the events fails, too.
         world.store.next(Verb::Events, Fault::LoseReply);
         world.keep_alive(&g, &front, secs(15)).await;
         assert_eq!(world.reaped(&g).await, 450, "{fault:?}");
         assert_eq!(
-            world.ears.count("tenure_orphan_sessions_deleted_total"),
+            world.telemetry.count("tenure_orphan_sessions_deleted_total"),
             450,
             "{fault:?}"
         );
-        assert_eq!(world.ears.lines("INFO reaped"), 450, "{fault:?}");
+        assert_eq!(world.telemetry.lines("INFO reaped"), 450, "{fault:?}");
     }
 }
 
 #[tokio::test]
-async fn errors_and_panics_of_the_reaper_only_delay_it() {
+async fn reaper_errors_and_panics_only_delay_it() {
     let world = world(1);
     let g = group("g");
     let front = world.join(&g, "front").await;
@@ -195,7 +197,7 @@ async fn errors_and_panics_of_the_reaper_only_delay_it() {
 }
 
 #[tokio::test]
-async fn without_a_janitor_that_hears_of_it_the_reaper_comes_at_its_interval() {
+async fn reaper_runs_at_its_interval_without_a_janitor() {
     let world = world(1);
     let g = group("g");
     let front = world.join(&g, "front").await;
@@ -210,7 +212,7 @@ async fn without_a_janitor_that_hears_of_it_the_reaper_comes_at_its_interval() {
 }
 
 #[tokio::test]
-async fn the_reconcile_runs_once_a_day_in_slices_and_tells_what_it_found() {
+async fn daily_reconcile_runs_in_slices_and_reports_repairs() {
     let clock = Arc::new(ManualClock::new(START, 11));
     let options = StoreOptions {
         sessions: SessionSettings {
@@ -226,9 +228,9 @@ async fn the_reconcile_runs_once_a_day_in_slices_and_tells_what_it_found() {
         memory,
         store,
         sweepers: Vec::new(),
-        ears: Ears::default(),
+        telemetry: Telemetry::default(),
     };
-    let _listening = world.ears.listen();
+    let _listening = world.telemetry.listen();
     let clock: Arc<dyn Clock> = world.clock.clone();
     let loops = Loops::new(Arc::clone(&clock), Handle::current());
     let settings = SweeperSettings {
@@ -259,17 +261,17 @@ async fn the_reconcile_runs_once_a_day_in_slices_and_tells_what_it_found() {
         .iter()
         .filter_map(|event| event.counts.get(drift::AGED_CONNECTION))
         .sum();
+    assert_eq!((repaired.len(), aged), (3, 450), "one event per part with repairs");
+    assert_eq!(world.telemetry.lines("WARN reconciled"), 1);
+    assert!(world.telemetry.lines("DEBUG reconciled") >= 1);
     assert_eq!(
-        (repaired.len(), aged),
-        (3, 450),
-        "one event for each part that repaired anything"
+        world.telemetry.count("tenure_sessions_drift"),
+        0,
+        "an aged connection is not drift"
     );
-    assert_eq!(world.ears.lines("WARN reconciled"), 1);
-    assert!(world.ears.lines("DEBUG reconciled") >= 1);
-    assert_eq!(world.ears.count("tenure_sessions_drift"), 0, "too old is not adrift");
 }
 
-/// A loop that counts its turns and wants none.
+/// A loop that counts its turns and requests none.
 struct Counter(Arc<std::sync::atomic::AtomicU64>);
 
 #[async_trait::async_trait]
@@ -281,9 +283,9 @@ impl LoopBody for Counter {
 }
 
 #[tokio::test]
-async fn the_end_of_a_provider_wakes_those_who_let_the_ledger_follow_once() {
+async fn ended_provider_wakes_the_ledger_loop_once() {
     use tenure_core::ledger::{Provider, Version};
-    use tenure_core::roster::{Entry, Put};
+    use tenure_core::roster::{MirrorEntry, Put};
 
     let world = world(1);
     let g = group("roster.care");
@@ -298,7 +300,7 @@ async fn the_end_of_a_provider_wakes_those_who_let_the_ledger_follow_once() {
     let mirror = world.memory.mirror().unwrap();
     let ann = tenure_core::id::ProviderId::new("ann").unwrap();
     let seated = mirror
-        .seat(&g, std::slice::from_ref(&ann), secs(4), true, Call::default())
+        .ensure_tenures(&g, std::slice::from_ref(&ann), secs(4), true, Call::default())
         .await;
     let tenure = seated.unwrap().remove(0).tenure;
     let row = Provider {
@@ -315,7 +317,7 @@ async fn the_end_of_a_provider_wakes_those_who_let_the_ledger_follow_once() {
         version: Version(1),
     };
     let put = mirror
-        .put_providers(&g, &[Put::newer(Entry::Row(row))], Call::default())
+        .put_providers(&g, &[Put::newer(MirrorEntry::Row(row))], Call::default())
         .await;
     put.unwrap();
     world.pass(secs(4) - ms(50)).await;

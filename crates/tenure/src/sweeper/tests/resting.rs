@@ -1,10 +1,10 @@
-//! Empty groups: rarely visited, and swept again as soon as something happens in them.
+//! Resting groups: rarely visited, and swept again when something happens in them.
 
 use tenure_core::membership::EndBy;
 
 use super::*;
 
-/// A group that everyone left so long ago that it rests.
+/// A group that all members left long enough ago that it rests.
 async fn resting() -> (World, Group) {
     let (world, g) = (world(1), group("g"));
     let tenure = world.join(&g, "a").await;
@@ -17,7 +17,7 @@ async fn resting() -> (World, Group) {
 }
 
 #[tokio::test]
-async fn an_empty_group_costs_next_to_nothing() {
+async fn empty_group_is_rarely_visited() {
     let (world, _) = resting().await;
     let before = world.store.calls(Verb::Tick);
     world.pass(secs(600)).await;
@@ -26,7 +26,7 @@ async fn an_empty_group_costs_next_to_nothing() {
 }
 
 #[tokio::test]
-async fn a_join_through_another_process_ends_the_rest() {
+async fn join_through_another_process_ends_the_rest() {
     let (world, g) = resting().await;
     let dead = world.join(&g, "dead").await;
     world.claim(&g, &dead, 3).await;
@@ -35,7 +35,7 @@ async fn a_join_through_another_process_ends_the_rest() {
 }
 
 #[tokio::test]
-async fn a_join_through_this_process_ends_the_rest_immediately() {
+async fn join_through_this_process_ends_the_rest_immediately() {
     let (world, g) = resting().await;
     let dead = world.join(&g, "dead").await;
     world.claim(&g, &dead, 3).await;
@@ -45,7 +45,7 @@ async fn a_join_through_this_process_ends_the_rest_immediately() {
 }
 
 #[tokio::test]
-async fn a_group_of_ended_members_is_forgotten() {
+async fn group_of_ended_members_is_forgotten() {
     let clock = Arc::new(ManualClock::new(START, 11));
     let forget_after = secs(600);
     let options = StoreOptions {
@@ -65,7 +65,7 @@ async fn a_group_of_ended_members_is_forgotten() {
         clock,
         memory,
         sweepers: vec![(sweeper, loops)],
-        ears: Ears::default(),
+        telemetry: Telemetry::default(),
     };
     let g = group("g");
     world.join(&g, "dead").await;
@@ -73,10 +73,10 @@ async fn a_group_of_ended_members_is_forgotten() {
     assert_eq!(world.memory.groups().await.unwrap().len(), 1);
     world.pass(forget_after * 3).await;
     assert_eq!(world.memory.groups().await.unwrap(), []);
-    // Its name is in the list once more.
+    // Its name is back in the list.
     let sweeper = &world.sweepers[0].0;
     sweeper.touch(&g);
     assert_eq!(sweeper.groups(), [g]);
     world.pass(secs(1)).await;
-    assert_eq!(sweeper.groups(), [], "a group that is gone is dropped");
+    assert_eq!(sweeper.groups(), [], "a group that no longer exists is dropped");
 }

@@ -1,10 +1,10 @@
-//! Groups that are slow, and what they must not do to the others.
+//! Slow groups and their effect on others.
 
 use super::*;
 use crate::loops::LoopStatus;
 
 impl World {
-    /// Groups of one member each, all calls about which take so long.
+    /// Adds groups of one member each with slow calls.
     async fn slow_groups(&self, count: usize, takes: Duration, node: &str) {
         for n in 0..count {
             let slow = group(&format!("slow-{node}-{n}"));
@@ -18,7 +18,7 @@ impl World {
         all.into_iter().find(|status| status.name == name).unwrap()
     }
 
-    /// A member of a group that only the janitor ticks lapses in time.
+    /// Checks that a member of a group ticked only by the janitor lapses in time.
     async fn is_swept_in_time(&self, healthy: &Group) {
         let dead = self.join(healthy, "dead").await;
         self.claim(healthy, &dead, 5).await;
@@ -39,7 +39,7 @@ async fn slow_groups_do_not_delay_a_healthy_one() {
     world.pass(secs(3)).await;
     world.is_swept_in_time(&healthy).await;
     assert!(world.status(JANITOR).stuck_for < secs(1));
-    // Nor each other: a node that answers late has its groups ticked in time.
+    // Slow groups do not delay each other: the groups of a slow node are ticked in time.
     for n in 0..150 {
         let unsettled = [EventKind::GroupUnsettled];
         assert_eq!(
@@ -54,7 +54,7 @@ async fn slow_groups_do_not_delay_a_healthy_one() {
 async fn groups_of_a_hung_node_do_not_delay_those_of_another() {
     let world = world(1);
     let healthy = group("healthy");
-    world.slow_groups(2 * lanes::SLOW_PLACES, secs(3_600), "hung").await;
+    world.slow_groups(2 * queues::SLOW_PLACES, secs(3_600), "hung").await;
     world.pass(secs(3)).await;
     world.is_swept_in_time(&healthy).await;
     let status = world.status(JANITOR);
@@ -65,7 +65,7 @@ async fn groups_of_a_hung_node_do_not_delay_those_of_another() {
 #[tokio::test]
 async fn slow_groups_do_not_delay_the_reaping_of_a_healthy_one() {
     let world = world(1);
-    // The last by its name: groups that are due together are begun in this order.
+    // The last by name: groups that are due together are visited in this order.
     let healthy = group("the-healthy-one");
     world.slow_groups(150, ms(400), "same").await;
     world.store.slow_group(&healthy, ms(0), "same");
@@ -76,7 +76,7 @@ async fn slow_groups_do_not_delay_the_reaping_of_a_healthy_one() {
     }
     let front = world.join(&healthy, "front").await;
     world.sweepers[0].0.touch(&healthy);
-    // All graces end together.
+    // All graces end at the same time.
     world.orphan(&healthy, &front, 3, secs(10)).await;
     world.keep_alive(&healthy, &front, secs(10) + ms(600)).await;
     assert_eq!(world.reaped(&healthy).await, 3);
@@ -84,13 +84,13 @@ async fn slow_groups_do_not_delay_the_reaping_of_a_healthy_one() {
 }
 
 #[tokio::test]
-async fn a_visit_that_never_ends_is_a_loop_that_is_stuck() {
+async fn hung_visit_is_reported_as_a_stuck_loop() {
     let world = world(1);
     let hung = group("hung");
     world.join(&hung, "member").await;
     world.pass(secs(3)).await;
     assert!(world.status(JANITOR).stuck_for < secs(2));
-    // What a visit keeps of its group is locked by another, so that the next visit waits for ever.
+    // Hold the lock of the group's state, so that the next visit waits forever.
     let inner = &world.sweepers[0].0.inner;
     let due = inner.take_due(|entry| {
         entry.janitor.at_latest(Mono::from_origin(Duration::ZERO));
@@ -112,9 +112,9 @@ async fn a_visit_that_never_ends_is_a_loop_that_is_stuck() {
 }
 
 #[tokio::test]
-async fn a_shutdown_waits_for_the_visits_under_way() {
+async fn shutdown_waits_for_visits_in_flight() {
     let world = world(1);
-    let _listening = world.ears.listen();
+    let _listening = world.telemetry.listen();
     let g = group("g");
     let alive = world.join(&g, "alive").await;
     let dead = world.join(&g, "dead").await;
@@ -122,27 +122,27 @@ async fn a_shutdown_waits_for_the_visits_under_way() {
     world.sweepers[0].0.touch(&g);
     world.store.next(Verb::Release, Fault::Delay(secs(1)));
     world.keep_alive(&g, &alive, TTL + ms(600)).await;
-    assert_eq!(world.evicted(&g).await, 0, "the release is under way");
+    assert_eq!(world.evicted(&g).await, 0, "the release is in flight");
     let stopping = world.sweepers[0].1.shut_down(secs(3));
     let (stopped, ()) = tokio::join!(stopping, world.pass(secs(2)));
     assert!(stopped);
-    assert_eq!(world.ears.count("tenure_registry_evicted_total"), 5);
+    assert_eq!(world.telemetry.count("tenure_registry_evicted_total"), 5);
     let calls = world.store.calls(Verb::Tick);
     world.pass(secs(10)).await;
-    assert_eq!(world.store.calls(Verb::Tick), calls, "nothing new is begun");
+    assert_eq!(world.store.calls(Verb::Tick), calls, "no new visit starts");
 }
 
 #[tokio::test]
-async fn an_outage_is_no_success_and_ends_once() {
+async fn outage_is_not_a_success_and_its_end_is_logged_once() {
     let world = world(1);
-    let _listening = world.ears.listen();
+    let _listening = world.telemetry.listen();
     let g = group("g");
     let member = world.join(&g, "member").await;
     world.sweepers[0].0.touch(&g);
     world.keep_alive(&g, &member, TTL).await;
     let succeeded = |sweep: &str| {
         let series = format!("tenure_sweep_last_success_timestamp_seconds{{sweep={sweep:?}}}");
-        world.ears.gauge(&series)
+        world.telemetry.gauge(&series)
     };
     for kind in [ErrorKind::Unavailable, ErrorKind::Denied] {
         let fault = Some(Fault::Fail(kind));
@@ -151,29 +151,33 @@ async fn an_outage_is_no_success_and_ends_once() {
         }
         world.pass(secs(5)).await;
         let all = || [JANITOR, REAPER, RECONCILE].map(&succeeded);
-        let (before, was_well) = (all(), world.ears.lines("the loop is well again"));
+        let (before, was_well) = (all(), world.telemetry.lines("the loop has recovered"));
         world.pass(secs(95)).await;
         assert_eq!(all().map(f64::to_bits), before.map(f64::to_bits), "{kind:?}");
-        assert_eq!(world.ears.lines("the loop is well again"), was_well, "{kind:?}");
+        assert_eq!(world.telemetry.lines("the loop has recovered"), was_well, "{kind:?}");
         assert!(world.status(JANITOR).failures > 5);
         world.store.heal();
         world.keep_alive(&g, &member, secs(5)).await;
-        assert_eq!(world.ears.lines("the loop is well again"), was_well + 1, "{kind:?}");
+        assert_eq!(
+            world.telemetry.lines("the loop has recovered"),
+            was_well + 1,
+            "{kind:?}"
+        );
         assert!(succeeded(JANITOR) > before[0] + 90.0);
     }
 }
 
 #[tokio::test]
-async fn a_loop_that_never_succeeds_exports_when_it_was_born() {
+async fn loop_without_success_exports_its_start_time() {
     let mut world = world(0);
-    let ears = world.ears.clone();
-    let _listening = ears.listen();
+    let telemetry = world.telemetry.clone();
+    let _listening = telemetry.listen();
     world.store.cut(true);
     world.add_sweeper();
     world.pass(secs(100)).await;
     let born = START as f64 / 1e6;
     for sweep in [JANITOR, REAPER, RECONCILE] {
         let series = format!("tenure_sweep_last_success_timestamp_seconds{{sweep={sweep:?}}}");
-        assert!((world.ears.gauge(&series) - born).abs() < 1.0, "{sweep}");
+        assert!((world.telemetry.gauge(&series) - born).abs() < 1.0, "{sweep}");
     }
 }

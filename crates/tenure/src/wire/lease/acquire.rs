@@ -16,29 +16,29 @@ use crate::wire::{ms, ms_up};
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AcquireRequest {
-    /// Under which tenure.
+    /// The tenure that acquires.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
 }
 
-/// What asking for a lease came to, in a word.
+/// The outcome of an acquire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum AcquireWord {
-    /// It is that tenure's from now on.
+    /// Granted to the tenure.
     Granted,
-    /// It was that tenure's already.
+    /// The tenure already held it.
     Kept,
-    /// Somebody else holds it. Nothing changed.
+    /// Another tenure holds it. Nothing changed.
     Held,
-    /// It is kept for a successor who has not come for it yet. Nothing changed.
+    /// Reserved for a successor that has not acquired it yet. Nothing changed.
     Reserved,
-    /// It is free, but the group is inside a grace period and may have forgotten a holder. Nothing changed.
+    /// Free, but the group is in a grace period and may have lost a grant. Nothing changed.
     Unsettled,
 }
 
-/// A lease that was acquired.
+/// An acquired lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AcquireAnswer {
@@ -48,21 +48,25 @@ pub struct AcquireAnswer {
     /// The member that holds it.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub holder: MemberId,
-    /// The tenure it is held under.
+    /// The tenure that holds it.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// The fencing token: higher than every token before it in this group, below 2^53.
+    /// The fencing token: higher than every earlier token of this group, below 2^53.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub token: Token,
-    /// How long the tenure lasts without a beat, and the lease with it. Count from when the request was sent.
+    /// Time until the tenure expires without a beat, and the lease with it, counted from when the request was sent.
     pub expires_in_ms: u64,
     /// `granted` or `kept`.
     pub outcome: AcquireWord,
-    /// With `granted`: the ended tenure it was taken over from, when the janitor had not come yet.
+    /// With `granted`: the ended tenure it was taken over from, if the janitor had not released it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub from: Option<TenureId>,
-    /// What the tenure holds now goes by this number; send it with the next beat.
+    /// The member of `from`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub from_member: Option<MemberId>,
+    /// The revision of the tenure's holdings; send it with the next beat.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
@@ -71,46 +75,50 @@ pub struct AcquireAnswer {
     pub as_of: StoreTime,
 }
 
-/// What asking for one lease of many came to.
+/// The result for one of many leases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AcquireResult {
     /// The lease.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub lease: LeaseName,
-    /// What became of it.
+    /// The outcome.
     pub outcome: AcquireWord,
     /// With `granted` and `kept`: the fencing token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub token: Option<Token>,
-    /// With `granted`: the ended tenure it was taken over from, when the janitor had not come yet.
+    /// With `granted`: the ended tenure it was taken over from, if the janitor had not released it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub from: Option<TenureId>,
+    /// The member of `from`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub from_member: Option<MemberId>,
     /// With `held`: the member that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub holder: Option<MemberId>,
-    /// With `held`: the tenure it is held under. That tenure may have ended; its process may still run.
+    /// With `held`: the tenure that holds it. That tenure may have ended while its process still runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub tenure: Option<TenureId>,
-    /// With `reserved`: for whom.
+    /// With `reserved`: the successor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub reserved_for: Option<MemberId>,
-    /// With `held`, `reserved` and `unsettled`: when asking again makes sense, if nothing is heard until then.
+    /// With `held`, `reserved` and `unsettled`: when to retry if nothing changes until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// With `unsettled`: why the group's grace began (`new`, `silent`, `clock_back`, `data_loss` or `tail_loss`).
+    /// With `unsettled`: the cause of the grace period (`new`, `silent`, `clock_back`, `data_loss` or `tail_loss`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub cause: Option<GapCause>,
 }
 
 impl AcquireResult {
-    /// Puts the answer for one lease together.
+    /// Builds the result for one lease.
     #[must_use]
     pub fn new(lease: LeaseName, outcome: AcquireOutcome) -> Self {
         let word = match &outcome {
@@ -125,6 +133,7 @@ impl AcquireResult {
             outcome: word,
             token: outcome.token(),
             from: None,
+            from_member: None,
             holder: None,
             tenure: None,
             reserved_for: None,
@@ -133,6 +142,7 @@ impl AcquireResult {
         };
         let wait = match outcome {
             AcquireOutcome::Granted { from, .. } => {
+                result.from_member = from.as_ref().map(|from| from.member().clone());
                 result.from = from;
                 return result;
             }
@@ -155,7 +165,7 @@ impl AcquireResult {
         result
     }
 
-    /// What it means to a Rust caller; `None` when a part is missing.
+    /// Converts to the core type; `None` if a part is missing.
     #[must_use]
     pub fn outcome(self) -> Option<AcquireOutcome> {
         let wait = self.retry_after_ms.map(Duration::from_millis);
@@ -181,20 +191,20 @@ impl AcquireResult {
     }
 }
 
-/// The answers to a request for many leases, in the order asked.
+/// The results for many leases, in request order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AcquireLeasesAnswer {
-    /// One each.
+    /// One result per lease.
     pub results: Vec<AcquireResult>,
-    /// How long the asking tenure lasts without a beat. Count from when the request was sent.
+    /// Time until the tenure expires without a beat, counted from when the request was sent.
     pub expires_in_ms: u64,
-    /// What the tenure holds now goes by this number; send it with the next beat.
+    /// The revision of the tenure's holdings; send it with the next beat.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
-    /// What it held before this call went by this number. Lower than what you were told last: the store lost the end of
-    /// its data; read back what you hold.
+    /// The revision before this call. If it is lower than the last one received, the store lost its latest writes;
+    /// re-read the leases.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision_before: Revision,
@@ -204,7 +214,7 @@ pub struct AcquireLeasesAnswer {
 }
 
 impl AcquireLeasesAnswer {
-    /// Puts the answers together: one each, in the order asked.
+    /// Builds the answer, in request order.
     #[must_use]
     pub fn new(leases: Vec<LeaseName>, acquired: Acquired) -> Self {
         let results = leases.into_iter().zip(acquired.outcomes);
@@ -219,7 +229,7 @@ impl AcquireLeasesAnswer {
         }
     }
 
-    /// What it means to a Rust caller who asked for these leases; `None` when it is not an answer to that.
+    /// Converts to the core type; `None` if the results do not match `asked`.
     #[must_use]
     pub fn acquired(self, asked: &[LeaseName]) -> Option<Acquired> {
         let in_order = self.results.len() == asked.len()

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{LeaseName, MemberId, TenureId};
-use tenure_core::lease::{GivenUp, ReleaseOutcome, Token};
+use tenure_core::lease::{ReleaseOutcome, ReleasedLeases, Token};
 use tenure_core::membership::Revision;
 use tenure_core::time::StoreTime;
 
@@ -11,32 +11,32 @@ use tenure_core::time::StoreTime;
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReleaseLeaseRequest {
-    /// The tenure that gives it up.
+    /// The tenure that releases it.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// The token it was granted with.
+    /// The token of its grant.
     #[cfg_attr(feature = "openapi", schema(value_type = u64, minimum = 1, maximum = 9_007_199_254_740_991_i64))]
     pub token: Token,
-    /// Hand it off: keep it for this member for five seconds, if that is another one that is alive.
+    /// Hand it off: reserve it for this member for five seconds, if that is another living member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub to: Option<MemberId>,
 }
 
-/// What giving a lease up came to, in a word.
+/// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum ReleaseWord {
-    /// It is free. Also when nobody held it.
+    /// It is free; also if it was not held.
     Released,
-    /// It is free, and kept for the successor for a while.
+    /// It is reserved for the successor for a while.
     Reserved,
-    /// Another tenure holds it, or this one does under another token. Nothing changed.
+    /// Another tenure holds it, or this one under another token. Nothing changed.
     NotHolder,
 }
 
-/// A lease that was given up.
+/// A released lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReleaseLeaseAnswer {
@@ -45,7 +45,7 @@ pub struct ReleaseLeaseAnswer {
     pub lease: LeaseName,
     /// `released` or `reserved`.
     pub outcome: ReleaseWord,
-    /// What the tenure holds now goes by this number; send it with the next beat.
+    /// The revision of the tenure's holdings; send it with the next beat.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
@@ -54,27 +54,27 @@ pub struct ReleaseLeaseAnswer {
     pub as_of: StoreTime,
 }
 
-/// What giving up one lease of many came to.
+/// The result for one of many leases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReleaseLeaseResult {
     /// The lease.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub lease: LeaseName,
-    /// What became of it.
+    /// The outcome.
     pub outcome: ReleaseWord,
     /// With `not_holder`: the member that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub holder: Option<MemberId>,
-    /// With `not_holder`: the tenure it is held under.
+    /// With `not_holder`: the tenure that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub tenure: Option<TenureId>,
 }
 
 impl ReleaseLeaseResult {
-    /// Puts the answer for one lease together.
+    /// Builds the result for one lease.
     #[must_use]
     pub fn new(lease: LeaseName, outcome: ReleaseOutcome) -> Self {
         let (outcome, tenure) = match outcome {
@@ -90,7 +90,7 @@ impl ReleaseLeaseResult {
         }
     }
 
-    /// What it means to a Rust caller; `None` when a part is missing.
+    /// Converts to the core type; `None` if a part is missing.
     #[must_use]
     pub fn outcome(self) -> Option<ReleaseOutcome> {
         match self.outcome {
@@ -101,18 +101,18 @@ impl ReleaseLeaseResult {
     }
 }
 
-/// The answers to a request to give many leases up, in the order asked.
+/// The results for many leases, in request order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReleaseLeasesAnswer {
-    /// One each.
+    /// One result per lease.
     pub results: Vec<ReleaseLeaseResult>,
-    /// What the tenure holds now goes by this number; send it with the next beat.
+    /// The revision of the tenure's holdings; send it with the next beat.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
-    /// What it held before this call went by this number. Lower than what you were told last: the store lost the end of
-    /// its data; read back what you hold.
+    /// The revision before this call. If it is lower than the last one received, the store lost its latest writes;
+    /// re-read the leases.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision_before: Revision,
@@ -122,9 +122,9 @@ pub struct ReleaseLeasesAnswer {
 }
 
 impl ReleaseLeasesAnswer {
-    /// Puts the answers together: one each, in the order asked.
+    /// Builds the answer, in request order.
     #[must_use]
-    pub fn new(leases: impl IntoIterator<Item = LeaseName>, given: GivenUp) -> Self {
+    pub fn new(leases: impl IntoIterator<Item = LeaseName>, given: ReleasedLeases) -> Self {
         let results = leases.into_iter().zip(given.outcomes);
         Self {
             results: results
@@ -136,9 +136,9 @@ impl ReleaseLeasesAnswer {
         }
     }
 
-    /// What it means to a Rust caller who gave these leases up; `None` when it is not an answer to that.
+    /// Converts to the core type; `None` if the results do not match `asked`.
     #[must_use]
-    pub fn given_up(self, asked: &[(LeaseName, Token)]) -> Option<GivenUp> {
+    pub fn given_up(self, asked: &[(LeaseName, Token)]) -> Option<ReleasedLeases> {
         let in_order = self.results.len() == asked.len()
             && self
                 .results
@@ -146,7 +146,7 @@ impl ReleaseLeasesAnswer {
                 .zip(asked)
                 .all(|(result, (lease, _))| result.lease == *lease);
         let outcomes: Option<Vec<_>> = self.results.into_iter().map(ReleaseLeaseResult::outcome).collect();
-        Some(GivenUp {
+        Some(ReleasedLeases {
             outcomes: outcomes.filter(|_| in_order)?,
             revision: self.revision,
             before: self.revision_before,

@@ -6,14 +6,14 @@ use tenure_core::id::ProviderId;
 use tenure_core::ledger::LogEntry;
 use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest};
 
-/// The log, page by page, forwards.
+/// A page of the log, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = RosterLogPage))]
 pub struct LogPage {
-    /// The changes, the oldest first.
+    /// The changes, oldest first.
     pub entries: Vec<LogEntry>,
-    /// Pass it as `after` to read on; absent at the end.
+    /// The cursor for the next page, passed as `after`; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -27,7 +27,7 @@ impl From<Page<LogEntry>> for LogPage {
     }
 }
 
-/// Which part of the log to read.
+/// Query of the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
@@ -41,14 +41,14 @@ pub struct LogQuery {
     )]
     #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub provider: Option<ProviderId>,
-    /// The `next` of the page before, or the `id` of an entry.
+    /// The `next` of the previous page, or the `id` of an entry.
     #[serde(
         default,
         deserialize_with = "super::super::if_given",
         skip_serializing_if = "Option::is_none"
     )]
     pub after: Option<String>,
-    /// At most this many, 1 to 1,000; 100 when not given. Not for streams.
+    /// Page size, 1 to 1,000; default 100. Not for streams.
     #[serde(
         default,
         deserialize_with = "super::super::if_given",
@@ -58,7 +58,7 @@ pub struct LogQuery {
 }
 
 impl LogQuery {
-    /// Of whom, and which page.
+    /// Converts to a provider and a page request.
     ///
     /// # Errors
     /// `Invalid` for a limit outside 1..=1000.

@@ -1,4 +1,4 @@
-//! Who can take work, on the wire.
+//! Available providers on the wire.
 
 use serde::{Deserialize, Serialize};
 use tenure_core::ledger::Candidate;
@@ -6,13 +6,13 @@ use tenure_core::store::Page;
 
 use crate::roster::{Availability, Source, Sourced};
 
-/// Who can take work, page by page.
+/// A page of available providers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AvailableAnswer {
-    /// They: the least occupied first, then by name.
+    /// The providers, least occupied first, then by name.
     pub providers: Vec<Candidate>,
-    /// Pass it as `after` to read on; absent at the end.
+    /// The cursor for the next page, passed as `after`; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// `mirror`, or `ledger` while there is no mirror.
@@ -30,13 +30,13 @@ impl From<Sourced<Page<Candidate>>> for AvailableAnswer {
     }
 }
 
-/// Whether anybody can take work.
+/// Whether a provider is available.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AvailabilityAnswer {
-    /// Whether anybody can.
+    /// Whether at least one is available.
     pub available: bool,
-    /// How many, and where that is from.
+    /// Their number, and the source of it.
     #[serde(flatten)]
     pub counted: Sourced<Availability>,
 }

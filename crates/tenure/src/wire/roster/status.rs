@@ -1,4 +1,4 @@
-//! How the rosters of a daemon stand, on the wire.
+//! The status of a daemon's rosters on the wire.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +16,22 @@ use crate::roster::{BreakerView, RosterStatus, RostersStatus, Sweep, SweepAges};
 pub struct RostersState {
     /// The ledger.
     pub ledger: StoreState,
-    /// Whether the ledger has told which rosters there are since the daemon's start.
+    /// Whether the rosters were listed from the ledger since the daemon started.
     pub discovered: bool,
-    /// The breaker of the reads that turn to the ledger: `closed`, `open` (it is left alone) or `half_open`.
+    /// The circuit breaker of ledger fallback reads: `closed`, `open` (no reads) or `half_open`.
     pub breaker: String,
-    /// With `open`: for how long the ledger is left alone.
+    /// With `open`: time until the next attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_in_ms: Option<u64>,
-    /// Reads of the ledger under way in place of the mirror.
+    /// Ledger fallback reads in flight.
     pub fallback_running: u64,
-    /// Those that wait for their turn.
+    /// Ledger fallback reads waiting.
     pub fallback_waiting: u64,
-    /// The rosters, at most 1,000, in the order of their names.
+    /// The rosters, at most 1,000, sorted by name.
     pub rosters: Vec<RosterState>,
-    /// How many there are, also those that are not listed.
+    /// Total number of rosters, including those not listed.
     pub rosters_total: u64,
-    /// The keys that tokens of providers are checked with; absent when providers need no token.
+    /// The keys for provider tokens; absent if providers need no token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<TokensState>,
 }
@@ -40,7 +40,7 @@ impl RostersState {
     /// The most rosters that are listed.
     pub const MAX_LISTED: usize = 1_000;
 
-    /// What the service tells, and where its ledger is.
+    /// Builds the status from that of the service.
     #[must_use]
     pub fn new(status: RostersStatus, place: String, tokens: Option<TokensState>) -> Self {
         let (up, reason) = match status.ledger {
@@ -67,32 +67,32 @@ impl RostersState {
     }
 }
 
-/// How one roster stands in this daemon.
+/// The status of one roster in this daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RosterState {
-    /// Which.
+    /// The name of the roster.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub roster: RosterName,
-    /// Where its answers come from: the `mirror`, the `ledger` (the mirror is away, or has not caught up), or also the
-    /// ledger while the mirror is `seeding`.
+    /// The source of its answers: `mirror`, `ledger` (the mirror is down or behind), or `seeding` (the ledger, while
+    /// the mirror is filled).
     pub answers_from: String,
     /// Whether the last call of the mirror failed.
     pub mirror_away: bool,
-    /// For how long answers have not come from the mirror, when they do not.
+    /// How long answers have not come from the mirror, if they do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untrusted_for_ms: Option<u64>,
     /// Rows of the ledger that may not have reached the mirror.
     pub dirty: u64,
-    /// Differences that the last reconcile found; absent before the first, and where another daemon did it.
+    /// Differences found by the last reconcile; absent before the first, and where another daemon ran it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub divergence: Option<u64>,
-    /// Heartbeats that wait to be written down in the ledger.
+    /// Heartbeats waiting to be written to the ledger.
     pub noted: u64,
-    /// The settings that this daemon obeys.
+    /// The settings in force at this daemon.
     pub settings: RosterSettings,
-    /// How long ago each sweep was last seen done: `offline`, `heartbeats`, `reconcile`, `expiry`. One that never was is
-    /// not there.
+    /// Time since each sweep last succeeded: `offline`, `heartbeats`, `reconcile`, `expiry`. Absent for a sweep that
+    /// never did.
     pub sweeps_age_ms: BTreeMap<String, u64>,
 }
 
@@ -125,13 +125,13 @@ fn age_of(ages: &SweepAges, sweep: Sweep) -> Option<std::time::Duration> {
     }
 }
 
-/// The keys that tokens of providers are checked with.
+/// The keys for provider tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TokensState {
-    /// How many keys a token may be signed by.
+    /// Number of keys.
     pub keys: u64,
-    /// Why what is in the file of the keys now is not used, if it is not.
+    /// Why the current content of the key file is not used, if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }

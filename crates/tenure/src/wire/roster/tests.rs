@@ -1,4 +1,4 @@
-//! Rosters on the wire as it is pinned: names, forms and refusals.
+//! The pinned wire format of rosters: names, forms and errors.
 
 use serde_json::json;
 use tenure_core::id::TenureId;
@@ -24,7 +24,7 @@ fn row() -> core::Provider {
 }
 
 #[test]
-fn a_provider_has_every_pinned_field_also_when_there_is_nothing_to_say() {
+fn provider_has_every_pinned_field() {
     let shown = serde_json::to_value(Provider::new(row(), true)).unwrap();
     assert_eq!(
         shown,
@@ -37,7 +37,7 @@ fn a_provider_has_every_pinned_field_also_when_there_is_nothing_to_say() {
 }
 
 #[test]
-fn a_provider_survives_the_wire() {
+fn provider_round_trips() {
     let at = StoreTime::from_micros(1_763_676_800_000_042);
     let tenure: TenureId = "p@9".parse().unwrap();
     let full = core::Provider {
@@ -58,7 +58,7 @@ fn a_provider_survives_the_wire() {
 }
 
 #[test]
-fn requests_refuse_what_they_do_not_know_and_say_what_there_is() {
+fn requests_reject_unknown_values_and_list_valid_ones() {
     let refused = |error: String, must_say: &str| assert!(error.contains(must_say), "{error}");
     let told = |error: serde_json::Error| error.to_string();
     let field = serde_json::from_str::<ReserveRequest>(r#"{"id":"e"}"#).map_err(told);
@@ -73,7 +73,7 @@ fn requests_refuse_what_they_do_not_know_and_say_what_there_is() {
 }
 
 #[test]
-fn an_engagement_gets_a_name_when_it_has_none() {
+fn engagement_without_an_id_gets_one() {
     let request: EngagementRequest = serde_json::from_str("{}").unwrap();
     let new = request.named(|| "made-up".parse()).unwrap();
     assert_eq!(new, NewEngagement::new("made-up".parse().unwrap()));

@@ -14,31 +14,31 @@ use super::Session;
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AttachRequest {
-    /// Under which tenure: that of the front-end instance that serves the connection.
+    /// The tenure of the front-end instance that serves the connection.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
-    /// The connection. One that is attached elsewhere moves here.
+    /// The connection. If it is attached elsewhere, it moves here.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub connection: ConnectionId,
-    /// The session's other name from now on; left as it is when not given.
+    /// The new alias of the session; unchanged by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub alias: Option<Alias>,
-    /// A change to its data: each field given replaces the old one, and `null` removes it. At most 64 fields of 4,096
-    /// bytes of JSON.
+    /// Changes to its data: a field replaces the old value, and `null` removes it. At most 64 fields of 4,096 bytes of
+    /// JSON.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub data: Data,
-    /// Its own grace from now on, at least 1,000; left as it is when not given.
+    /// The session's new grace, at least 1,000; unchanged by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
-    /// Do not make it: there has to be a session to come back to.
+    /// Only resume: do not create the session.
     #[serde(default)]
     pub resume_only: bool,
 }
 
 impl AttachRequest {
-    /// The tenure, and what to attach under it.
+    /// The tenure, and what to attach.
     #[must_use]
     pub fn attach(self, session: SessionId) -> (TenureId, Attach) {
         let attach = Attach {
@@ -53,22 +53,22 @@ impl AttachRequest {
     }
 }
 
-/// What asking to attach a connection came to, in a word.
+/// The outcome of an attach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum AttachWord {
-    /// The session is new.
+    /// The session was created.
     Created,
-    /// The session had connections, and has this one now as well (or had it already).
+    /// The session had connections and now has this one, too (or had it already).
     Attached,
-    /// The session was disconnected, and is active again.
+    /// The session was disconnected and is active again.
     Resumed,
     /// The alias belongs to another session. Nothing changed.
     AliasTaken,
-    /// `resume_only`, and there is no session to come back to. Nothing changed.
+    /// `resume_only`, and the session cannot be resumed. Nothing changed.
     Gone,
-    /// The session cannot take more. Nothing changed.
+    /// The session has reached a limit. Nothing changed.
     Full,
 }
 
@@ -82,48 +82,48 @@ impl From<How> for AttachWord {
     }
 }
 
-/// A connection that was attached.
+/// An attached connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AttachAnswer {
-    /// The session now; its epoch is that of this attach.
+    /// The current session; its epoch is that of this attach.
     #[serde(flatten)]
     pub session: Session,
     /// `created`, `attached` or `resumed`.
     pub outcome: AttachWord,
-    /// What the tenure holds now goes by this number; send it with the next beat.
+    /// The revision of the tenure's holdings; send it with the next beat.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
 }
 
-/// What asking to attach one connection of many came to.
+/// The result for one of many connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AttachResult {
-    /// The session that was asked for.
+    /// The requested session.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub session: SessionId,
     /// The connection.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub connection: ConnectionId,
-    /// What became of it.
+    /// The outcome.
     pub outcome: AttachWord,
-    /// With `created`, `attached` and `resumed`: the session now; its epoch is that of this attach.
+    /// With `created`, `attached` and `resumed`: the current session; its epoch is that of this attach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<Session>,
     /// With `alias_taken`: the session that has the alias.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub taken_by: Option<SessionId>,
-    /// With `full`: of what, `connections` or `fields`.
+    /// With `full`: the limit reached, `connections` or `fields`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub limit: Option<Limit>,
 }
 
 impl AttachResult {
-    /// Puts the answer for one connection together.
+    /// Builds the result for one connection.
     #[must_use]
     pub fn new(session: SessionId, connection: ConnectionId, outcome: AttachOutcome) -> Self {
         let mut result = Self {
@@ -152,7 +152,7 @@ impl AttachResult {
         result
     }
 
-    /// What it means to a Rust caller; `None` when a part is missing.
+    /// Converts to the core type; `None` if a part is missing.
     #[must_use]
     pub fn outcome(self) -> Option<AttachOutcome> {
         let how = match self.outcome {
@@ -168,25 +168,25 @@ impl AttachResult {
     }
 }
 
-/// The answers to a request to attach many connections, in the order asked.
+/// The results for many connections, in request order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AttachSessionsAnswer {
-    /// One each.
+    /// One result per connection.
     pub results: Vec<AttachResult>,
-    /// What the tenure holds now goes by this number; send it with the next beat.
+    /// The revision of the tenure's holdings; send it with the next beat.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
-    /// What it held before this call went by this number. Lower than what you were told last: the store lost the end of
-    /// its data; attach again what you remember.
+    /// The revision before this call. If it is lower than the last one received, the store lost its latest writes;
+    /// attach the remembered connections again.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision_before: Revision,
 }
 
 impl AttachSessionsAnswer {
-    /// Puts the answers together: one each, in the order asked.
+    /// Builds the answer, in request order.
     #[must_use]
     pub fn new(asked: impl IntoIterator<Item = (SessionId, ConnectionId)>, attached: Attached) -> Self {
         let results = asked.into_iter().zip(attached.outcomes);
@@ -199,7 +199,7 @@ impl AttachSessionsAnswer {
         }
     }
 
-    /// What it means to a Rust caller who asked for this; `None` when it is not an answer to that.
+    /// Converts to the core type; `None` if the results do not match `asked`.
     #[must_use]
     pub fn attached(self, asked: &[Attach]) -> Option<Attached> {
         let in_order = self.results.len() == asked.len()

@@ -15,10 +15,10 @@ use crate::wire::ms;
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct DetachQuery {
-    /// The tenure that it is held under.
+    /// The tenure that holds it.
     #[cfg_attr(feature = "openapi", param(value_type = String))]
     pub tenure: TenureId,
-    /// Only if it was not attached again since this epoch.
+    /// Detach only if it was not attached again since this epoch.
     #[serde(
         default,
         deserialize_with = "crate::wire::if_given",
@@ -44,22 +44,22 @@ impl DetachQuery {
     }
 }
 
-/// What asking to detach a connection came to, in a word.
+/// The outcome of a detach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum DetachWord {
-    /// It is gone.
+    /// It is detached.
     Detached,
-    /// There is no such connection. Nothing changed.
+    /// The connection does not exist. Nothing changed.
     NotAttached,
     /// It was attached again since. Nothing changed.
     Stale,
-    /// It is held under another tenure. Nothing changed.
+    /// Another tenure holds it. Nothing changed.
     NotHolder,
 }
 
-/// What asking to detach one connection of many came to.
+/// The result for one of many connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DetachResult {
@@ -69,9 +69,9 @@ pub struct DetachResult {
     /// The connection.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub connection: ConnectionId,
-    /// What became of it.
+    /// The outcome.
     pub outcome: DetachWord,
-    /// With `detached`, when it was the last of its session: the grace has begun, and is this long.
+    /// With `detached`, if it was the last connection of its session: the grace that has now begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reap_in_ms: Option<u64>,
     /// With `stale`: the epoch of the later attach.
@@ -82,14 +82,14 @@ pub struct DetachResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub holder: Option<MemberId>,
-    /// With `not_holder`: the tenure it is held under.
+    /// With `not_holder`: the tenure that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub tenure: Option<TenureId>,
 }
 
 impl DetachResult {
-    /// Puts the answer for one connection together.
+    /// Builds the result for one connection.
     #[must_use]
     pub fn new(session: SessionId, connection: ConnectionId, outcome: DetachOutcome) -> Self {
         let mut result = Self {
@@ -120,7 +120,7 @@ impl DetachResult {
         result
     }
 
-    /// What it means to a Rust caller; `None` when a part is missing.
+    /// Converts to the core type; `None` if a part is missing.
     #[must_use]
     pub fn outcome(self) -> Option<DetachOutcome> {
         match self.outcome {
@@ -134,16 +134,16 @@ impl DetachResult {
     }
 }
 
-/// The answers to a request to detach many connections, in the order asked.
+/// The results for many connections, in request order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DetachSessionsAnswer {
-    /// One each.
+    /// One result per connection.
     pub results: Vec<DetachResult>,
 }
 
 impl DetachSessionsAnswer {
-    /// Puts the answers together: one each, in the order asked.
+    /// Builds the answer, in request order.
     #[must_use]
     pub fn new(asked: impl IntoIterator<Item = Detach>, outcomes: Vec<DetachOutcome>) -> Self {
         let results = asked.into_iter().zip(outcomes);
@@ -154,7 +154,7 @@ impl DetachSessionsAnswer {
         }
     }
 
-    /// What it means to a Rust caller who asked for this; `None` when it is not an answer to that.
+    /// Converts to the core type; `None` if the results do not match `asked`.
     #[must_use]
     pub fn outcomes(self, asked: &[Detach]) -> Option<Vec<DetachOutcome>> {
         let in_order = self.results.len() == asked.len()

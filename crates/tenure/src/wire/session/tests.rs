@@ -1,4 +1,4 @@
-//! Sessions on the wire as they are pinned: forms, refusals, and the same meaning on both sides.
+//! The pinned wire format of sessions: forms, errors and round trips.
 
 use serde_json::json;
 use tenure_core::id::{ConnectionId, SessionId};
@@ -30,7 +30,7 @@ fn attach(n: usize) -> Attach {
 }
 
 #[test]
-fn a_session_means_the_same_on_both_sides() {
+fn session_round_trips() {
     let json = serde_json::to_value(session()).unwrap();
     assert_eq!(
         json,
@@ -52,7 +52,7 @@ fn a_session_means_the_same_on_both_sides() {
 }
 
 #[test]
-fn what_attaching_came_to_means_the_same_on_both_sides() {
+fn attach_results_round_trip() {
     let attached = |how| AttachOutcome::Attached {
         how,
         session: Box::new(session()),
@@ -85,7 +85,7 @@ fn what_attaching_came_to_means_the_same_on_both_sides() {
 }
 
 #[test]
-fn what_detaching_came_to_means_the_same_on_both_sides() {
+fn detach_results_round_trip() {
     let outcomes = vec![
         DetachOutcome::Detached { reap_in: None },
         DetachOutcome::Detached {
@@ -112,7 +112,7 @@ fn what_detaching_came_to_means_the_same_on_both_sides() {
 }
 
 #[test]
-fn an_answer_with_a_part_missing_is_none() {
+fn incomplete_answer_is_none() {
     for broken in ["created", "attached", "resumed", "alias_taken", "full"] {
         let broken = json!({"session": "s", "connection": "c", "outcome": broken});
         let result: AttachResult = serde_json::from_value(broken.clone()).unwrap();
@@ -126,7 +126,7 @@ fn an_answer_with_a_part_missing_is_none() {
 }
 
 #[test]
-fn a_grace_travels_in_whole_milliseconds_and_never_gets_shorter() {
+fn grace_is_rounded_up_to_milliseconds() {
     let mut asked = attach(1);
     asked.grace = Some(Duration::from_micros(1_000_001));
     let sent = serde_json::to_value(&asked).unwrap();
@@ -136,9 +136,9 @@ fn a_grace_travels_in_whole_milliseconds_and_never_gets_shorter() {
 }
 
 #[test]
-fn an_alias_is_asked_for_alone() {
+fn alias_cannot_be_combined_with_other_filters() {
     let query = |text: serde_json::Value| serde_json::from_value::<SessionsQuery>(text).unwrap().request();
-    let of = |state| WhichSessions::Of(state, PageRequest::default());
+    let of = |state| SessionFilter::Of(state, PageRequest::default());
     assert_eq!(query(json!({})).unwrap(), of(None));
     assert_eq!(
         query(json!({"state": "orphan"})).unwrap(),
@@ -146,12 +146,12 @@ fn an_alias_is_asked_for_alone() {
     );
     assert_eq!(
         query(json!({"alias": "a"})).unwrap(),
-        WhichSessions::Alias(Alias::new("a").unwrap())
+        SessionFilter::Alias(Alias::new("a").unwrap())
     );
     for (text, must_say) in [
         (json!({"alias": "a", "state": "active"}), "alone"),
         (json!({"alias": "a", "after": "s"}), "alone"),
-        (json!({"state": "gone"}), "there are active"),
+        (json!({"state": "gone"}), "use active"),
     ] {
         let error = query(text).unwrap_err().to_string();
         assert!(error.contains(must_say), "{error}");

@@ -1,4 +1,4 @@
-//! The guide to fencing says what is: its commands are run, its Rust is the documentation's, its story is a test's.
+//! The guide to fencing is true: its commands are run, its Rust equals the rustdoc example, its story equals a test's.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,9 +16,9 @@ fn blocks(language: &str) -> Vec<&'static str> {
     parts.map(|part| part.split_once("```").unwrap().0).collect()
 }
 
-/// Compares what happened with the guide's block of text that begins alike, whatever the tokens are.
+/// Compares the story of a test with the guide's, except for the tokens.
 #[cfg(feature = "valkey")]
-pub(crate) fn must_tell(story: &[String]) {
+pub(crate) fn assert_story(story: &[String]) {
     let told = blocks("text")
         .into_iter()
         .find(|block| block.starts_with("a: acquired"))
@@ -27,7 +27,7 @@ pub(crate) fn must_tell(story: &[String]) {
     assert_eq!(without_tokens(story), without_tokens(&told), "is the guide still true?");
 }
 
-/// Names the tokens by the order of their appearance.
+/// Replaces each token by its order of appearance.
 #[cfg(feature = "valkey")]
 fn without_tokens(story: &[String]) -> Vec<String> {
     let mut names = std::collections::HashMap::new();
@@ -49,7 +49,7 @@ fn without_tokens(story: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn its_rust_is_the_documentations() {
+fn guide_rust_equals_the_rustdoc_example() {
     let source = include_str!("../../../src/fence.rs");
     let shown = source
         .lines()
@@ -61,7 +61,7 @@ fn its_rust_is_the_documentations() {
 }
 
 #[test]
-fn its_commands_answer_as_it_says() {
+fn guide_commands_print_the_shown_output() {
     let Some(valkey_cli) = have("valkey-cli").or_skip() else {
         return;
     };
@@ -71,7 +71,7 @@ fn its_commands_answer_as_it_says() {
     ) else {
         return;
     };
-    // To a terminal it shows what kind of answer it is; told to, it does so here as well.
+    // On a terminal it shows the type of the answer; `--no-raw` makes it do so here.
     let programs = tempfile::tempdir().unwrap();
     let client = programs.path().join("valkey-cli");
     let script = format!(

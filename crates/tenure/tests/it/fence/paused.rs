@@ -1,6 +1,6 @@
-//! The holder that is stopped, and wakes up after another took over: with real leases in Valkey, a real process that is
-//! stopped with SIGSTOP, and three real sinks. Run it with `--no-capture` to read the story.
-#![allow(clippy::print_stdout, reason = "the story is told in the guide")]
+//! A holder that is paused and resumes after a takeover: real leases in Valkey, a real process stopped with SIGSTOP,
+//! and three real sinks. Run it with `--no-capture` to read the story.
+#![allow(clippy::print_stdout, reason = "the guide shows the story")]
 
 use std::cell::OnceCell;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use tenure_testkit::{Process, own_test};
 
 use crate::fence::sinks::{DEVICE, NAMES, Sinks, Writer};
 
-/// Of the holder that is stopped. It has to outlast a machine that stands still for a moment, and no more than that.
+/// The ttl of the paused holder: longer than a short stall of the machine.
 const TTL: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_secs(60);
-/// Writes of a holder before anything happens to it.
+/// How often the holder writes before it is paused.
 const FIRST: usize = 3;
 
 async fn join(store: &str, member: &str, ttl: Duration) -> (Tenure, Membership) {
     let options = OpenOptions {
-        // What is asked once is not to fail on a machine that stands still for a moment.
+        // A single call must not fail during a short stall of the machine.
         request_timeout: Some(TTL),
         ..OpenOptions::default()
     };
@@ -49,22 +49,22 @@ async fn acquire(membership: &Membership) -> LeaseGuard {
     guard.into_inner().unwrap()
 }
 
-fn tell(who: &str, what: &str) {
+fn say(who: &str, what: &str) {
     println!("{who}: {what}");
 }
 
-/// What became of a write.
-fn told(who: &str, outcomes: &[Result<(), String>; 3]) -> Vec<String> {
-    let tell = |(sink, outcome): (&&str, &Result<(), String>)| {
+/// The outcomes of a write.
+fn describe_outcomes(who: &str, outcomes: &[Result<(), String>; 3]) -> Vec<String> {
+    let describe = |(sink, outcome): (&&str, &Result<(), String>)| {
         let outcome = outcome.as_ref().map_or_else(String::as_str, |()| "written");
         format!("{who}:   {sink}: {outcome}")
     };
-    NAMES.iter().zip(outcomes).map(tell).collect()
+    NAMES.iter().zip(outcomes).map(describe).collect()
 }
 
-/// Not a test by itself: the holder's process.
+/// The body of the holder's process; as a test it does nothing.
 #[tokio::test]
-async fn a_holders_process() {
+async fn holder_process() {
     let given = |name| std::env::var(format!("FENCE_HOLDER_{name}"));
     let (Ok(store), Ok(addresses), Ok(manner)) = (given("STORE"), given("SINKS"), given("MANNER")) else {
         return;
@@ -72,38 +72,41 @@ async fn a_holders_process() {
     let (_tenure, membership) = join(&store, "a", TTL).await;
     let guard = acquire(&membership).await;
     let token = guard.token();
-    tell("a", &format!("acquired {DEVICE} with the token {token}"));
+    say("a", &format!("acquired {DEVICE} with the token {token}"));
     let mut writer = Writer::new(&addresses).await;
     for _ in 0..FIRST {
         assert_eq!(writer.write(token).await, [Ok(()), Ok(()), Ok(())]);
     }
-    tell("a", &format!("wrote {FIRST} times to each sink"));
+    say("a", &format!("wrote {FIRST} times to each sink"));
     if manner == "careful" {
-        until_async("nothing is in doubt", SOON, async || guard.verdict() == Verdict::Held).await;
+        until_async("the lease is certainly held", SOON, async || {
+            guard.verdict() == Verdict::Held
+        })
+        .await;
         look_then_write(&guard, &mut writer).await;
     } else {
         only_write(token, &mut writer).await;
     }
-    tell("a", "done");
+    say("a", "done");
 }
 
-/// Looks before every write, as one should, and is stopped between the look and the write.
+/// Checks the verdict before every write, and is paused between check and write.
 async fn look_then_write(guard: &LeaseGuard, writer: &mut Writer) {
     while guard.verdict() == Verdict::Held {
-        tell("a", "the verdict is Held, so it is going to write ...");
+        say("a", "the verdict is Held, so it is going to write ...");
         writer.wait_at_gate();
-        tell("a", &format!("... and writes with the token {}", guard.token()));
-        for line in told("a", &writer.write(guard.token()).await) {
+        say("a", &format!("... and writes with the token {}", guard.token()));
+        for line in describe_outcomes("a", &writer.write(guard.token()).await) {
             println!("{line}");
         }
     }
-    tell(
+    say(
         "a",
-        &format!("the verdict is {:?}, so it writes no more", guard.verdict()),
+        &format!("the verdict is {:?}, so it stops writing", guard.verdict()),
     );
 }
 
-/// Never looks. It is stopped anywhere, in the middle of a write as well.
+/// Never checks. It is paused anywhere, also in the middle of a write.
 async fn only_write(token: Token, writer: &mut Writer) {
     let mut refused = [0; 3];
     while refused.iter().any(|refused| *refused < 50) {
@@ -113,9 +116,9 @@ async fn only_write(token: Token, writer: &mut Writer) {
     }
 }
 
-fn holders_process(sinks: &Sinks, manner: &str) -> Process {
+fn spawn_holder(sinks: &Sinks, manner: &str) -> Process {
     Process::spawn("a", |_| {
-        let mut command = own_test(module_path!(), "a_holders_process");
+        let mut command = own_test(module_path!(), "holder_process");
         command.env("FENCE_HOLDER_STORE", sinks.valkey.url());
         command.env("FENCE_HOLDER_SINKS", sinks.addresses());
         command.env("FENCE_HOLDER_MANNER", manner);
@@ -124,22 +127,22 @@ fn holders_process(sinks: &Sinks, manner: &str) -> Process {
     .unwrap()
 }
 
-/// Lets A hold and write, stops it, lets B take over and write, and lets A run on.
+/// Lets A hold and write, pauses it, lets B take over and write, and resumes A.
 async fn stop_a_holder_that_is(manner: &str) {
     let Some(sinks) = tokio::task::spawn_blocking(Sinks::start).await.unwrap() else {
         return;
     };
     sinks.prepare().await;
-    let a = holders_process(&sinks, manner);
-    // A careful one stands at the gate, a careless one is somewhere.
+    let a = spawn_holder(&sinks, manner);
+    // A careful holder waits at the gate; a careless one is anywhere.
     until_async("a has written", SOON, async || {
         assert!(a.is_running(), "{}", a.log());
-        sinks.here.somebody_waits() || (manner == "careless" && sinks.logs().await.iter().all(|log| log.len() > 20))
+        sinks.local.has_waiter() || (manner == "careless" && sinks.logs().await.iter().all(|log| log.len() > 20))
     })
     .await;
     a.pause().unwrap();
 
-    // Whatever the machine does, it holds until the end.
+    // The ttl is long enough for the rest of the test.
     let (tenure, membership) = join(&sinks.valkey.url(), "b", TTL * 12).await;
     let stopped = membership.valid_until();
     let guard = acquire(&membership).await;
@@ -151,17 +154,17 @@ async fn stop_a_holder_that_is(manner: &str) {
         membership.valid_until() > stopped + TTL * 2
     })
     .await;
-    let told_before = a.log().lines().count();
-    sinks.here.open();
+    let lines_before = a.log().lines().count();
+    sinks.local.open();
     a.resume().unwrap();
     let status = a.wait(SOON).unwrap();
     assert!(status.success(), "{}", a.log());
     assert_eq!(writer.write(guard.token()).await, [Ok(()), Ok(()), Ok(())]);
-    until_async("b holds it still", SOON, async || guard.verdict() == Verdict::Held).await;
+    until_async("b still holds it", SOON, async || guard.verdict() == Verdict::Held).await;
 
     let log = a.log();
     let of_a = |line: &&str| line.starts_with("a: ") && *line != "a: done";
-    let (first, last): (Vec<_>, Vec<_>) = log.lines().enumerate().partition(|(at, _)| *at < told_before);
+    let (first, last): (Vec<_>, Vec<_>) = log.lines().enumerate().partition(|(at, _)| *at < lines_before);
     let lines = |part: Vec<(usize, &str)>| -> Vec<String> {
         let lines = part.into_iter().map(|(_, line)| line);
         lines.filter(of_a).map(str::to_owned).collect()
@@ -169,7 +172,7 @@ async fn stop_a_holder_that_is(manner: &str) {
     let mut story = lines(first);
     story.push("a: is stopped (SIGSTOP)".to_owned());
     story.push(format!("b: acquired {DEVICE} with the token {}", guard.token()));
-    story.extend(told("b", &outcomes));
+    story.extend(describe_outcomes("b", &outcomes));
     story.push(format!(
         "a: runs on (SIGCONT) after more than {:?}, twice the ttl",
         TTL * 2
@@ -181,12 +184,12 @@ async fn stop_a_holder_that_is(manner: &str) {
         let old = before[0];
         assert!(old < guard.token().get() && before.len() >= FIRST);
         assert!(before.iter().all(|token| *token == old), "{sink}");
-        // All of A's, then B's two, and nothing of A's in between or after.
+        // All writes of A, then the two of B, and no other.
         let expected = [before, vec![guard.token().get(); 2]].concat();
         assert_eq!(after, expected, "{sink}");
     }
     if manner == "careful" {
-        crate::fence::guide::must_tell(&story);
+        crate::fence::guide::assert_story(&story);
     }
     guard.release().await.unwrap();
     membership.leave().await.unwrap();
@@ -194,11 +197,11 @@ async fn stop_a_holder_that_is(manner: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn not_one_write_gets_past_from_a_holder_that_looked_and_was_stopped_before_it_wrote() {
+async fn fence_rejects_writes_from_paused_holder() {
     stop_a_holder_that_is("careful").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn not_one_write_gets_past_from_a_holder_that_never_looks() {
+async fn fence_rejects_writes_from_holder_that_never_checks() {
     stop_a_holder_that_is("careless").await;
 }

@@ -13,7 +13,7 @@ async fn numbers(client: &Client, query: &str) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn a_token_equal_or_higher_is_admitted_and_a_lower_one_is_not() {
+async fn equal_or_higher_tokens_are_admitted() {
     let Some(database) = sink().await else { return };
     let client = connect(&database).await;
     for (token, expected) in [
@@ -32,13 +32,13 @@ async fn a_token_equal_or_higher_is_admitted_and_a_lower_one_is_not() {
     assert_eq!(fence(&client, HIGHEST).await.unwrap(), HIGHEST);
     let other = client.query_one("SELECT tenure_fence('another', 1)", &[]).await;
     assert_eq!(outcome(other), "ok");
-    // The file can be applied again, and forgets nothing.
+    // The file can be applied again and keeps the marks.
     client.batch_execute(POSTGRES).await.unwrap();
     assert_eq!(outcome(fence(&client, 7).await), "TF001");
 }
 
 #[tokio::test]
-async fn a_refusal_says_what_was_seen_and_what_to_do() {
+async fn rejection_names_the_seen_token_and_the_fix() {
     let Some(database) = sink().await else { return };
     let client = connect(&database).await;
     fence(&client, 43).await.unwrap();
@@ -49,7 +49,7 @@ async fn a_refusal_says_what_was_seen_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn what_is_no_token_is_refused_and_changes_nothing() {
+async fn invalid_token_is_rejected_and_changes_nothing() {
     let Some(database) = sink().await else { return };
     let client = connect(&database).await;
     for call in ["'r', 0", "'r', -1", "'r', 9007199254740992", "'r', NULL", "NULL, 5"] {
@@ -64,7 +64,7 @@ async fn what_is_no_token_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_refused_write_leaves_nothing_behind() {
+async fn rejected_write_leaves_no_trace() {
     let Some(database) = sink().await else { return };
     let mut client = connect(&database).await;
     client
@@ -74,14 +74,14 @@ async fn a_refused_write_leaves_nothing_behind() {
     let write = "INSERT INTO writes SELECT $1 FROM tenure_fence('r', $1)";
     assert_eq!(outcome(client.execute(write, &[&2_i64]).await), "ok");
     assert_eq!(outcome(client.execute(write, &[&1_i64]).await), "TF001");
-    // In a transaction the order does not matter: the refusal takes with it what came before.
+    // In a transaction the order does not matter: a rejection rolls back what came before.
     let transaction = client.transaction().await.unwrap();
     transaction.execute("INSERT INTO writes VALUES (1)", &[]).await.unwrap();
     let refused = transaction.query_one("SELECT tenure_fence('r', 1)", &[]).await;
     assert_eq!(outcome(refused), "TF001");
-    transaction.commit().await.unwrap(); // what Postgres makes of it is a rollback
+    transaction.commit().await.unwrap(); // Postgres rolls it back
     assert_eq!(numbers(&client, "SELECT token FROM writes").await, [2]);
-    // Nor does a mark remain of a transaction that was rolled back.
+    // A rolled-back transaction leaves no mark.
     let transaction = client.transaction().await.unwrap();
     transaction.query_one("SELECT tenure_fence('r', 9)", &[]).await.unwrap();
     transaction.rollback().await.unwrap();
@@ -89,7 +89,7 @@ async fn a_refused_write_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_successor_waits_for_the_writes_that_were_admitted_before() {
+async fn successor_waits_for_admitted_writes() {
     let Some(database) = sink().await else { return };
     let (old, same, new, watcher) = (
         connect(&database).await,
@@ -100,7 +100,7 @@ async fn a_successor_waits_for_the_writes_that_were_admitted_before() {
     fence(&old, 41).await.unwrap();
     old.batch_execute("BEGIN").await.unwrap();
     fence(&old, 41).await.unwrap();
-    // The holder's own sessions do not wait for each other.
+    // The holder's own sessions do not block each other.
     same.batch_execute("SET lock_timeout = '1s'; BEGIN").await.unwrap();
     fence(&same, 41).await.unwrap();
     same.batch_execute("COMMIT").await.unwrap();
@@ -114,7 +114,7 @@ async fn a_successor_waits_for_the_writes_that_were_admitted_before() {
 }
 
 #[tokio::test]
-async fn the_old_holder_waits_for_a_mark_that_is_rising() {
+async fn old_holder_waits_for_a_rising_mark() {
     let Some(database) = sink().await else { return };
     let (old, new, watcher) = (
         connect(&database).await,
@@ -134,7 +134,7 @@ async fn the_old_holder_waits_for_a_mark_that_is_rising() {
 }
 
 #[tokio::test]
-async fn first_writers_of_a_resource_are_ordered_too() {
+async fn first_writers_of_a_resource_are_ordered() {
     let Some(database) = sink().await else { return };
     let (first, second, watcher) = (
         connect(&database).await,
@@ -151,7 +151,7 @@ async fn first_writers_of_a_resource_are_ordered_too() {
 }
 
 #[tokio::test]
-async fn under_a_fixed_snapshot_a_mark_that_moved_is_a_serialization_failure() {
+async fn moved_mark_fails_serialization_under_a_fixed_snapshot() {
     let Some(database) = sink().await else { return };
     let (fixed, other) = (connect(&database).await, connect(&database).await);
     let mut mark = 100;
@@ -176,10 +176,10 @@ async fn under_a_fixed_snapshot_a_mark_that_moved_is_a_serialization_failure() {
 }
 
 #[tokio::test]
-async fn many_writers_at_once_leave_a_log_without_a_step_back() {
+async fn concurrent_writers_leave_a_monotonic_log() {
     let Some(database) = sink().await else { return };
     let watcher = connect(&database).await;
-    // Numbered after the token was admitted, and before the transaction ends.
+    // The number is drawn after the token was admitted and before the transaction ends.
     watcher
         .batch_execute("CREATE TABLE writes (at bigserial, token bigint)")
         .await
@@ -220,19 +220,19 @@ async fn many_writers_at_once_leave_a_log_without_a_step_back() {
 }
 
 #[tokio::test]
-async fn a_holder_that_stands_still_inside_a_transaction_is_cut_off() {
+async fn stalled_transaction_of_a_holder_is_terminated() {
     let Some(database) = sink().await else { return };
     let (old, new) = (connect(&database).await, connect(&database).await);
-    // In one message, so that the time runs from when it stands still inside.
+    // In one message, so that the time-out starts with the stall.
     let admitted = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '200ms'; SELECT tenure_fence('r', 41)";
     old.batch_execute(admitted).await.unwrap();
-    // Nothing more is heard of it, and yet its successor gets in.
+    // The holder stays silent, and its successor is admitted.
     assert_eq!(outcome(fence(&new, 42).await), "ok");
     assert!(fence(&old, 41).await.is_err());
 }
 
 #[tokio::test]
-async fn it_is_found_from_every_schema_and_needs_three_privileges() {
+async fn function_works_from_any_schema_with_three_privileges() {
     let Some(database) = sink().await else { return };
     let client = connect(&database).await;
     client

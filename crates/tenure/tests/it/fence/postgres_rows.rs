@@ -19,7 +19,7 @@ async fn level(client: &Client, id: &str) -> i32 {
 }
 
 #[tokio::test]
-async fn the_trigger_refuses_who_is_older_than_the_rows_last_writer() {
+async fn trigger_rejects_a_token_older_than_the_rows() {
     let Some(database) = sink().await else { return };
     let client = connect(&database).await;
     client.batch_execute(TABLE).await.unwrap();
@@ -59,7 +59,7 @@ async fn the_trigger_refuses_who_is_older_than_the_rows_last_writer() {
 }
 
 #[tokio::test]
-async fn a_late_writer_that_waited_for_the_row_meets_the_newest_token() {
+async fn writer_blocked_on_a_row_sees_the_newest_token() {
     let Some(database) = sink().await else { return };
     let (old, new, watcher) = (
         connect(&database).await,
@@ -80,7 +80,7 @@ async fn a_late_writer_that_waited_for_the_row_meets_the_newest_token() {
 }
 
 #[tokio::test]
-async fn the_condition_finds_no_row_for_who_is_older_even_after_waiting_for_it() {
+async fn condition_matches_no_row_for_an_older_token() {
     let Some(database) = sink().await else { return };
     let (old, new, watcher) = (
         connect(&database).await,

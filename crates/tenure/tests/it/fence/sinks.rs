@@ -1,4 +1,4 @@
-//! The three sinks that a holder writes to, each behind its fence, and each with a log of what got past.
+//! The three sinks of a holder, each behind its fence and with a log of the admitted writes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,22 +21,22 @@ pub(crate) struct Sinks {
     /// A database of its own.
     postgres: String,
     pub(crate) valkey: valkey::Server,
-    pub(crate) here: Arc<Here>,
+    pub(crate) local: Arc<LocalSink>,
 }
 
 impl Sinks {
-    /// Starts them, unless this machine lacks a server.
+    /// Starts them; `None` if this machine lacks a server.
     pub(crate) fn start() -> Option<Sinks> {
         Some(Sinks {
             postgres: postgres::shared()?.database(),
             valkey: valkey::Server::start(valkey::Flavour::Valkey)?,
-            here: Here::start(),
+            local: LocalSink::start(),
         })
     }
 
-    /// Puts the fence and a log into Postgres, and lets Valkey be a store that has long been there.
+    /// Creates the fence and a log in Postgres, and makes Valkey an old store.
     pub(crate) async fn prepare(&self) {
-        // A new one grants no lease before its first max ttl is over.
+        // A new store grants no lease before its first max ttl is over.
         self.valkey.cli(&["HSET", "tenure:store", "born", "1"]).unwrap();
         let client = connect(&self.postgres).await;
         client.batch_execute(POSTGRES).await.unwrap();
@@ -46,12 +46,12 @@ impl Sinks {
             .unwrap();
     }
 
-    /// What a writer needs to know, as one word.
+    /// The addresses for a writer, in one string.
     pub(crate) fn addresses(&self) -> String {
-        format!("{} {} {}", self.postgres, self.valkey.addr(), self.here.addr)
+        format!("{} {} {}", self.postgres, self.valkey.addr(), self.local.addr)
     }
 
-    /// The tokens that got past, in the order of [`NAMES`] and each in the order of arrival.
+    /// The tokens of the admitted writes, in the order of [`NAMES`] and of arrival.
     pub(crate) async fn logs(&self) -> [Vec<u64>; 3] {
         let client = connect(&self.postgres).await;
         let rows = client
@@ -61,8 +61,8 @@ impl Sinks {
         let in_postgres = rows.iter().map(|row| row.get::<_, i64>(0).try_into().unwrap());
         let in_valkey = self.valkey.cli(&["LRANGE", LOG, "0", "-1"]).unwrap().texts();
         let in_valkey = in_valkey.iter().map(|token| token.parse().unwrap());
-        let here = self.here.log.lock().unwrap().clone();
-        [in_postgres.collect(), in_valkey.collect(), here]
+        let local = self.local.log.lock().unwrap().clone();
+        [in_postgres.collect(), in_valkey.collect(), local]
     }
 }
 
@@ -72,11 +72,11 @@ async fn connect(url: &str) -> tokio_postgres::Client {
     client
 }
 
-/// One who writes to all three.
+/// Writes to all three sinks.
 pub(crate) struct Writer {
     postgres: tokio_postgres::Client,
     valkey: Client,
-    here: BufReader<TcpStream>,
+    local: BufReader<TcpStream>,
 }
 
 impl Writer {
@@ -85,11 +85,11 @@ impl Writer {
         Writer {
             postgres: connect(addresses[0]).await,
             valkey: Client::connect(addresses[1].parse().unwrap()).unwrap(),
-            here: BufReader::new(TcpStream::connect(addresses[2]).unwrap()),
+            local: BufReader::new(TcpStream::connect(addresses[2]).unwrap()),
         }
     }
 
-    /// Sends a write to each sink, and says what each made of it: nothing, or why not.
+    /// Sends a write to each sink and returns the outcomes.
     pub(crate) async fn write(&mut self, token: Token) -> [Result<(), String>; 3] {
         let number = i64::try_from(token.get()).unwrap();
         let statement = "INSERT INTO readings (token) SELECT $1 FROM tenure_fence('device-7', $1)";
@@ -104,51 +104,51 @@ impl Writer {
             Reply::Error(refusal) => Err(refusal),
             _ => Ok(()),
         };
-        let here = self.ask_here(&token);
-        [in_postgres, in_valkey, if here == "ok" { Ok(()) } else { Err(here) }]
+        let local = self.ask_local(&token);
+        [in_postgres, in_valkey, if local == "ok" { Ok(()) } else { Err(local) }]
     }
 
-    /// Waits until the sink in the test's process opens the gate.
+    /// Waits until the test opens the gate.
     pub(crate) fn wait_at_gate(&mut self) {
-        assert_eq!(self.ask_here("gate"), "open");
+        assert_eq!(self.ask_local("gate"), "open");
     }
 
-    fn ask_here(&mut self, line: &str) -> String {
-        writeln!(self.here.get_mut(), "{line}").unwrap();
+    fn ask_local(&mut self, line: &str) -> String {
+        writeln!(self.local.get_mut(), "{line}").unwrap();
         let mut answer = String::new();
-        self.here.read_line(&mut answer).unwrap();
+        self.local.read_line(&mut answer).unwrap();
         answer.trim_end().to_owned()
     }
 }
 
-/// The sink in the test's own process: a line is a token, the answer is `ok` or the refusal.
-pub(crate) struct Here {
+/// The sink in the test's own process: a line is a token, the answer is `ok` or the rejection.
+pub(crate) struct LocalSink {
     addr: SocketAddr,
     fence: Fence,
     log: Mutex<Vec<u64>>,
-    /// How many stand at the gate, and whether it is open.
+    /// The number of waiting connections, and whether the gate is open.
     gate: Mutex<(usize, bool)>,
     opened: Condvar,
 }
 
-impl Here {
-    fn start() -> Arc<Here> {
+impl LocalSink {
+    fn start() -> Arc<LocalSink> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let here = Arc::new(Here {
+        let local = Arc::new(LocalSink {
             addr: listener.local_addr().unwrap(),
             fence: Fence::default(),
             log: Mutex::default(),
             gate: Mutex::default(),
             opened: Condvar::new(),
         });
-        let serving = here.clone();
+        let serving = local.clone();
         thread::spawn(move || {
             for connection in listener.incoming() {
-                let (here, connection) = (serving.clone(), connection.unwrap());
-                thread::spawn(move || here.serve(connection));
+                let (local, connection) = (serving.clone(), connection.unwrap());
+                thread::spawn(move || local.serve(connection));
             }
         });
-        here
+        local
     }
 
     fn serve(&self, connection: TcpStream) {
@@ -179,7 +179,7 @@ impl Here {
         "open".to_owned()
     }
 
-    pub(crate) fn somebody_waits(&self) -> bool {
+    pub(crate) fn has_waiter(&self) -> bool {
         self.gate.lock().unwrap().0 > 0
     }
 

@@ -1,4 +1,4 @@
-//! A sink in Postgres, as these tests see it.
+//! Helpers for a sink in Postgres.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio_postgres::{Client, Error, NoTls};
 
 pub(crate) const SOON: Duration = Duration::from_secs(40);
 
-/// A database with the fence in it, by its URL, unless there is no server on this machine.
+/// The URL of a database with the fence; `None` if this machine lacks a server.
 pub(crate) async fn sink() -> Option<String> {
     let database = tokio::task::spawn_blocking(|| Some(shared()?.database()))
         .await
@@ -18,7 +18,7 @@ pub(crate) async fn sink() -> Option<String> {
     Some(database)
 }
 
-/// A session of its own, in which nothing waits for ever.
+/// A session with a statement time-out.
 pub(crate) async fn connect(database: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(database, NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -26,13 +26,13 @@ pub(crate) async fn connect(database: &str) -> Client {
     client
 }
 
-/// Comes with a token for the resource `r`.
+/// Presents a token for the resource `r`.
 pub(crate) async fn fence(client: &Client, token: i64) -> Result<i64, Error> {
     let row = client.query_one("SELECT tenure_fence('r', $1)", &[&token]).await?;
     Ok(row.get(0))
 }
 
-/// What became of a write: `ok`, or the SQLSTATE it failed with.
+/// The outcome of a write: `ok`, or the SQLSTATE of its error.
 pub(crate) fn outcome<T>(result: Result<T, Error>) -> String {
     match result {
         Ok(_) => "ok".to_owned(),
@@ -40,7 +40,7 @@ pub(crate) fn outcome<T>(result: Result<T, Error>) -> String {
     }
 }
 
-/// Waits until one session of this database waits for another's lock.
+/// Waits until a session of this database waits for a lock.
 pub(crate) async fn until_one_waits(watcher: &Client) {
     until_async("a session waits for a lock", SOON, async || {
         let waiting =

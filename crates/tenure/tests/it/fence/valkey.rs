@@ -13,7 +13,7 @@ fn ok() -> Reply {
     Reply::Simple("OK".to_owned())
 }
 
-/// Comes with a token and a command, whose key is not among the arguments.
+/// Calls the script with a token and a command, without the command's key.
 fn fenced(server: &Server, token: &str, command: &[&str]) -> Reply {
     let head = ["EVAL", VALKEY, "2", MARK, DATA, token];
     server.cli(&[&head, command].concat()).unwrap()
@@ -32,9 +32,9 @@ fn on_both(test: impl Fn(&Server)) {
 }
 
 #[test]
-fn a_token_equal_or_higher_is_admitted_and_a_lower_one_is_not() {
+fn equal_or_higher_tokens_are_admitted() {
     on_both(|server| {
-        // Neighbours up to the last number that is exact, and of different lengths.
+        // Adjacent numbers up to the last exact integer, and of different lengths.
         for (token, is_admitted) in [
             ("5", true),
             ("5", true),
@@ -65,7 +65,7 @@ fn a_token_equal_or_higher_is_admitted_and_a_lower_one_is_not() {
 }
 
 #[test]
-fn a_refusal_says_what_was_seen() {
+fn rejection_names_the_seen_token() {
     on_both(|server| {
         fenced(server, "43", &["SET", "x"]);
         let refusal = Reply::Error("FENCED {device-7}:fence has seen the token 43, and 42 is older".to_owned());
@@ -74,7 +74,7 @@ fn a_refusal_says_what_was_seen() {
 }
 
 #[test]
-fn every_command_on_one_key_can_be_fenced_and_answers_for_itself() {
+fn any_single_key_command_can_be_fenced() {
     on_both(|server| {
         assert_eq!(
             fenced(server, "1", &["HSET", "level", "21", "at", "noon"]).int(),
@@ -85,13 +85,13 @@ fn every_command_on_one_key_can_be_fenced_and_answers_for_itself() {
         assert_eq!(fenced(server, "1", &["DEL"]).int(), Some(1));
         assert_eq!(fenced(server, "1", &["RPUSH", "", "a b", "\r\n"]).int(), Some(3));
         assert_eq!(fenced(server, "2", &["LRANGE", "0", "-1"]).texts(), ["", "a b", "\r\n"]);
-        // Reading is fenced like writing.
+        // Reads are fenced like writes.
         assert!(fenced(server, "1", &["LRANGE", "0", "-1"]).text().starts_with("FENCED"));
     });
 }
 
 #[test]
-fn what_is_no_token_is_refused_and_changes_nothing() {
+fn invalid_token_is_rejected_and_changes_nothing() {
     on_both(|server| {
         for token in [
             "",
@@ -123,13 +123,13 @@ fn what_is_no_token_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn what_is_no_mark_is_an_error_and_never_an_admission() {
+fn invalid_mark_is_an_error() {
     on_both(|server| {
         for mark in ["", "soon", "1e3", "-1", "9007199254740992"] {
             server.cli(&["SET", MARK, mark]).unwrap();
             let reply = fenced(server, "5", &["SET", "x"]).text();
             assert!(
-                reply.starts_with("ERR fence: what {device-7}:fence holds"),
+                reply.starts_with("ERR fence: {device-7}:fence does not hold a mark"),
                 "{mark:?}: {reply}"
             );
         }
@@ -141,7 +141,7 @@ fn what_is_no_mark_is_an_error_and_never_an_admission() {
 }
 
 #[test]
-fn a_call_without_its_keys_or_its_command_is_refused() {
+fn call_without_keys_or_command_is_rejected() {
     on_both(|server| {
         for call in [
             &["1", MARK, "5", "SET", "x"][..],
@@ -162,14 +162,14 @@ fn a_call_without_its_keys_or_its_command_is_refused() {
 }
 
 #[test]
-fn a_command_that_fails_leaves_the_fence_as_strict_as_one_that_succeeds() {
+fn failed_command_still_raises_the_mark() {
     on_both(|server| {
         fenced(server, "1", &["SET", "text"]);
         assert!(matches!(fenced(server, "2", &["RPUSH", "x"]), Reply::Error(_)));
         assert!(matches!(fenced(server, "2", &["NONSENSE"]), Reply::Error(_)));
         assert!(fenced(server, "1", &["SET", "old"]).text().starts_with("FENCED"));
         assert_eq!(get(server, DATA), "text");
-        // Full memory is refused before the mark rises, or after it: never between data and mark.
+        // Out of memory rejects the call before the mark rises or after it, never between mark and data.
         server.cli(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
         for token in ["2", "3"] {
             assert!(fenced(server, token, &["SET", "y"]).text().contains("OOM"));
@@ -181,7 +181,7 @@ fn a_command_that_fails_leaves_the_fence_as_strict_as_one_that_succeeds() {
 }
 
 #[test]
-fn an_equal_token_writes_no_mark_and_a_mark_never_expires() {
+fn equal_token_writes_no_mark_and_mark_has_no_expiry() {
     on_both(|server| {
         server.cli(&["SET", MARK, "1", "EX", "1000"]).unwrap();
         fenced(server, "2", &["SET", "x"]);
@@ -199,7 +199,7 @@ fn an_equal_token_writes_no_mark_and_a_mark_never_expires() {
     });
 }
 
-/// The client that comes with the server, on this server.
+/// The server's command-line client.
 fn client(server: &Server, args: &[&str]) -> Option<Output> {
     let name = match server.flavour() {
         Flavour::Valkey => "valkey-cli",
@@ -211,7 +211,7 @@ fn client(server: &Server, args: &[&str]) -> Option<Output> {
 }
 
 #[test]
-fn the_servers_own_client_can_call_it() {
+fn command_line_client_can_call_the_script() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/fence/valkey.lua");
     on_both(|server| {
         let call = |token| {

@@ -1,4 +1,4 @@
-//! A process that alone cannot reach the hot store answers nothing untrue about which providers are available.
+//! A process that alone cannot reach the hot store never reports a live provider as unavailable.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use tenure_testkit::{postgres, valkey};
 use crate::roster::world::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn process_cut_off_from_hot_store_never_denies_the_living() {
+async fn process_without_hot_store_never_denies_live_providers() {
     let Some(valkey) = valkey::Server::start(valkey::Flavour::Valkey) else {
         return;
     };

@@ -1,4 +1,4 @@
-//! Twice as many ask for a place as there are places.
+//! Twice as many concurrent reservations as places.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ const CALLS: usize = 10_000;
 const AT_ONCE: usize = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_calls_for_five_thousand_places_get_five_thousand() {
+async fn concurrent_reserves_fill_each_place_once() {
     let Some(valkey) = valkey::Server::start(valkey::Flavour::Valkey) else {
         return;
     };
@@ -71,7 +71,7 @@ async fn ten_thousand_calls_for_five_thousand_places_get_five_thousand() {
                         Ok(Reservation::Reserved(_)) => break 0,
                         Ok(Reservation::NoneAvailable) => break 1,
                         Ok(Reservation::Conflict(there)) => panic!("{there:?} is in the way"),
-                        // The same name again gives the same answer.
+                        // Repeating the same name gives the same answer.
                         Err(error) if error.kind() == ErrorKind::Unavailable => {
                             counts[2].fetch_add(1, Ordering::SeqCst);
                         }
@@ -95,7 +95,7 @@ async fn ten_thousand_calls_for_five_thousand_places_get_five_thousand() {
     let over = "SELECT count(*) FROM tenure.providers p WHERE occupancy > capacity OR occupancy <> \
                 (SELECT count(*) FROM tenure.engagements e WHERE e.roster = p.roster AND e.provider = p.provider \
                  AND e.status IN ('pending', 'active'))";
-    assert_eq!(sql.number(over).await, 0, "nobody is above its capacity");
+    assert_eq!(sql.number(over).await, 0, "no provider is above its capacity");
     for process in &processes {
         process.until_they_agree().await;
         assert_eq!(process.free().await, (vec![], Source::Mirror));

@@ -1,4 +1,4 @@
-//! One capacity for all providers that have none of their own, changed while work goes on.
+//! The default capacity, changed under load.
 
 use tenure::roster::{Reservation, Source};
 use tenure_core::ledger::{Capacity, ProviderSpec, SettingsPatch};
@@ -7,7 +7,7 @@ use tenure_testkit::{postgres, valkey};
 use crate::roster::world::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn default_capacity_counts_at_once_in_every_process() {
+async fn default_capacity_applies_immediately_in_every_process() {
     let Some(valkey) = valkey::Server::start(valkey::Flavour::Valkey) else {
         return;
     };
@@ -21,14 +21,14 @@ async fn default_capacity_counts_at_once_in_every_process() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn default_capacity_counts_at_once_in_files() {
+async fn default_capacity_applies_immediately_in_files() {
     let dir = tempfile::tempdir().unwrap();
     let url = |file| format!("sqlite:{}", dir.path().join(file).display());
     let alone = Process::start("rooms", &url("store.db"), &url("ledger.db"), undrained()).await;
     change_default(&[alone]).await;
 }
 
-/// The call that fills the outbox drains it; no loop does.
+/// Only the call that fills the outbox drains it.
 fn undrained() -> tenure::RostersSettings {
     tenure::RostersSettings {
         drain: secs(3_600),
@@ -86,5 +86,5 @@ async fn change_default(processes: &[Process]) {
     free(here, &[]).await;
     assert_eq!(reserved(here, "e4").await, None);
     let row = here.row(&ann).await;
-    assert_eq!((row.capacity, row.occupancy), (1, 2), "nobody loses what it has");
+    assert_eq!((row.capacity, row.occupancy), (1, 2), "existing engagements stay");
 }

@@ -1,5 +1,5 @@
-//! A mirror that was corrupted by hand, and one whose writes came twice, late, in the wrong order or never: one reconcile
-//! makes it the ledger's again.
+//! A mirror corrupted by hand, and one whose writes arrive twice, late, out of order or never: one reconcile restores
+//! the ledger's data.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use tenure::roster::{Source, SweepIntervals};
 use tenure::{PageRequest, ProviderId, RostersSettings, Store};
 use tenure_core::conformance::Chance;
 use tenure_core::ledger::{Provider, ProviderSpec};
-use tenure_core::roster::{Entry, Put, group_of};
+use tenure_core::roster::{MirrorEntry, Put, group_of};
 use tenure_core::store::Call;
 use tenure_testkit::resp::{Client, Reply};
 use tenure_testkit::wait::until_async;
 use tenure_testkit::{postgres, valkey};
 use tokio::task::JoinSet;
 
-use crate::roster::told;
+use crate::roster::reconcile_meters;
 use crate::roster::world::*;
 
 const PROVIDERS: usize = 40;
@@ -30,7 +30,7 @@ fn often() -> RostersSettings {
 }
 
 async fn world(roster: &str, store: &str, database: &str) -> [Process; 2] {
-    told::listen();
+    reconcile_meters::listen();
     prepare(roster, database, &stale_after(secs(600))).await;
     let processes = [
         Process::start(roster, store, database, often()).await,
@@ -40,21 +40,24 @@ async fn world(roster: &str, store: &str, database: &str) -> [Process; 2] {
     processes
 }
 
-/// Waits for a whole reconcile that began after now: the second to end from now, as they take turns. Answers how many
-/// differences were found since this was asked last.
+/// Waits for a whole reconcile that begins after this call: processes take turns, so the second one to finish. Returns
+/// the differences found since the last call.
 async fn one_reconcile(roster: &str) -> f64 {
-    let before = told::found(roster);
-    until_async("a reconcile came by", PATIENCE, async || told::count(roster) >= 2).await;
-    before.into_iter().chain(told::found(roster)).sum()
+    let before = reconcile_meters::found(roster);
+    until_async("a reconcile ran", PATIENCE, async || {
+        reconcile_meters::count(roster) >= 2
+    })
+    .await;
+    before.into_iter().chain(reconcile_meters::found(roster)).sum()
 }
 
-/// The group's keys in the hands of somebody else.
-struct Hand {
+/// Writes to the group's keys directly.
+struct Corruptor {
     client: Client,
     prefix: String,
 }
 
-impl Hand {
+impl Corruptor {
     fn run(&mut self, command: &str, suffix: &str, args: &[&[u8]]) -> Reply {
         let key = format!("{}:{suffix}", self.prefix);
         let mut words: Vec<&[u8]> = vec![command.as_bytes(), key.as_bytes()];
@@ -69,8 +72,8 @@ impl Hand {
         }
     }
 
-    /// Does one thing that nobody should.
-    fn spoil(&mut self, chance: &mut Chance, everyone: &[ProviderId]) {
+    /// Makes one random corrupting write.
+    fn corrupt(&mut self, chance: &mut Chance, everyone: &[ProviderId]) {
         const INDEXES: [&str; 4] = ["free", "busy", "barred", "inactive"];
         let who = chance.of(everyone).clone();
         let (name, other) = (who.as_str().as_bytes(), chance.of(everyone).clone());
@@ -115,7 +118,7 @@ impl Hand {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mirror_that_was_corrupted_is_the_ledgers_again_after_one_reconcile() {
+async fn one_reconcile_repairs_a_corrupted_mirror() {
     let Some(valkey) = valkey::Server::start(valkey::Flavour::Valkey) else {
         return;
     };
@@ -140,18 +143,18 @@ async fn a_mirror_that_was_corrupted_is_the_ledgers_again_after_one_reconcile() 
         }
     }
     here.until_they_agree().await;
-    let mut hand = Hand {
+    let mut corruptor = Corruptor {
         client: valkey.client().unwrap(),
         prefix: format!("{{tenure:{}}}", group_of(&here.name).unwrap()),
     };
     for seed in 1..=4 {
         let mut chance = Chance::new(seed);
-        told::found(roster);
+        reconcile_meters::found(roster);
         for _ in 0..60 {
-            hand.spoil(&mut chance, &everyone);
+            corruptor.corrupt(&mut chance, &everyone);
         }
-        // A reconcile may come between the strokes, too.
-        assert!(one_reconcile(roster).await > 0.0, "seed {seed} spoils something");
+        // A reconcile may also run between the writes.
+        assert!(one_reconcile(roster).await > 0.0, "seed {seed} corrupts something");
         let (mirrored, written) = (here.mirrored().await.unwrap(), here.written().await.unwrap());
         assert_eq!(mirrored, written, "seed {seed}");
         until_async("answers come from it", PATIENCE, async || {
@@ -180,10 +183,10 @@ async fn a_mirror_that_was_corrupted_is_the_ledgers_again_after_one_reconcile() 
     }
     let sql = Sql::connect(&database).await;
     let offline = "SELECT count(*) FROM tenure.provider_log WHERE change = 'offline'";
-    assert_eq!(sql.number(offline).await, 0, "nobody was taken offline by it");
+    assert_eq!(sql.number(offline).await, 0, "no provider went offline");
 }
 
-/// Delivers rows to the mirror as a bad network would.
+/// Delivers rows to the mirror like a faulty network.
 async fn deliver(store: &Arc<dyn Store>, roster: &str, mut rows: Vec<Provider>, chance: &mut Chance) {
     let group = group_of(&tenure::RosterName::new(roster).unwrap()).unwrap();
     rows.retain(|_| chance.below(3) > 0);
@@ -192,7 +195,11 @@ async fn deliver(store: &Arc<dyn Store>, roster: &str, mut rows: Vec<Provider>, 
     chance.shuffle(&mut rows);
     let mut deliveries = JoinSet::new();
     for part in rows.chunks(1 + chance.below(7)) {
-        let puts: Vec<Put> = part.iter().cloned().map(|row| Put::newer(Entry::Row(row))).collect();
+        let puts: Vec<Put> = part
+            .iter()
+            .cloned()
+            .map(|row| Put::newer(MirrorEntry::Row(row)))
+            .collect();
         let (store, group) = (Arc::clone(store), group.clone());
         deliveries.spawn(async move {
             let mirror = store.mirror().unwrap();
@@ -205,7 +212,7 @@ async fn deliver(store: &Arc<dyn Store>, roster: &str, mut rows: Vec<Provider>, 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writes_that_come_twice_late_or_never_leave_the_mirror_right_after_one_reconcile() {
+async fn one_reconcile_repairs_duplicate_late_and_lost_writes() {
     let Some(valkey) = valkey::Server::start(valkey::Flavour::Valkey) else {
         return;
     };
@@ -229,7 +236,8 @@ async fn writes_that_come_twice_late_or_never_leave_the_mirror_right_after_one_r
                 display_name: Some(format!("{seed}-{round}")),
                 capacity: Some(1 + chance.below(9) as u32).into(),
             };
-            // Past the service, which would send it well; and no outbox that brings what got lost.
+            // Bypasses the service, which would mirror the row, and marks it clean, so that the outbox does not deliver
+            // it.
             let change = there.ledger.put_provider(&there.name, who, &spec).await.unwrap();
             let clean = [(who.clone(), change.provider.version)];
             there.ledger.clean(&there.name, &clean).await.unwrap();

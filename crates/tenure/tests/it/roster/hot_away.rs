@@ -1,4 +1,4 @@
-//! The hot store is killed under load and comes back with nothing; and what many instances sweep.
+//! The hot store is killed under load and restarts empty; and the sweeps of many processes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use tenure_testkit::wait::until_async;
 use tenure_testkit::{postgres, valkey};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::roster::told;
+use crate::roster::reconcile_meters;
 use crate::roster::world::*;
 
 const INSTANCES: usize = 5;
 const PROVIDERS: usize = 100;
-/// Those whose engagements change all the time; the others' rows stay as they are.
+/// Providers whose engagements change all the time; the rows of the others stay.
 const BUSY: usize = 40;
 const WRITERS: usize = 10;
 const READS: usize = 5_000;
 
-/// A URL by which a process' connections are told from those of others.
+/// A URL that names the process in its connections.
 fn named(url: &str, n: usize) -> String {
     format!("{url}?application_name=process-{n}")
 }
@@ -55,7 +55,7 @@ async fn arrive(processes: &[Process], count: usize) {
     }
 }
 
-/// What the writers did so far.
+/// The progress of the writers.
 #[derive(Default)]
 struct Load {
     over: AtomicBool,
@@ -83,7 +83,7 @@ impl Load {
     }
 }
 
-/// Engagements that begin and end, one after the other; answers the names of those that were acknowledged.
+/// Creates and ends engagements one after the other. Returns the names of the acknowledged ones.
 fn write(roster: Roster, writer: usize, load: Arc<Load>) -> JoinHandle<Vec<String>> {
     tokio::spawn(async move {
         let mut names = Vec::new();
@@ -111,7 +111,7 @@ fn write(roster: Roster, writer: usize, load: Arc<Load>) -> JoinHandle<Vec<Strin
     })
 }
 
-/// As many reads as this, all at once, of every kind; each has to be answered.
+/// Starts this many concurrent reads of every kind.
 fn read(processes: &[Process], count: usize) -> JoinSet<tenure::Result<Source>> {
     let mut reads = JoinSet::new();
     for n in 0..count {
@@ -136,7 +136,7 @@ async fn answered(mut reads: JoinSet<tenure::Result<Source>>) -> BTreeMap<String
     answers
 }
 
-/// The most connections that any process had at a time, looked at all the time.
+/// Polls the most connections that each process has at a time.
 fn watch_connections(database: String, over: Arc<Load>) -> JoinHandle<BTreeMap<String, usize>> {
     tokio::spawn(async move {
         let sql = Sql::connect(&database).await;
@@ -166,7 +166,7 @@ async fn valkey_dies_under_load_and_comes_back_empty() {
         return;
     };
     let (roster, database) = ("outage", postgres.database());
-    told::listen();
+    reconcile_meters::listen();
     prepare(roster, &database, &stale_after(STALE)).await;
     let processes = instances(roster, &valkey.url(), &database, SweepIntervals::default()).await;
     arrive(&processes, PROVIDERS).await;
@@ -179,7 +179,7 @@ async fn valkey_dies_under_load_and_comes_back_empty() {
     load.until("writes are under way", Load::mirrored, 200).await;
     beats.take();
 
-    // It hangs, so that none of the reads has an answer from it when it dies.
+    // It hangs first, so that no read has an answer from it when it dies.
     valkey.pause();
     let reads = read(&processes, READS);
     breathe().await;
@@ -194,7 +194,7 @@ async fn valkey_dies_under_load_and_comes_back_empty() {
     assert!(heard.keys().all(|answer| known.contains(&answer.as_str())), "{heard:?}");
     assert!(heard["Recorded(Ledger)"] > 100, "{heard:?}");
 
-    told::found(roster);
+    reconcile_meters::found(roster);
     valkey.restart_empty();
     all_believe(&processes).await;
     load.until("writes reach the mirror again", Load::mirrored, 100).await;
@@ -211,16 +211,12 @@ async fn valkey_dies_under_load_and_comes_back_empty() {
     let sql = Sql::connect(&database).await;
     let ended = "SELECT engagement FROM tenure.engagements WHERE status = 'ended' ORDER BY 1";
     names.sort();
-    assert_eq!(
-        sql.rows(ended).await,
-        names,
-        "every write that was acknowledged, and no other"
-    );
+    assert_eq!(sql.rows(ended).await, names, "exactly the acknowledged writes");
     let offline = processes[0].log().await.into_iter();
     let offline: Vec<_> = offline.filter(|entry| entry.change == Change::Offline).collect();
-    assert_eq!(offline, [], "nobody is taken offline by an outage");
+    assert_eq!(offline, [], "an outage takes no provider offline");
     assert!(processes[0].free().await.0.len() == PROVIDERS);
-    let found = told::found(roster);
+    let found = reconcile_meters::found(roster);
     let untouched = (PROVIDERS - BUSY) as f64;
     let seeds = found.iter().filter(|differences| **differences >= untouched).count();
     assert_eq!(seeds, 1, "one of five fills it: {found:?}");
@@ -235,7 +231,7 @@ async fn valkey_dies_under_load_and_comes_back_empty() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn five_instances_that_sweep_do_everything_once() {
+async fn five_sweeping_processes_do_everything_once() {
     const STALE: Duration = secs(6);
     const SILENT: usize = 20;
     let Some(valkey) = valkey::Server::start(valkey::Flavour::Valkey) else {
@@ -254,7 +250,8 @@ async fn five_instances_that_sweep_do_everything_once() {
     };
     let processes = instances(roster, &valkey.url(), &database, often).await;
     let loud: Vec<_> = (SILENT..60).map(numbered).collect();
-    // From before they are there, so that on a slow machine the first has not lapsed when the last one arrives.
+    // Heartbeats begin before the arrivals: on a slow machine the first provider must not lapse before the last
+    // arrives.
     let _beats = Beats::of(&processes, loud.iter().cloned(), STALE / 20);
     arrive(&processes, 60).await;
     let first = &processes[0];
@@ -271,7 +268,7 @@ async fn five_instances_that_sweep_do_everything_once() {
     let offline = "SELECT count(*) FROM tenure.provider_log WHERE change = 'offline'";
     let open = "SELECT count(*) FROM tenure.engagements WHERE status <> 'expired'";
     until_async(
-        "everyone silent is offline and every engagement over",
+        "all silent providers are offline and all engagements have ended",
         PATIENCE,
         async || {
             breathe().await;
@@ -279,7 +276,7 @@ async fn five_instances_that_sweep_do_everything_once() {
         },
     )
     .await;
-    // Every sweep comes some more times.
+    // Every sweep runs a few more times.
     first.pass(secs(2)).await;
     let lapsed = Reason::Ended(EndReason::Lapsed);
     let log = first.log().await.into_iter();
@@ -296,7 +293,7 @@ async fn five_instances_that_sweep_do_everything_once() {
         first.free().await,
         (loud.iter().map(ToString::to_string).collect(), Source::Mirror)
     );
-    // What a connection has counted is told when it ends.
+    // A connection reports its statistics when it closes.
     let database = database.rsplit('/').next().unwrap();
     postgres
         .sql(&format!(

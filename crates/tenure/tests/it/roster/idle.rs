@@ -1,4 +1,4 @@
-//! What rosters cost a database in which nothing happens, by the database's own log.
+//! The statements that idle rosters cost a database, by the database's own log.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::roster::world::*;
 
 const ROSTERS: usize = 50;
 
-/// All statements that the database was sent, and those that were no poll.
+/// The number of all statements, and of those that are not polls.
 fn statements(server: &postgres::Server) -> (usize, usize) {
     let log = server.process().log();
     let all = log.lines().filter(|line| line.contains("SELECT tenure."));
@@ -28,7 +28,7 @@ fn believes_all(process: &Process) -> bool {
     mirrored.count() == ROSTERS + 1
 }
 
-/// Waits for so long on our clock.
+/// Waits for this long on the real clock.
 async fn pass(time: Duration) {
     let clock = SystemClock::shared();
     let until = clock.mono() + time;
@@ -73,7 +73,7 @@ async fn fifty_idle_rosters_cost_a_statement_a_second() {
     })
     .await;
 
-    // After a stall mirrors are doubtful and are compared: such ten seconds were not idle.
+    // After a stall the mirrors are untrusted and are reconciled; such a period is not idle.
     let clock = SystemClock::shared();
     until_async("ten idle seconds cost at most 30 statements", PATIENCE, async || {
         let (begun, before) = (clock.mono(), statements(&postgres));

@@ -1,4 +1,4 @@
-//! The ledger is killed and comes back with all it had.
+//! The ledger is killed and restarts with all its data.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::roster::world::*;
 const STALE: Duration = secs(6);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heartbeats_go_on_and_nothing_is_lost_while_postgres_is_dead() {
+async fn postgres_outage_stops_no_heartbeat_and_loses_no_write() {
     let Some(valkey) = valkey::Server::start(valkey::Flavour::Valkey) else {
         return;
     };
@@ -37,7 +37,7 @@ async fn heartbeats_go_on_and_nothing_is_lost_while_postgres_is_dead() {
     }
     let (silent, busy) = (&everyone[0], &everyone[1]);
 
-    // Somebody writes until it fails.
+    // Writes until a write fails.
     let (roster, provider) = (there.roster.clone(), busy.clone());
     let writer = tokio::spawn(async move {
         for acknowledged in 0.. {
@@ -61,7 +61,7 @@ async fn heartbeats_go_on_and_nothing_is_lost_while_postgres_is_dead() {
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused:?}");
     beats.take();
 
-    until_async("who is silent is not available any more", PATIENCE, async || {
+    until_async("the silent provider is unavailable", PATIENCE, async || {
         breathe().await;
         let (free, source) = there.free().await;
         assert_eq!(source, Source::Mirror);
@@ -103,7 +103,7 @@ async fn heartbeats_go_on_and_nothing_is_lost_while_postgres_is_dead() {
     assert_eq!(gone, [(silent.clone(), Reason::Ended(EndReason::Lapsed))], "once");
     let sql = Sql::connect(&database).await;
     let kept = sql.number("SELECT count(*) FROM tenure.engagements").await;
-    // One more may have been committed whose answer was lost.
+    // One more may have been committed without a reply.
     assert!(
         (acknowledged..=acknowledged + 1).contains(&kept),
         "{kept} of {acknowledged}"

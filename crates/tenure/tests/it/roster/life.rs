@@ -1,8 +1,8 @@
-//! The life of a roster, from the first provider to the last, on both pairs of stores.
+//! The lifecycle of a roster, from the first provider to the last, on both pairs of stores.
 
 use std::time::Duration;
 
-use tenure::roster::{Admission, EngagementAnswer, Heard, Online, Removal, Reservation, Source};
+use tenure::roster::{Admission, EngagementAnswer, HeartbeatOutcome, Online, Removal, Reservation, Source};
 use tenure::{EndReason, ErrorKind, PageRequest, ProviderId, StoreTime};
 use tenure_core::ledger::{
     Change, EngagementChange, Expiry, Move, NewEngagement, ProviderSpec, ProviderState, Reason, SettingsPatch, Status,
@@ -12,11 +12,11 @@ use tenure_testkit::{postgres, valkey};
 
 use crate::roster::world::*;
 
-/// Twenty heartbeats, so that none who is heard lapses on a machine that stands still for a moment.
+/// Twenty heartbeats long, so that no provider lapses during a short stall of the machine.
 const STALE: Duration = secs(6);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_roster_lives_on_valkey_and_postgres() {
+async fn roster_lifecycle_on_valkey_and_postgres() {
     let Some(valkey) = valkey::Server::start(valkey::Flavour::Valkey) else {
         return;
     };
@@ -30,14 +30,14 @@ async fn a_roster_lives_on_valkey_and_postgres() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_roster_lives_in_files() {
+async fn roster_lifecycle_in_files() {
     let dir = tempfile::tempdir().unwrap();
     let url = |file| format!("sqlite:{}", dir.path().join(file).display());
     let alone = Process::start("life", &url("store.db"), &url("ledger.db"), patient()).await;
     live(&[alone]).await;
 }
 
-/// What is done through one process is seen by the other, where there are two.
+/// Where there are two processes, changes through one are read through the other.
 async fn live(processes: &[Process]) {
     let (here, there) = (processes.first().unwrap(), processes.last().unwrap());
     begin(here, there).await;
@@ -75,16 +75,16 @@ async fn begin(here: &Process, there: &Process) {
     assert_eq!(refused.kind(), ErrorKind::Invalid);
 }
 
-/// Both obey the same settings.
+/// Both processes apply the same settings.
 async fn obeyed(there: &Process, here: &Process) {
     let settings = here.roster.settings().await.unwrap().value;
-    until_async("the settings are obeyed", PATIENCE, async || {
+    until_async("the settings are applied", PATIENCE, async || {
         there.roster.settings().await.unwrap().value == settings
     })
     .await;
 }
 
-/// What the ledger had before, or gets from elsewhere, gets into the mirror.
+/// Rows that the ledger had before, or receives from elsewhere, reach the mirror.
 async fn seed(here: &Process, there: &Process) {
     let (old, spec) = (name("old"), ProviderSpec::default());
     let put = here.ledger.put_provider(&here.name, &old, &spec);
@@ -122,8 +122,8 @@ async fn come_and_go(here: &Process, there: &Process, beats: &Beats) {
     let written = here.put(&ada, None).await;
     assert!(written.changed && written.mirrored && written.value.capacity == 2);
     assert!(!here.put(&ada, None).await.changed);
-    assert_eq!(there.hear(&ada).await, Heard::Offline);
-    assert_eq!(there.hear(&name("nobody")).await, Heard::Unknown);
+    assert_eq!(there.hear(&ada).await, HeartbeatOutcome::Offline);
+    assert_eq!(there.hear(&name("nobody")).await, HeartbeatOutcome::Unknown);
     let unknown = there.roster.is_reachable(&name("nobody")).await.unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::NotFound);
     let unknown = there.roster.online(&name("nobody")).await.unwrap_err();
@@ -136,7 +136,7 @@ async fn come_and_go(here: &Process, there: &Process, beats: &Beats) {
     let view = view.value.unwrap();
     assert!(view.reachable && view.is_available() && view.row.last_heartbeat_at.is_some());
     assert!(there.roster.is_reachable(&ada).await.unwrap().value);
-    assert_eq!(there.hear(&ada).await, Heard::Recorded(Source::Mirror));
+    assert_eq!(there.hear(&ada).await, HeartbeatOutcome::Recorded(Source::Mirror));
     beats.add(&ada);
     free_in_mirror(there, &["ada"]).await;
     counts(there, 1).await;
@@ -145,10 +145,10 @@ async fn come_and_go(here: &Process, there: &Process, beats: &Beats) {
     counts(there, 2).await;
     let gone = there.roster.offline(&bob).await.unwrap();
     assert!(gone.changed && gone.mirrored && gone.value.online.is_none());
-    assert_eq!(here.hear(&bob).await, Heard::Offline);
+    assert_eq!(here.hear(&bob).await, HeartbeatOutcome::Offline);
     counts(here, 1).await;
 
-    // Nobody hears of this one again.
+    // This provider sends no more heartbeats.
     there.arrive(&cyd, None).await;
     until_async("the ledger has it offline", PATIENCE, async || {
         breathe().await;
@@ -162,7 +162,7 @@ async fn come_and_go(here: &Process, there: &Process, beats: &Beats) {
     .await;
     let row = here.row(&cyd).await;
     assert!(row.active && row.last_heartbeat_at.is_some() && row.last_heartbeat_at < row.last_offline_at);
-    assert_eq!(there.hear(&cyd).await, Heard::Offline);
+    assert_eq!(there.hear(&cyd).await, HeartbeatOutcome::Offline);
     let lapsed = (Change::Offline, Reason::Ended(EndReason::Lapsed));
     assert_eq!(told(here, &cyd).await, [(Change::Online, Reason::Asked), lapsed]);
     free_in_mirror(there, &["ada"]).await;
@@ -173,8 +173,8 @@ async fn shut_out_and_let_in(here: &Process, there: &Process) {
     let shut = here.roster.deactivate(&ada).await.unwrap();
     assert!(shut.changed && shut.mirrored && !shut.value.active && shut.value.online.is_none());
     for _ in 0..50 {
-        assert_eq!(there.hear(&ada).await, Heard::Deactivated);
-        assert_eq!(here.hear(&ada).await, Heard::Deactivated);
+        assert_eq!(there.hear(&ada).await, HeartbeatOutcome::Deactivated);
+        assert_eq!(here.hear(&ada).await, HeartbeatOutcome::Deactivated);
     }
     for process in [here, there] {
         let refused = process.roster.online(&ada).await.unwrap();
@@ -188,18 +188,22 @@ async fn shut_out_and_let_in(here: &Process, there: &Process) {
 
     let back = there.roster.activate(&ada).await.unwrap();
     assert!(back.changed && back.value.active && back.value.online.is_none());
-    assert_eq!(here.hear(&ada).await, Heard::Offline, "it comes by itself");
+    assert_eq!(
+        here.hear(&ada).await,
+        HeartbeatOutcome::Offline,
+        "it must go online itself"
+    );
     here.go_online(&ada).await;
     let (old, new) = (StoreTime::from_micros(1), here.ledger.now().await.unwrap());
     for process in [here, there] {
         let heard = process.roster.heartbeat(&ada, Some(old)).await.unwrap();
-        assert_eq!(heard, Heard::Revoked);
+        assert_eq!(heard, HeartbeatOutcome::Revoked);
         let heard = process.roster.heartbeat(&ada, Some(new)).await.unwrap();
-        assert_eq!(heard, Heard::Recorded(Source::Mirror));
+        assert_eq!(heard, HeartbeatOutcome::Recorded(Source::Mirror));
         let admitted = process.roster.admit(&ada, Some(old)).await.unwrap();
         assert_eq!(admitted, Admission::Revoked);
         let admitted = process.roster.admit(&ada, Some(new)).await.unwrap();
-        assert_eq!(admitted, Admission::Welcome);
+        assert_eq!(admitted, Admission::Admitted);
     }
     let asked = (Change::Online, Reason::Asked);
     let expected = [
@@ -234,7 +238,7 @@ fn to_status(status: Status) -> Move {
     }
 }
 
-/// Its occupancy, as the mirror tells another process.
+/// A provider's occupancy in the mirror.
 async fn occupancy(process: &Process, who: &ProviderId) -> u32 {
     let view = process.roster.provider(who).await.unwrap();
     assert_eq!(view.source, Source::Mirror);
@@ -259,7 +263,7 @@ async fn engage(here: &Process, there: &Process, beats: &Beats) {
     }
     done(here.roster.create_engagement(&active("e2", &ada)).await.unwrap());
     free_in_mirror(there, &["bob"]).await;
-    // A fact is written down also above the capacity.
+    // An engagement can be recorded above the capacity.
     done(here.roster.create_engagement(&active("e3", &ada)).await.unwrap());
     assert_eq!(occupancy(there, &ada).await, 3);
 
@@ -378,7 +382,7 @@ async fn list(here: &Process, there: &Process) {
     assert_eq!((counted.online, counted.busy, counted.deactivated), (3, 2, 1));
 }
 
-/// Settings that change at run time, and who never sends a heartbeat.
+/// Settings changed at run time, and a provider without heartbeats.
 async fn change_the_rules(here: &Process, there: &Process) {
     let eve = name("eve");
     let lenient = SettingsPatch {
@@ -415,6 +419,6 @@ async fn remove(here: &Process, there: &Process) {
     let removed = there.roster.remove_provider(&eve).await.unwrap();
     assert_eq!(removed, Removal::Removed { mirrored: true });
     assert_eq!(here.roster.provider(&eve).await.unwrap().value, None);
-    assert_eq!(here.hear(&eve).await, Heard::Unknown);
+    assert_eq!(here.hear(&eve).await, HeartbeatOutcome::Unknown);
     assert_eq!(here.roster.remove_provider(&eve).await.unwrap(), Removal::Absent);
 }

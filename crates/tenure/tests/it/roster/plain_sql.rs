@@ -1,4 +1,4 @@
-//! A provider that another program writes, in a roster that was never named to Tenure.
+//! A provider written by another program, in a roster that no Tenure client has used.
 
 use tenure_core::ledger::{Change, Reason};
 use tenure_core::membership::EndReason;

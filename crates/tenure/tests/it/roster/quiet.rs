@@ -1,6 +1,6 @@
-//! Heartbeats cost the ledger nothing, by the word of the database itself.
+//! Heartbeats cost the ledger no transaction, by the database's own statistics.
 
-use tenure::roster::{Heard, Source};
+use tenure::roster::{HeartbeatOutcome, Source};
 use tenure_testkit::wait::until_async;
 use tenure_testkit::{postgres, valkey};
 use tokio::task::JoinSet;
@@ -10,8 +10,8 @@ use crate::roster::world::*;
 const PROVIDERS: usize = 100;
 const HEARTBEATS: usize = 5_000;
 
-/// How many transactions the database has seen, once every connection to it has told and is gone. A connection tells
-/// when it ends, and now and then before.
+/// The number of transactions in the database, after all connections to it have closed: a connection reports its
+/// statistics at the latest when it closes.
 async fn transactions(server: &postgres::Server, database: &str) -> u64 {
     let others = format!("FROM pg_stat_activity WHERE datname = '{database}'");
     server
@@ -27,7 +27,7 @@ async fn transactions(server: &postgres::Server, database: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heartbeats_make_no_statement() {
+async fn heartbeats_need_no_ledger_statement() {
     let Some(valkey) = valkey::Server::start(valkey::Flavour::Valkey) else {
         return;
     };
@@ -42,7 +42,7 @@ async fn heartbeats_make_no_statement() {
     for who in (0..PROVIDERS).map(numbered) {
         process.arrive(&who, None).await;
     }
-    // What a slow machine has not marked clean in time waits for the next drain, which is an hour away here.
+    // A slow machine may not have marked all rows clean; the next drain is an hour away here.
     until_async("what was written is marked clean", PATIENCE, async || {
         let dirty = process.ledger.dirty(&process.name, 1_000).await.unwrap();
         let rows: Vec<_> = dirty.into_iter().map(|row| (row.provider, row.version)).collect();
@@ -57,11 +57,11 @@ async fn heartbeats_make_no_statement() {
         beats.spawn(async move { roster.heartbeat(&numbered(n % PROVIDERS), None).await });
     }
     while let Some(heard) = beats.join_next().await {
-        assert_eq!(heard.unwrap().unwrap(), Heard::Recorded(Source::Mirror));
+        assert_eq!(heard.unwrap().unwrap(), HeartbeatOutcome::Recorded(Source::Mirror));
     }
     assert_eq!(transactions(&postgres, database).await, before, "none at all");
 
-    // What is counted here would have been seen.
+    // Any statement would have been counted.
     process.ledger.now().await.unwrap();
     assert!(transactions(&postgres, database).await > before);
 }

@@ -1,11 +1,11 @@
-//! Processes with a roster, each with its own ways to a hot store and a ledger.
+//! Processes with a roster, each with its own access to a hot store and a ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::loops::Loops;
-use tenure::roster::{Belief, Heard, Online, Reservation, Source, SweepIntervals, Written};
+use tenure::roster::{Belief, HeartbeatOutcome, Online, Reservation, Source, SweepIntervals, Written};
 use tenure::sweeper::{Sweeper, SweeperSettings};
 use tenure::{
     EngagementId, OpenOptions, PageRequest, ProviderId, Roster, RosterName, Rosters, RostersSettings, Store,
@@ -20,9 +20,9 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
-/// For what comes by itself, also on a machine that has much else to do.
+/// For events that come on their own, also on a busy machine.
 pub(crate) const PATIENCE: Duration = secs(40);
-/// The most connections that a process has to a database.
+/// The most connections of a process to a database.
 pub(crate) const POOL: usize = 6;
 
 pub(crate) const fn ms(ms: u64) -> Duration {
@@ -71,7 +71,7 @@ pub(crate) fn patient() -> RostersSettings {
     }
 }
 
-/// Settings with which nothing is done but what is asked for.
+/// Settings without background work.
 pub(crate) fn still() -> RostersSettings {
     let hour = secs(3_600);
     RostersSettings {
@@ -89,7 +89,7 @@ pub(crate) fn still() -> RostersSettings {
     }
 }
 
-/// A ledger that takes its time.
+/// Opens a ledger with long time-outs.
 pub(crate) async fn open_ledger(url: &str) -> Arc<dyn Ledger> {
     let clock = SystemClock::shared();
     if !url.starts_with("postgres:") {
@@ -160,13 +160,13 @@ impl Process {
         }
     }
 
-    /// Written down and online.
+    /// Creates a provider and takes it online.
     pub(crate) async fn arrive(&self, who: &ProviderId, capacity: Option<u32>) {
         self.put(who, capacity).await;
         self.go_online(who).await;
     }
 
-    pub(crate) async fn hear(&self, who: &ProviderId) -> Heard {
+    pub(crate) async fn hear(&self, who: &ProviderId) -> HeartbeatOutcome {
         self.roster.heartbeat(who, None).await.unwrap()
     }
 
@@ -202,7 +202,7 @@ impl Process {
         }
     }
 
-    /// What the mirror has, as the ledger would say it.
+    /// The mirror's rows without heartbeats, for comparison with the ledger's.
     pub(crate) async fn mirrored(&self) -> tenure::Result<Vec<Provider>> {
         let (mut rows, mut page) = (Vec::new(), all());
         let (group, mirror) = (group_of(&self.name).unwrap(), self.store.mirror().unwrap());
@@ -218,7 +218,7 @@ impl Process {
         }
     }
 
-    /// What the ledger has.
+    /// The ledger's rows.
     pub(crate) async fn written(&self) -> tenure::Result<Vec<Provider>> {
         let (mut rows, mut page) = (Vec::new(), all());
         loop {
@@ -250,7 +250,7 @@ impl Process {
     }
 }
 
-/// A look at a condition costs something; this is the time between two.
+/// The pause between two polls of a condition.
 pub(crate) async fn breathe() {
     SystemClock::shared().sleep(ms(20)).await;
 }
@@ -276,7 +276,7 @@ fn bare(row: Provider) -> Provider {
     }
 }
 
-/// Writes settings down before any process starts.
+/// Writes settings before any process starts.
 pub(crate) async fn prepare(roster: &str, ledger: &str, patch: &SettingsPatch) {
     let ledger = open_ledger(ledger).await;
     let roster = RosterName::new(roster).unwrap();
@@ -284,7 +284,7 @@ pub(crate) async fn prepare(roster: &str, ledger: &str, patch: &SettingsPatch) {
     ledger.close().await;
 }
 
-/// Heartbeats in the background, now through one process and now through another.
+/// Heartbeats in the background, alternating between the processes.
 pub(crate) struct Beats {
     names: Arc<Mutex<BTreeSet<ProviderId>>>,
     heard: Arc<Mutex<BTreeMap<String, u64>>>,
@@ -321,7 +321,7 @@ impl Beats {
         self.names.lock().unwrap().insert(who.clone());
     }
 
-    /// What they were answered since this was asked last, and how often.
+    /// The answers since the last call, with their counts.
     pub(crate) fn take(&self) -> BTreeMap<String, u64> {
         std::mem::take(&mut *self.heard.lock().unwrap())
     }
@@ -333,14 +333,14 @@ impl Drop for Beats {
     }
 }
 
-pub(crate) fn describe(heard: &tenure::Result<Heard>) -> String {
+pub(crate) fn describe(heard: &tenure::Result<HeartbeatOutcome>) -> String {
     match heard {
         Ok(heard) => format!("{heard:?}"),
         Err(error) => format!("{:?}", error.kind()),
     }
 }
 
-/// A connection to a database of a test's own.
+/// A connection to a test's own database.
 pub(crate) struct Sql(tokio_postgres::Client);
 
 impl Sql {
@@ -350,7 +350,7 @@ impl Sql {
         Self(client)
     }
 
-    /// The rows of an answer, their values between bars.
+    /// The rows of a result, with values separated by bars.
     pub(crate) async fn rows(&self, query: &str) -> Vec<String> {
         let answer = self.0.simple_query(query).await.unwrap();
         let rows = answer.into_iter().filter_map(|message| match message {

@@ -82,7 +82,7 @@ pub fn too_large(method: &'static str, path: &str, factor: usize) -> Case {
     raw(method, path, Some("application/json"), &large, 413, "body_too_large")
 }
 
-/// Bodies that are no JSON, or do not say that they are.
+/// Bodies that are not JSON, or have another content type.
 pub fn bodies(method: &'static str, path: &str) -> Vec<Case> {
     let mut cases = Vec::new();
     for body in [
@@ -108,7 +108,7 @@ pub fn bodies(method: &'static str, path: &str) -> Vec<Case> {
     cases
 }
 
-/// What is no name, as it stands in a path, and what is to be said about it.
+/// Invalid names in a path, and what the error must say.
 pub fn names() -> Vec<(String, &'static str)> {
     let mut names: Vec<_> = [
         ("a%20b", "' ' at position 2"),
@@ -125,7 +125,7 @@ pub fn names() -> Vec<(String, &'static str)> {
     names
 }
 
-/// What is no tenure, as it stands in a path.
+/// Invalid tenure ids in a path.
 pub const TENURES: [&str; 10] = [
     "m",
     "m@",

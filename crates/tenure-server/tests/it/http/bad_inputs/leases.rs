@@ -124,15 +124,12 @@ fn batches() -> Vec<Case> {
 fn queries() -> Vec<Case> {
     let acquire = format!("{ACQUIRE}?tenure=a@1");
     vec![
-        get("/v1/groups/g/leases?limit=0", "outside 1 to 1000"),
+        get("/v1/groups/g/leases?limit=0", "out of range: use 1 to 1000"),
         get("/v1/groups/g/leases?holder=a%20b", "' ' at position 2"),
-        get("/v1/groups/g/leases?holder=a&tenure=a@1", "not for both"),
+        get("/v1/groups/g/leases?holder=a&tenure=a@1", "cannot be combined"),
         get("/v1/groups/g/leases?owner=a", "unknown field `owner`"),
-        get("/v1/groups/g/leases?after=a%20b", "not a place in this listing"),
-        get(
-            "/v1/groups/g/leases?tenure=a@1&after=a%20b",
-            "not a place in this listing",
-        ),
+        get("/v1/groups/g/leases?after=a%20b", "invalid cursor"),
+        get("/v1/groups/g/leases?tenure=a@1&after=a%20b", "invalid cursor"),
         get("/v1/groups/g/leases/l?x=1", "no query"),
         refused("POST", &acquire, json!({"tenure": "a@1"}), "no query"),
     ]

@@ -26,7 +26,7 @@ pub fn cases() -> Vec<Case> {
     for (method, path) in [("POST", MEMBERS), ("POST", BEATS), ("PUT", BEAT)] {
         cases.extend(bodies(method, path));
     }
-    // Nested deeper than anybody needs: refused by the reader, not by the stack.
+    // Deeply nested: refused by the parser before the stack overflows.
     let (deep, kind) = ("[".repeat(100_000), Some("application/json"));
     cases.push(raw("POST", MEMBERS, kind, deep.as_bytes(), 400, "malformed_json"));
     cases.push(too_large("POST", MEMBERS, 1));
@@ -51,7 +51,7 @@ fn joins() -> Vec<Case> {
         join(json!({"member": null}), "member: invalid type"),
         join(json!({"member": ""}), "member: the member is empty"),
         join(json!({"member": "a b"}), "' ' at position 2"),
-        join(json!({"member": ".."}), "means another place in the path of a URL"),
+        join(json!({"member": ".."}), "has a special meaning in a URL path"),
         join(json!({"member": "m", "ttl_ms": "5s"}), "ttl_ms: invalid type"),
         join(json!({"member": "m", "ttl_ms": -1}), "ttl_ms: invalid value"),
         join(json!({"member": "m", "ttl_ms": 5000.5}), "ttl_ms: invalid type"),
@@ -106,14 +106,14 @@ fn queries() -> Vec<Case> {
         refused("DELETE", &path, Value::Null, must_say)
     };
     vec![
-        get("/v1/groups/g/members?limit=0", "outside 1 to 1000"),
-        get("/v1/groups/g/members?limit=1001", "outside 1 to 1000"),
+        get("/v1/groups/g/members?limit=0", "out of range: use 1 to 1000"),
+        get("/v1/groups/g/members?limit=1001", "out of range: use 1 to 1000"),
         get("/v1/groups/g/members?limit=-1", "limit"),
         get("/v1/groups/g/members?limit=ten", "limit"),
         get("/v1/groups/g/members?limit=99999999999", "limit"),
         get("/v1/groups/g/members?limit=1&limit=2", "duplicate"),
         get("/v1/groups/g/members?offset=1", "unknown field `offset`"),
-        get("/v1/groups/g/members?after=%F0%9F%A6%80", "not a place in this listing"),
+        get("/v1/groups/g/members?after=%F0%9F%A6%80", "invalid cursor"),
         get("/v1/groups/g/members/m?x=1", "no query"),
         refused("POST", "/v1/groups/g/members?x=1", json!({"member": "m"}), "no query"),
         end("expel=yes", "expel"),

@@ -22,8 +22,8 @@ pub fn cases() -> Vec<Case> {
     cases.extend(bodies("PUT", TARGET));
     let put = |body, must_say| refused("PUT", TARGET, body, must_say);
     cases.extend([
-        put(json!({"weight": 0}), "the weight 0 is outside 1 to 1000"),
-        put(json!({"weight": 1001}), "the weight 1001 is outside"),
+        put(json!({"weight": 0}), "the weight 0 is out of range: use 1 to 1000"),
+        put(json!({"weight": 1001}), "the weight 1001 is out of range"),
         put(json!({"weight": -1}), "weight: invalid value"),
         put(json!({"weight": 1.5}), "weight: invalid type"),
         put(json!({"weight": "5"}), "weight: invalid type"),
@@ -32,8 +32,8 @@ pub fn cases() -> Vec<Case> {
         put(json!({"paused": null}), "paused: invalid type"),
         put(json!({"pause": true}), "unknown field `pause`"),
         put(json!([]), "object"),
-        get("/v1/groups/g/targets?limit=1001", "outside 1 to 1000"),
-        get("/v1/groups/g/targets?after=a%20b", "not a place in this listing"),
+        get("/v1/groups/g/targets?limit=1001", "out of range: use 1 to 1000"),
+        get("/v1/groups/g/targets?after=a%20b", "invalid cursor"),
         get("/v1/groups/g/targets?plain=yes", "plain"),
         get("/v1/groups/g/targets?holder=a", "unknown field `holder`"),
         get("/v1/groups/g/targets/t?paused=true", "unknown field `paused`"),

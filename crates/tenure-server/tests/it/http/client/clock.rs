@@ -63,7 +63,7 @@ fn joined(at: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_clock_set_forward_costs_one_more_request_and_no_error() {
+async fn clock_set_forward_costs_one_retry() {
     let (before, after) = ("2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z");
     let mut asked = Asked::with(&[&now(before), &late(), &now(after), &joined(after)]).await;
     assert_eq!(asked.join(Call::default()).await.unwrap(), "a@5".parse().unwrap());

@@ -1,4 +1,4 @@
-//! Which order is tried next: one at a time at each agent, and agents that are away after all others.
+//! The order of attempts: one at a time per agent, unresponsive agents after all others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,60 +6,59 @@ use std::time::Duration;
 use tenure::{Group, SessionId};
 use tenure_core::clock::{Clock, Mono};
 
-use super::look::Found;
-use super::{Done, Order, again};
+use super::scan::FoundOrders;
+use super::{AttemptOutcome, Order, again};
 
-/// How many agents are called at once,
+/// The limit of concurrently called agents.
 const AT_ONCE: usize = 128;
-/// and how many of these may be agents that did not answer the last time.
+/// The limit of concurrently called agents that did not respond the last time.
 const AWAY_AT_ONCE: usize = 64;
-/// How long an order may take, and how long at an agent that did not answer the last time. Short at first: when a rack is
-/// away, each of its agents is tried once before those behind it, and these have to be reached within seconds.
+/// The timeout of an attempt, for a responsive and for an unresponsive agent. The first is short: when a rack is down,
+/// each of its agents is tried once before the agents behind it, which must be reached within seconds.
 const ORDER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
 
-/// All orders, by their agents. An agent without orders is forgotten.
+/// All orders, by agent. An agent without orders is removed.
 #[derive(Debug, Default)]
 pub(super) struct Queue(BTreeMap<String, Agent>);
 
-/// One agent and its orders.
 #[derive(Debug, Default)]
 struct Agent {
-    orders: BTreeMap<(Group, SessionId), Waiting>,
-    /// A try is under way.
+    orders: BTreeMap<(Group, SessionId), QueuedOrder>,
+    /// An attempt is in flight.
     busy: bool,
-    /// How often in a row it did not answer.
+    /// Consecutive attempts without a response.
     away: u32,
-    /// Not before.
+    /// The earliest next attempt.
     due: Mono,
 }
 
-/// An order and how it has gone so far.
+/// An order and its attempts so far.
 #[derive(Debug)]
-struct Waiting {
+struct QueuedOrder {
     order: Order,
     times: u32,
-    /// Not before.
+    /// The earliest next attempt.
     due: Mono,
-    /// What was said about it last.
+    /// The reason of the last failure.
     why: String,
 }
 
-/// What to try.
+/// The next attempt.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Next {
+pub(super) struct NextOrder {
     pub(super) order: Order,
-    /// How often it was tried before.
+    /// The number of previous attempts.
     pub(super) times: u32,
-    /// How long it may take.
+    /// Its timeout.
     pub(super) bound: Duration,
 }
 
 impl Agent {
-    fn first(&self) -> Option<&Waiting> {
+    fn first(&self) -> Option<&QueuedOrder> {
         self.orders.values().min_by_key(|waiting| waiting.due)
     }
 
-    /// When its next order may be tried.
+    /// The earliest next attempt at this agent.
     fn due(&self) -> Option<Mono> {
         self.first().map(|first| first.due.max(self.due))
     }
@@ -70,8 +69,8 @@ impl Agent {
 }
 
 impl Queue {
-    /// Takes in what a look has found. What a whole listing does not have is forgotten.
-    pub(super) fn take(&mut self, found: Found) {
+    /// Adds the orders of a scan. A complete scan also removes orders that no longer exist.
+    pub(super) fn take(&mut self, found: FoundOrders) {
         if let Some(all) = &found.all {
             for agent in self.0.values_mut() {
                 let is_there = |(group, session): &(Group, SessionId)| *group != found.group || all.contains(session);
@@ -81,7 +80,7 @@ impl Queue {
         for order in found.orders {
             let agent = self.0.entry(order.holding.agent.clone()).or_default();
             let key = (order.group.clone(), order.session.clone());
-            agent.orders.entry(key).or_insert_with(|| Waiting {
+            agent.orders.entry(key).or_insert_with(|| QueuedOrder {
                 order,
                 times: 0,
                 due: Mono::default(),
@@ -91,8 +90,8 @@ impl Queue {
         self.0.retain(|_, agent| agent.is_needed());
     }
 
-    /// The next order to try. It is under way from here on, until it is noted.
-    pub(super) fn next(&mut self, now: Mono) -> Option<Next> {
+    /// The next order to attempt. It is in flight until `note` is called.
+    pub(super) fn next(&mut self, now: Mono) -> Option<NextOrder> {
         let busy = self.0.values().filter(|agent| agent.busy);
         let (busy, away) = busy.fold((0, 0), |(all, away), agent| {
             (all + 1, away + usize::from(agent.away > 0))
@@ -107,7 +106,7 @@ impl Queue {
         });
         let (_, agent) = ready.min_by_key(|(due, agent)| (agent.away > 0, *due))?;
         let first = agent.first()?;
-        let next = Next {
+        let next = NextOrder {
             order: first.order.clone(),
             times: first.times,
             bound: if agent.away == 0 { ORDER.0 } else { ORDER.1 },
@@ -116,34 +115,34 @@ impl Queue {
         Some(next)
     }
 
-    /// Takes in how a try has gone.
-    pub(super) fn note(&mut self, order: &Order, done: Done, clock: &dyn Clock) {
+    /// Records the result of an attempt.
+    pub(super) fn note(&mut self, order: &Order, done: AttemptOutcome, clock: &dyn Clock) {
         let (group, registration) = (&order.group, &order.session);
         let Some(agent) = self.0.get_mut(&order.holding.agent) else {
             return;
         };
         agent.busy = false;
-        let is_away = matches!(done, Done::Away(_));
+        let is_away = matches!(done, AttemptOutcome::Away(_));
         let now = clock.mono();
         let (why, due) = match done {
-            Done::Over(cleared, ours) => {
+            AttemptOutcome::Finished(cleared, ours) => {
                 if ours {
-                    tracing::info!(%group, %registration, ?cleared, "a registration whose tenure has ended");
+                    tracing::info!(%group, %registration, ?cleared, "cleaned up the registration of an ended tenure");
                 }
                 agent.orders.remove(&(group.clone(), registration.clone()));
                 (None, now)
             }
-            Done::Later(why, wait) => (Some(why), now + wait),
-            Done::Away(why) => (Some(why), now + again(clock, agent.away)),
+            AttemptOutcome::Later(why, wait) => (Some(why), now + wait),
+            AttemptOutcome::Away(why) => (Some(why), now + again(clock, agent.away)),
         };
         agent.away = if is_away { agent.away.saturating_add(1) } else { 0 };
         agent.due = if is_away { due } else { now };
         if let Some(why) = why
             && let Some(waiting) = agent.orders.get_mut(&(group.clone(), registration.clone()))
         {
-            // Once for each reason: an agent may be away for long.
+            // Logged once per reason, because an agent may be down for long.
             if waiting.why != why {
-                tracing::warn!(%group, %registration, why, "a registration is not cleared away yet");
+                tracing::warn!(%group, %registration, why, "cannot remove the registration of an ended tenure yet");
             }
             (waiting.why, waiting.due) = (why, due);
             waiting.times = waiting.times.saturating_add(1);
@@ -151,13 +150,13 @@ impl Queue {
         self.0.retain(|_, agent| agent.is_needed());
     }
 
-    /// When the next order may be tried; those under way are not counted.
+    /// The earliest next attempt, ignoring agents with one in flight.
     pub(super) fn due(&self) -> Option<Mono> {
         let idle = self.0.values().filter(|agent| !agent.busy);
         idle.filter_map(Agent::due).min()
     }
 
-    /// Why orders have not been carried out so far.
+    /// The reasons of the failures so far.
     #[cfg(test)]
     pub(super) fn reasons(&self) -> Vec<&str> {
         let orders = self.0.values().flat_map(|agent| agent.orders.values());
