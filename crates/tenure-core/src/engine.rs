@@ -170,7 +170,7 @@ impl Engine {
         self.shared.service.until_broken().await
     }
 
-    /// Commits what was applied, and lets the disk go. Calls after it fail with `Unavailable`.
+    /// Commits what was applied and closes the disk. Later calls fail with `Unavailable`.
     pub async fn close(&self) {
         let (done, closed) = oneshot::channel();
         self.shared.service.close();

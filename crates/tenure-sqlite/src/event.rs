@@ -194,7 +194,7 @@ pub(crate) fn page(sql: &Connection, group: &Group, query: &EventQuery) -> Resul
     Ok(EventPage { missed, ..page })
 }
 
-/// The events that were asked for, in the order of the rows; `last` is where to read on when there are no rows.
+/// The requested events, in the order of the rows; without rows, reading continues at `last`.
 fn read_page(mut rows: Rows<'_>, last: EventId, query: &EventQuery) -> Result<EventPage, Cause> {
     let mut page = EventPage {
         last,

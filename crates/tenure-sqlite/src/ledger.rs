@@ -1,12 +1,12 @@
 //! The ledger of rosters in a SQLite file of its own.
 //!
-//! A file of its own, and not the store's: other programs may write to this one with plain SQL, and nobody may to that
-//! one; it is what is to be backed up and kept, while a store can be moved away and all members join again; and a batch
-//! of ten thousand heartbeats holds nobody's lease up. What both have in common (one owner, one writer with group commit
-//! and full sync, readers apart, a clock that never goes back) is the executor's.
+//! It is separate from the store's file for three reasons. Other programs may write to it with plain SQL; only this crate
+//! may write to the store's. It must be backed up; a store can be removed, and all members join again. And a batch of ten
+//! thousand heartbeats does not delay a lease. The executor provides one owner, one writer with group commit and full sync, separate
+//! readers, and a clock that never falls.
 //!
-//! Every step is one savepoint of the writer's transaction, and decides on what the file says: nothing is kept in memory.
-//! What goes with a change is made by triggers (`sql/ledger/migrations/0002_triggers.sql`).
+//! Each step is one savepoint of the writer's transaction and decides by the contents of the file; nothing is cached.
+//! Triggers write the version, the outbox and the log of a change (`sql/ledger/migrations/0002_triggers.sql`).
 
 mod engagement;
 mod liveness;
@@ -63,7 +63,7 @@ pub struct SqliteLedger {
 
 impl SqliteLedger {
     /// Opens the file at `path`, makes it if it is missing, and owns it until [`close`](Ledger::close) or the end of the
-    /// process. Everything that was acknowledged is there again. O(1); blocks meanwhile, so call it at start-up or on a
+    /// process. All acknowledged changes are present. O(1). Blocks, so call it at start-up or on a
     /// thread that may block.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ pub struct Owner {
 pub fn owner(path: impl AsRef<Path>) -> Option<Owner> {
     let mut file = File::open(lock_path(path.as_ref())).ok()?;
     match flock(&file, FlockOperation::NonBlockingLockShared) {
-        // Nobody holds it. Closing the file lets go of the shared lock.
+        // It is free. Closing the file releases the shared lock.
         Ok(()) => None,
         Err(_) => Some(read(&mut file)),
     }

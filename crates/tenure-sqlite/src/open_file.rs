@@ -130,7 +130,7 @@ impl OpenFile {
         !self.closed.swap(true, Ordering::AcqRel)
     }
 
-    /// Lets the lock go. The connections are closed by now.
+    /// Releases the lock. The connections are closed by now.
     pub(crate) fn release(&self) {
         guard(&self.lock).take();
     }

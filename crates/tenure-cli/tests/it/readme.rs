@@ -254,7 +254,7 @@ async fn from_rust(url: &str) -> tenure::Result<()> {
         // work; no I/O was needed to know
     }
     if let Acquire::Granted(report) = membership.leases().acquire("report").await? {
-        // nobody else has it; give `report.token()` to what you write to
+        // no other member has it; pass `report.token()` to the storage you write to
         report.release().await?;
     }
     membership.leave().await?;

@@ -264,7 +264,7 @@ async fn restart_keeps_what_was_answered() {
     assert!(renewed(world.beat(&a, None).await.unwrap()));
 }
 
-/// The tick in the row of an idle group is as old as its last step. A start is no gap all the same.
+/// The tick in the row of an idle group is as old as its last step; a start still does not count as a gap.
 #[tokio::test]
 async fn restart_of_idle_group_withholds_no_lease() {
     let world = World::new();

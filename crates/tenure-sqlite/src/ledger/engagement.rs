@@ -134,7 +134,7 @@ impl Step<'_> {
         if row == known {
             return Ok(Ok(EngagementOutcome::Done(self.as_it_is(known)?)));
         }
-        // What is over stays as it ended, and with whom.
+        // An ended engagement keeps its status and its provider.
         if !known.status.is_open() {
             return Ok(Ok(EngagementOutcome::Conflict(known)));
         }

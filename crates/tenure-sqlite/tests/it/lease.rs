@@ -1,4 +1,4 @@
-//! Leases over restarts: what was granted stays granted, tokens go on rising, and nobody is given what another may still
+//! Leases across restarts: grants remain, tokens keep rising, and no lease is granted that another member may still
 //! be working on.
 
 use std::io::{BufRead, BufReader};

@@ -103,7 +103,7 @@ async fn settling_outlasts_a_restart() {
         if alone {
             assert_eq!(withheld(&store, "a").await, s(60));
         }
-        // All that is there, and all to come, also while there is no group yet.
+        // All existing and all future groups, also before the first one exists.
         let report = store.settle(alone.then_some(&only), None, Call::default()).await;
         assert_eq!(report.unwrap().settled > 0, alone);
         store.close().await;

@@ -120,7 +120,7 @@ async fn after_a_restart_everyone_has_one_full_ttl() {
     world.store.close().await;
 }
 
-/// Members who have the new ttl and those who have not are told apart after the restart as well.
+/// After a restart, too, members with the new ttl are distinguished from those with the old one.
 #[tokio::test]
 async fn a_retiming_goes_on_after_a_restart() {
     let mut world = World::new();

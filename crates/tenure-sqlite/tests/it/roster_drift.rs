@@ -9,8 +9,7 @@ use tenure_core::sweep::BURST;
 use crate::common::rows;
 use crate::roster_world::{World, gone, row};
 
-/// One who is free, one whose tenure has ended and is pending, one of whom the ledger has been told, one who is offline,
-/// and one who was removed.
+/// Providers in each state: free, ended and pending, ended and applied to the ledger, offline, and removed.
 async fn world() -> (World, TenureId) {
     let world = World::new();
     world.online("free", 1).await;

@@ -94,7 +94,7 @@ fn written_before_rosters(path: &Path) {
     .expect("a file of the version before");
 }
 
-/// All that makes up the schema, as the file tells it.
+/// The whole schema, as stored in the file.
 fn schema(path: &Path) -> Vec<(String, String, Option<String>)> {
     let sql = rusqlite::Connection::open(path).expect("the file");
     let mut all = sql

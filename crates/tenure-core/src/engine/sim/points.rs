@@ -1,4 +1,4 @@
-//! What makes "apply at once, answer when durable" safe, one test for each point of it at least.
+//! The conditions under which "apply at once, answer when durable" is safe, with at least one test each.
 
 mod bounded;
 mod failing;

@@ -13,8 +13,8 @@ const THREADS: usize = 4;
 const ROUNDS: usize = 400;
 const LEASES: usize = 3;
 
-/// A clock after which a thread often has to wait for its turn, so that calls whose time is not read under the lock of
-/// their group come out of order.
+/// A clock that often yields after a reading, so that calls which read it outside the lock of their group get out of
+/// order.
 #[derive(Debug)]
 struct Slow(SystemClock);
 

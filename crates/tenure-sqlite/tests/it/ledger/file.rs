@@ -131,7 +131,7 @@ async fn a_damaged_file_is_refused_and_kept() {
     }
 }
 
-/// Damage that opening does not meet is met by whoever reads it, as an error and not as a panic.
+/// Damage that opening does not find makes the read fail with an error, without a panic.
 #[tokio::test]
 async fn damage_in_the_middle_is_an_error() {
     let dir = tempfile::tempdir().unwrap();

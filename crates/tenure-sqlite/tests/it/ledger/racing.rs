@@ -111,7 +111,7 @@ async fn five_tasks_follow_the_same_thousand_ends() {
     assert_eq!(count(&dir, left), 334);
 }
 
-/// G1, G2: every batch there is, in every order, with the same name twice, at once.
+/// Concurrent batches of every kind, in every order, with the same name twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn overlapping_batches_agree_in_the_end() {
     let dir = tempfile::tempdir().unwrap();
