@@ -42,6 +42,7 @@ impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         let settings = Settings::load(&self.flags, &|name| std::env::var(name).ok())?;
         crate::logging::start(&settings.log, settings.log_format)?;
+        keep_pages_small();
         let runtime = Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -51,6 +52,13 @@ impl Serve {
         runtime.shutdown_timeout(LAST_WAIT);
         done
     }
+}
+
+/// Keeps huge pages from the memory of this process: with them, an idle daemon takes half as much memory again, and
+/// serves no faster. A kernel that refuses only costs that memory.
+fn keep_pages_small() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 async fn serve(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Result<u8> {
