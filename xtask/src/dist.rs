@@ -1,45 +1,121 @@
-//! The release binary: optimized as a whole, without symbols, and its symbols in a separate file.
+//! The packages: a stripped binary as an archive, a Debian package, a Python wheel and an npm package, with checksums and a
+//! bill of materials. The same input gives the same bytes: names are sorted, and times come from `SOURCE_DATE_EPOCH` or the
+//! last commit.
+
+mod binary;
+mod check;
+mod contents;
+mod deb;
+mod npm;
+mod release;
+mod sbom;
+mod stage;
+mod sums;
+mod tar;
+#[cfg(test)]
+mod tests;
+mod wheel;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
-use crate::run;
+use self::contents::Contents;
+use self::release::{Effort, Release};
+use crate::run::{find, is_set, root};
 
-/// Builds `target/dist/out/tenure` and `tenure.debug`.
-pub(crate) fn dist() -> Result<bool> {
-    let built = run::root().join("target/dist/tenure");
-    let out = run::root().join("target/dist/out");
-    let args = [
-        "build",
-        "--locked",
-        "--profile",
-        "dist",
-        "--package",
-        "tenure-cli",
-        "--target-dir",
-        "target",
-    ];
-    run::must(&mut run::cargo(&args))?;
-    fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
-    let (binary, symbols) = (out.join("tenure"), out.join("tenure.debug"));
-    split(&built, &binary, &symbols)?;
-    for file in [&binary, &symbols] {
+/// Builds one package into the release's folder, and returns its path.
+type Pack = fn(&Release, &Contents) -> Result<PathBuf>;
+
+/// The packages, with the program that builds each and its Debian package.
+const PACKAGES: &[(&str, Pack, &str, &str)] = &[
+    ("archive", tar::archive, "tar", "tar"),
+    ("Debian package", deb::package, "dpkg-deb", "dpkg"),
+    ("Python wheel", wheel::package, "python3", "python3"),
+    ("npm package", npm::package, "tar", "tar"),
+];
+
+/// The options of `cargo xtask dist`.
+#[derive(Debug, Default)]
+struct Options {
+    /// A built program to pack instead of building one.
+    binary: Option<PathBuf>,
+    out: Option<PathBuf>,
+    check: bool,
+}
+
+impl Options {
+    fn parse(args: &[String]) -> Result<Options> {
+        let mut options = Options::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let mut path = || {
+                args.next()
+                    .map(PathBuf::from)
+                    .with_context(|| format!("{arg} needs a path"))
+            };
+            match arg.as_str() {
+                "--binary" => options.binary = Some(path()?),
+                "--out" => options.out = Some(path()?),
+                "--check" => options.check = true,
+                other => bail!("unknown argument {other:?} of dist; known: --binary PATH, --out DIR, --check"),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Builds all packages into `target/dist/out`. With `--check` it also installs each and runs it.
+pub(crate) fn dist(args: &[String]) -> Result<bool> {
+    let options = Options::parse(args)?;
+    let out = options.out.unwrap_or_else(|| root().join("target/dist/out"));
+    let built = match &options.binary {
+        Some(given) => given.clone(),
+        None => binary::build()?,
+    };
+    let release = Release::new(out, Effort::Full);
+    let mut done = make(&release, &built)?;
+    if options.binary.is_none() {
+        binary::within_limit(&release.binary())?;
+    }
+    if options.check {
+        done &= check::installs(&release)?;
+    }
+    Ok(done)
+}
+
+/// Packs the program that the tests were built with, installs each package and runs it.
+pub(crate) fn check(built: &Path) -> Result<bool> {
+    let out = built.with_file_name("packages");
+    let release = Release::new(out, Effort::Quick);
+    Ok(make(&release, built)? & check::installs(&release)?)
+}
+
+/// Makes everything that goes into the folder. Returns whether all of it could be made.
+fn make(release: &Release, built: &Path) -> Result<bool> {
+    fs::remove_dir_all(&release.out).ok();
+    fs::create_dir_all(&release.out).with_context(|| format!("create {}", release.out.display()))?;
+    binary::split(built, release)?;
+    let contents = Contents::of(&release.binary(), &release.out.join("stage"))?;
+    let mut files = vec![release.binary(), release.symbols()];
+    let mut is_whole = true;
+    for (name, pack, program, package) in PACKAGES {
+        if find(program).is_some() {
+            files.push(pack(release, &contents).with_context(|| format!("make the {name}"))?);
+        } else {
+            eprintln!("NOT MADE: the {name}, which needs {program} (install {package})");
+            is_whole = false;
+        }
+    }
+    files.push(sbom::write(release)?);
+    files.push(sums::write(release, &files)?);
+    fs::remove_dir_all(release.out.join("stage")).ok();
+    for file in &files {
         let size = fs::metadata(file)
             .with_context(|| format!("read {}", file.display()))?
             .len();
-        println!("{} {:.1} MB", file.display(), size as f64 / 1e6);
+        println!("{:>9.3} MB  {}", size as f64 / 1e6, file.display());
     }
-    Ok(true)
-}
-
-/// Copies a program without its symbols. They go into a file that the program names: while that file is next to the
-/// program, backtraces contain functions and lines.
-fn split(built: &Path, binary: &Path, symbols: &Path) -> Result<()> {
-    let objcopy = || std::process::Command::new("objcopy");
-    run::must(objcopy().arg("--only-keep-debug").arg(built).arg(symbols))?;
-    let mut link = std::ffi::OsString::from("--add-gnu-debuglink=");
-    link.push(symbols);
-    run::must(objcopy().arg("--strip-all").arg(link).arg(built).arg(binary))
+    Ok(is_whole || !is_set("CI"))
 }

@@ -24,7 +24,8 @@ Usage: cargo xtask <task>
   test [-- ARGS]    install missing test servers and run all tests; ARGS are passed to the test runner
   test --quick      unit tests, the model, and conformance on memory and SQLite
   bench [NAME...]   install the servers to compare with and run all benchmarks, or those named
-  dist              build the release binary, with its symbols in a separate file
+  dist              build the release binary and its packages: archive, .deb, wheel, npm, checksums, bill of materials
+  dist --check      the same, then install each package and run it; with --binary PATH pack a binary that is built
   fuzz [-- ARGS]    fuzz the HTTP API with schemathesis, if installed; ARGS are passed to it
   tidy              check the house rules
 
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
     let done = match task {
         "test" => suite::test(rest),
         "bench" => bench(rest),
-        "dist" => dist::dist(),
+        "dist" => dist::dist(rest),
         "fuzz" => fuzz::fuzz(rest),
         "tidy" => tidy::check(),
         _ => {

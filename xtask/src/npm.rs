@@ -1,13 +1,12 @@
 //! Tools from npm that tests run. They are installed into `target/npm`, in the versions of their lock file.
 
-use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::run::{find, is_set, must, root};
+use crate::run::{find, is_set, must, root, target};
 
 /// The folder with `package.json` and its lock file.
 const PACKAGES: &str = "crates/tenure-server/tests/openapi";
@@ -16,7 +15,7 @@ const TOOL: &str = "openapi-typescript";
 
 /// Installs the tools if they are missing or outdated. Returns the tool that is still missing; in CI that is an error.
 pub(crate) fn ensure() -> Result<Option<&'static str>> {
-    let (source, target) = (root().join(PACKAGES), target());
+    let (source, target) = (root().join(PACKAGES), target().join("npm"));
     if is_current(&source, &target) {
         return Ok(None);
     }
@@ -28,11 +27,6 @@ pub(crate) fn ensure() -> Result<Option<&'static str>> {
     }
     eprintln!("warning: not installed: {TOOL} ({error:#}).\nGoing on; what needs it is skipped.\n");
     Ok(Some(TOOL))
-}
-
-fn target() -> PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    target.join("npm")
 }
 
 /// npm writes `node_modules/.package-lock.json` last, so an interrupted installation is not current.

@@ -5,8 +5,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::dist;
 use crate::npm;
-use crate::run::{cargo, output};
+use crate::run::{cargo, output, target};
 use crate::servers::{self, Need};
 
 /// The numbers of tests by result.
@@ -58,8 +59,10 @@ pub(crate) fn test(args: &[String]) -> Result<bool> {
     if args.is_empty() && !quick {
         let documented = cargo_test_doc();
         passed &= follow(&mut { documented }, &mut tally)?;
+        println!("\npackages of the program that was tested:");
+        passed &= dist::check(&target().join("debug/tenure"))?;
     } else {
-        println!("skipped the examples in the documentation, because tests were selected");
+        println!("skipped the examples in the documentation and the packages, because tests were selected");
     }
     for program in &missing {
         println!("NOT TESTED: tests that need {program}, which is not installed");
