@@ -1,4 +1,4 @@
-//! The tasks of the project: `cargo xtask test`, `bench`, `dist`, `fuzz`, `tidy`.
+//! The tasks of the project: `cargo xtask test`, `bench`, `dist`, `package`, `fuzz`, `tidy`.
 //!
 //! It is built before every other crate, so it is small, and it depends on none of them, so it runs while they do not
 //! compile.
@@ -9,6 +9,7 @@ mod apt;
 mod dist;
 mod fuzz;
 mod npm;
+mod package;
 mod run;
 mod servers;
 mod suite;
@@ -26,6 +27,7 @@ Usage: cargo xtask <task>
   bench [NAME...]   install the servers to compare with and run all benchmarks, or those named
   dist              build the release binary and its packages: archive, .deb, wheel, npm, checksums, bill of materials
   dist --check      the same, then install each package and run it; with --binary PATH pack a binary that is built
+  package           pack the crates for users, and compile a program against the packed library
   fuzz [-- ARGS]    fuzz the HTTP API with schemathesis, if installed; ARGS are passed to it
   tidy              check the house rules
 
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         "test" => suite::test(rest),
         "bench" => bench(rest),
         "dist" => dist::dist(rest),
+        "package" => package::package(),
         "fuzz" => fuzz::fuzz(rest),
         "tidy" => tidy::check(),
         _ => {

@@ -34,6 +34,7 @@ const RULES: &[Rule] = &[
     links::anchors,
     borders::dependencies,
     borders::statements,
+    borders::facade,
     waits::sleeps,
 ];
 
@@ -133,7 +134,12 @@ impl Tree {
                 format!("{folder}/{name}")
             };
             self.paths.push(path.clone());
-            if entry.file_type()?.is_dir() {
+            let kind = entry.file_type()?;
+            // A link inside the project: its file is read under its own name.
+            if kind.is_symlink() {
+                continue;
+            }
+            if kind.is_dir() {
                 if !matches!(name.as_str(), "target" | ".git" | "bench-results" | "node_modules") {
                     self.walk(root, &path)?;
                 }

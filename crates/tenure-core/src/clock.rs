@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use rustix::time::ClockId;
+
 /// A local instant for measuring trust. It never decreases, and it counts the time a machine is suspended.
 ///
 /// It cannot be compared with [`crate::StoreTime`], on purpose.
@@ -127,6 +129,14 @@ fn offset(boot: Duration, real: Duration) -> i128 {
     nanos(real) - nanos(boot)
 }
 
+/// The clock that counts the time a machine is suspended. Where it stops while suspended (BSD), the lead of the wall
+/// clock counts that time ([`TrustTime`]).
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const BOOT: ClockId = ClockId::Boottime;
+/// As above: on macOS the monotonic clock counts it.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const BOOT: ClockId = ClockId::Monotonic;
+
 /// The system clock.
 #[derive(Debug)]
 pub struct SystemClock {
@@ -138,10 +148,7 @@ impl SystemClock {
     /// A clock with its origin now.
     #[must_use]
     pub fn new() -> Self {
-        let (boot, real) = (
-            read(rustix::time::ClockId::Boottime),
-            read(rustix::time::ClockId::Realtime),
-        );
+        let (boot, real) = (read(BOOT), read(ClockId::Realtime));
         // A fresh allocation's address and the process id distinguish clocks created in the same nanosecond.
         let unique = Arc::new(0u8);
         let seed = (Arc::as_ptr(&unique) as usize as u64).rotate_left(32) ^ u64::from(std::process::id());
@@ -165,7 +172,7 @@ impl Default for SystemClock {
     }
 }
 
-fn read(id: rustix::time::ClockId) -> Duration {
+fn read(id: ClockId) -> Duration {
     let at = rustix::time::clock_gettime(id);
     Duration::new(
         u64::try_from(at.tv_sec).unwrap_or(0),
@@ -200,15 +207,12 @@ impl Clock for SystemClock {
     fn mono(&self) -> Mono {
         // Both clocks are read under the lock, so that readings are in order.
         let mut trust = self.trust.lock().unwrap_or_else(PoisonError::into_inner);
-        let (boot, real) = (
-            read(rustix::time::ClockId::Boottime),
-            read(rustix::time::ClockId::Realtime),
-        );
+        let (boot, real) = (read(BOOT), read(ClockId::Realtime));
         Mono(trust.read(boot, real))
     }
 
     fn wall_micros(&self) -> u64 {
-        u64::try_from(read(rustix::time::ClockId::Realtime).as_micros()).unwrap_or(0)
+        u64::try_from(read(ClockId::Realtime).as_micros()).unwrap_or(0)
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the seam that the rule points to")]

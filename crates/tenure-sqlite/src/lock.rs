@@ -122,6 +122,16 @@ pub(crate) fn open_private(path: &Path) -> io::Result<File> {
     open.open(path)
 }
 
+/// Locks the database beside SQLite's own record locks. Only on Linux are the two kinds independent; elsewhere this lock
+/// would exclude SQLite's of the same process, so the lock file alone protects the database there.
+fn lock_whole(database: &File) -> rustix::io::Result<()> {
+    if cfg!(target_os = "linux") {
+        flock(database, FlockOperation::NonBlockingLockExclusive)
+    } else {
+        Ok(())
+    }
+}
+
 /// Whether an open file is the one at the path.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let open = FileId::from(&file.metadata()?);
@@ -167,7 +177,7 @@ impl LockFile {
                 return Err(Refused::Owned(owner.unwrap_or_else(this_process)));
             }
             let file = open_private(path).map_err(Refused::Unwritable)?;
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            match lock_whole(&file) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => return Err(Refused::Owned(holder::of(&file))),
                 Err(error) => return Err(Refused::Failed(error.into())),

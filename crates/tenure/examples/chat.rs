@@ -49,9 +49,8 @@ use serde_json::{Value, json};
 use tenure::session::ReapedEvent;
 use tenure::{
     Attach, ClientSettings, Clock, Connection, Data, Error, ErrorKind, EventId, GroupSessions, How, JoinOptions,
-    Membership, OpenOptions, Result, Sessions, SystemClock, Tenure,
+    Membership, OpenOptions, Result, Sessions, SystemClock, Tenure, parse_duration,
 };
-use tenure_core::time::parse_duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::broadcast;

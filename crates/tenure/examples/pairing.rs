@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use tenure::http::{HttpSettings, RemoteRoster, RemoteRosters};
 use tenure::roster::Reservation;
-use tenure::{Clock, Error, ErrorKind, Mono, Result, SystemClock};
-use tenure_core::id::{EngagementId, ProviderId, RosterName};
-use tenure_core::ledger::{Move, NewEngagement, ProviderSpec, SettingsPatch, Status};
-use tenure_core::time::parse_duration;
+use tenure::{
+    Clock, EngagementId, Error, ErrorKind, Mono, Move, NewEngagement, ProviderId, ProviderSpec, Result, RosterName,
+    SettingsPatch, Status, SystemClock, parse_duration,
+};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 

@@ -28,9 +28,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::fleet::{Assignment, Fleet, FleetSettings, LiveSessions, TargetList};
-use tenure::{ClientSettings, Error, JoinOptions, Membership, OpenOptions, Result, SystemClock, Tenure};
-use tenure_core::clock::Clock;
-use tenure_core::time::parse_duration;
+use tenure::{
+    ClientSettings, Clock, Error, JoinOptions, Membership, OpenOptions, Result, SystemClock, Tenure, parse_duration,
+};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 const USAGE: &str = "usage: polling_fleet --store URL --url URL_WITH_{} [--group pollers] [--node NAME] [--targets 30] \

@@ -1,3 +1,3 @@
 //! Recipes to copy. Each compiles and runs as a test.
 //!
-#![doc = include_str!("../../../docs/cookbook.md")]
+#![doc = include_str!("../cookbook.md")]

@@ -95,6 +95,8 @@
 //! failure. [`why`] explains what happened. Clock, store and runtime are passed in ([`Tenure::on_store`]), so a
 //! simulation drives the production code.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod access;
 pub mod batch;
 pub mod burst;
@@ -138,6 +140,9 @@ pub use registry::{LostClaim, Registry};
 pub use roster::{Roster, Rosters, RostersSettings};
 pub use session::{Attach, Connection, GroupSessions, Sessions};
 
+/// All types, for what has no name at the root: other stores, tests on virtual time ([`core::clock::ManualClock`]).
+pub use tenure_core as core;
+
 pub use tenure_core::clock::{Clock, Mono, SystemClock};
 pub use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 pub use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery};
@@ -146,13 +151,18 @@ pub use tenure_core::id::{
     SessionId, TenureId, Term,
 };
 pub use tenure_core::lease::{Lease, ReleaseOutcome, Token};
-pub use tenure_core::membership::{EndReason, Labels, Member};
+pub use tenure_core::ledger::{
+    Engagement, Ledger, Move, NewEngagement, Provider, ProviderSpec, ProviderState, RosterSettings, SettingsPatch,
+    Status,
+};
+pub use tenure_core::membership::{EndBy, EndReason, Labels, Member, Revision};
 pub use tenure_core::registry::{Claim, ClaimMode, ClaimOutcome};
 pub use tenure_core::session::{
     Data, DeleteOutcome, DetachOutcome, Epoch, How, PatchOutcome, Session, SessionState, SessionStats,
 };
-pub use tenure_core::store::{Page, PageRequest, Store, StoreOptions};
+pub use tenure_core::store::{Health, Page, PageRequest, Store, StoreOptions};
 pub use tenure_core::sweep::{GroupStatus, SweepReport, SweepRequest};
-pub use tenure_core::time::StoreTime;
+pub use tenure_core::target::{Target, TargetSpec};
+pub use tenure_core::time::{StoreTime, parse_duration};
 pub use tenure_core::timing::Timing;
 pub use tenure_core::verdict::Verdict;

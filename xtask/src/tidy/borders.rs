@@ -85,10 +85,43 @@ pub(super) fn statements(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// Examples and documents name the crate `tenure` alone: it re-exports what its users need.
+pub(super) fn facade(tree: &Tree) -> Vec<Finding> {
+    let is_for_users = |path: &str| {
+        path.starts_with("crates/tenure/examples/")
+            || path == "README.md"
+            || path.starts_with("docs/guides/")
+            || path == "docs/cookbook.md"
+    };
+    let mut findings = Vec::new();
+    for file in tree.files.iter().filter(|file| is_for_users(&file.path)) {
+        for (index, line) in file.text.lines().enumerate() {
+            if has_word(line, "tenure_core") {
+                let advice = "`tenure_core`: users depend on `tenure`; re-export it there and name that";
+                findings.push(Finding::new(file, index + 1, "facade", advice));
+            }
+        }
+    }
+    findings
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tidy::{places, tree};
+
+    #[test]
+    fn inner_crates_are_found_in_what_users_read() {
+        let found = facade(&tree(&[
+            (
+                "crates/tenure/examples/a.rs",
+                "use tenure::Group;\nuse tenure_core::id::Key;\n",
+            ),
+            ("docs/cookbook.md", "use tenure_core::time;\n"),
+            ("crates/tenure/src/lib.rs", "use tenure_core::time;\n"),
+        ]));
+        assert_eq!(places(&found), ["crates/tenure/examples/a.rs:2", "docs/cookbook.md:1"]);
+    }
 
     #[test]
     fn a_dependency_is_found_outside_its_folder() {
