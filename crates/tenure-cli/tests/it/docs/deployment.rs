@@ -298,3 +298,75 @@ fn systemd_takes_the_unit_and_finds_little_to_say_against_it() {
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
     explain("the unit", &Vec::from_iter(start), &variables.collect());
 }
+
+/// The one file of a kustomization, and the documents in it.
+#[track_caller]
+fn resources(folder: &str) -> Vec<Value> {
+    let kustomization = yaml(&format!("{folder}/kustomization.yml"));
+    let files = strings(&kustomization[0]["resources"]);
+    files
+        .iter()
+        .flat_map(|file| yaml(&format!("{folder}/{file}")))
+        .collect()
+}
+
+#[test]
+fn kustomize_names_the_image_and_scrapes_the_service() {
+    let base = resources("deploy/kubernetes");
+    let of = |kind: &str| {
+        base.iter()
+            .find(|document| document["kind"] == kind)
+            .expect("a document")
+    };
+    let image = &yaml("deploy/kubernetes/kustomization.yml")[0]["images"][0];
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!((&image["name"], &image["newTag"]), (&"tenure".into(), &version.into()));
+    let container = &of("Deployment")["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["image"], format!("tenure:{version}"));
+
+    let monitors = resources("deploy/kubernetes/monitoring");
+    let (monitor, service) = (&monitors[0]["spec"], of("Service"));
+    assert_eq!(monitor["selector"]["matchLabels"], service["metadata"]["labels"]);
+    assert_eq!(monitor["endpoints"][0]["port"], service["spec"]["ports"][0]["name"]);
+    let document: Value = serde_json::from_str(&served()).unwrap();
+    let path = monitor["endpoints"][0]["path"].as_str().expect("a path");
+    assert!(document["paths"][path].is_object(), "no route {path}");
+}
+
+#[test]
+fn deployments_name_packages_of_this_version() {
+    let version = env!("CARGO_PKG_VERSION");
+    for file in [
+        "README.md",
+        "deploy/container/Containerfile.daemon",
+        "deploy/systemd/tenure.service",
+    ] {
+        let text = text(file);
+        let mut named = 0;
+        for start in ["tenure_", "tenure-", "tenure_cli-", "tenure-cli-", "tenure:"] {
+            for (at, _) in text.match_indices(start) {
+                let rest = &text[at + start.len()..];
+                if rest.starts_with("0.") {
+                    named += 1;
+                    assert!(rest.starts_with(version), "{file}: {start}{:.12}", rest);
+                }
+            }
+        }
+        assert!(named > 0, "{file} names no package");
+    }
+}
+
+#[test]
+fn release_workflow_makes_and_checks_the_packages() {
+    let workflow = &yaml(".github/workflows/release.yml")[0];
+    let steps = |job: &str| -> String {
+        let steps = workflow["jobs"][job]["steps"]
+            .as_array()
+            .unwrap_or_else(|| panic!("no job {job}"));
+        steps.iter().filter_map(|step| step["run"].as_str()).collect()
+    };
+    assert!(steps("packages").contains("cargo xtask dist --check"));
+    assert!(steps("crates").contains("cargo xtask package"));
+    assert_eq!(workflow["permissions"]["contents"], "read");
+    assert!(!text(".github/workflows/release.yml").contains("secrets."), "a secret");
+}
