@@ -1,0 +1,3 @@
+module example.invalid/tenure
+
+go 1.19

@@ -1,0 +1,277 @@
+package tenure
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// maxWait is the longest wait of one call; longer ones are asked for in parts, each at the end of the queue.
+const maxWait = time.Minute
+
+// AcquireOptions configure an acquire. All fields may be empty.
+type AcquireOptions struct {
+	// Wait for the lease this long, first come first served (after a minute at the end of the queue again). By default a
+	// lease that is held is an error.
+	Wait time.Duration
+	// Holders that the lease may have at the same time, as a semaphore. By default it is exclusive. All ask for the same.
+	Holders int
+}
+
+// Lease is a lease that was acquired. It is safe for concurrent use.
+type Lease struct {
+	m      *Membership
+	name   string
+	token  int64
+	place  int
+	waited time.Duration
+	lost   chan struct{}
+	reason string // Why it is lost; empty while it is not.
+}
+
+// Acquire acquires a lease. Release it, or Leave; it is free at the end of the ttl if the process dies. A lease that
+// this membership holds already is returned as it is: goroutines that exclude each other need a mutex as well.
+func (m *Membership) Acquire(ctx context.Context, lease string, options AcquireOptions) (*Lease, error) {
+	m.mutex.Lock()
+	for busy := m.busy[lease]; busy != nil; busy = m.busy[lease] {
+		m.mutex.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil, &Error{Code: CodeUnreachable, Detail: "given up while another call acquired or released " + lease,
+				Outcome: Unchanged, Cause: ctx.Err()}
+		case <-busy:
+		}
+		m.mutex.Lock()
+	}
+	m.verdict() // Drops what was lost by time.
+	if held := m.leases[lease]; held != nil {
+		m.mutex.Unlock()
+		return held, nil
+	}
+	m.busy[lease], m.acquired = make(chan struct{}), true
+	m.mutex.Unlock()
+	defer m.free(lease)
+	for {
+		got, older, err := m.acquire(ctx, lease, options)
+		if err != nil || !older {
+			return got, err
+		}
+		// A grant that was lost here, or was given up: it goes back, so that no token has two holders.
+		if _, err := m.release(ctx, lease, got.token, ""); err != nil {
+			return nil, err
+		}
+	}
+}
+
+type acquireAnswer struct {
+	revised
+	Outcome string `json:"outcome"`
+	Token   int64  `json:"token"`
+	Place   int    `json:"place"`
+	Waited  int64  `json:"waited_ms"`
+}
+
+// acquire asks until the lease is granted or the wait is over. It also returns whether the grant is older than the call.
+func (m *Membership) acquire(ctx context.Context, lease string, options AcquireOptions) (*Lease, bool, error) {
+	began := now()
+	for {
+		act, err := m.act(false)
+		if err != nil {
+			return nil, false, err
+		}
+		var answer acquireAnswer
+		rest := options.Wait - now().since(began)
+		request := m.acquireCall(act.tenure, lease, options.Holders, rest)
+		request.answer = &answer
+		if err := act.do(ctx, request); err != nil {
+			rest = options.Wait - now().since(began)
+			if rest <= 0 || !mayWait(err.(*Error)) {
+				return nil, false, err
+			}
+			pause := jitter(m.interval()/8, 0.5)
+			if asked := err.(*Error).RetryAfter; asked > 0 {
+				pause = asked
+			}
+			if pause > rest {
+				pause = rest
+			}
+			if sleep(ctx, pause) != nil {
+				return nil, false, err
+			}
+			continue
+		}
+		got := &Lease{m: m, name: lease, token: answer.Token, place: answer.Place,
+			waited: time.Duration(answer.Waited) * time.Millisecond, lost: make(chan struct{})}
+		if answer.Outcome == "kept" && answer.Token <= act.known {
+			return got, true, nil
+		}
+		return got, false, m.hold(got, act)
+	}
+}
+
+func (m *Membership) acquireCall(tenure, lease string, holders int, wait time.Duration) *call {
+	body := map[string]any{"tenure": tenure}
+	request := m.call(http.MethodPost, changes, "leases", lease, "acquire")
+	request.body = body
+	if holders > 0 {
+		body["holders"] = holders
+	}
+	if wait > 0 {
+		if wait > maxWait {
+			wait = maxWait
+		}
+		body["wait_ms"] = millis(wait)
+		request.timeout, request.tries = wait+m.client.timeout, 1
+	}
+	return request
+}
+
+// mayWait reports whether a later attempt may get the lease.
+func mayWait(failed *Error) bool {
+	return failed.passes() || failed.Code == CodeLeaseHeld || failed.Code == CodeUnsettled
+}
+
+// hold adds a granted lease to the holdings, unless the tenure has ended.
+func (m *Membership) hold(lease *Lease, act *act) error {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	if m.epoch != act.epoch || m.reason != "" {
+		return ended(act.tenure, m.reason)
+	}
+	m.leases[lease.name] = lease
+	m.verdict()
+	if m.lists != act.lists {
+		// A list in between may have noticed that an operator released this very grant.
+		m.doubt()
+		wake(m.work)
+	}
+	return nil
+}
+
+// Name is the name of the lease.
+func (l *Lease) Name() string { return l.name }
+
+// Token is the fencing token: higher than that of every earlier grant. Send it with every write, so that storage can
+// reject late writers.
+func (l *Lease) Token() int64 { return l.token }
+
+// Place is the place of a lease with several holders, from 0. Each place has fencing tokens of its own.
+func (l *Lease) Place() int { return l.place }
+
+// Waited is how long the acquire waited.
+func (l *Lease) Waited() time.Duration { return l.waited }
+
+// Verdict says whether the holder may work. It makes no call. Ask before each write; once it is Lost, it stays Lost.
+func (l *Lease) Verdict() Verdict {
+	l.m.mutex.Lock()
+	defer l.m.mutex.Unlock()
+	verdict := l.m.verdict()
+	switch {
+	case l.reason != "":
+		return Lost
+	case l.m.doubted && verdict == Held:
+		return Uncertain
+	}
+	return verdict
+}
+
+// Held reports whether the verdict is Held.
+func (l *Lease) Held() bool { return l.Verdict() == Held }
+
+// Lost is closed when the lease is lost or released.
+func (l *Lease) Lost() <-chan struct{} { return l.lost }
+
+// Reason is why the lease is lost: released, left, gone, unconfirmed, or why the tenure ended; empty while it is not.
+func (l *Lease) Reason() string {
+	l.m.mutex.Lock()
+	defer l.m.mutex.Unlock()
+	return l.reason
+}
+
+// Context returns a context that is cancelled when the lease is lost. A paused process runs on for a moment before it
+// is: ask Verdict before each write as well.
+func (l *Lease) Context(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(parent)
+	go func() {
+		select {
+		case <-l.lost:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// Release releases the lease. Stop the work first; the verdict is Lost from now on. If the call fails, it is repeated in
+// the background.
+func (l *Lease) Release(ctx context.Context) error {
+	_, err := l.release(ctx, "")
+	return err
+}
+
+// HandOff releases the lease and reserves it for a member, which has a few seconds to acquire it. It returns false if
+// that member is not alive, so that the lease is free.
+func (l *Lease) HandOff(ctx context.Context, member string) (bool, error) {
+	outcome, err := l.release(ctx, member)
+	return outcome == "reserved", err
+}
+
+func (l *Lease) release(ctx context.Context, to string) (string, error) {
+	m := l.m
+	m.mutex.Lock()
+	current := m.leases[l.name] == l && m.reason == ""
+	reason := l.reason
+	l.lose("released")
+	if current {
+		delete(m.leases, l.name)
+		m.busy[l.name] = make(chan struct{})
+	}
+	m.mutex.Unlock()
+	if !current {
+		return "", &Error{Code: CodeNotHolder, Detail: l.name + " was not held any more: " + reason, Outcome: Unchanged}
+	}
+	defer m.free(l.name)
+	return m.release(ctx, l.name, l.token, to)
+}
+
+// release releases a grant at the store.
+func (m *Membership) release(ctx context.Context, lease string, token int64, to string) (string, error) {
+	act, err := m.act(true)
+	if err != nil {
+		return "", err
+	}
+	var answer struct {
+		revised
+		Outcome string `json:"outcome"`
+	}
+	body := map[string]any{"tenure": act.tenure, "token": token}
+	if to != "" {
+		body["to"] = to
+	}
+	request := m.call(http.MethodPost, changes, "leases", lease, "release")
+	request.body, request.answer = body, &answer
+	err = act.do(ctx, request)
+	if Code(err) == CodeNotHolder && request.unheard {
+		// An attempt without an answer released it: no other member could hold it otherwise.
+		if to != "" {
+			return "reserved", nil
+		}
+		return "released", nil
+	}
+	if err == nil && request.unheard && to != "" {
+		return "reserved", nil
+	}
+	return answer.Outcome, err
+}
+
+// lose loses the lease for good.
+func (l *Lease) lose(reason string) {
+	if l.reason != "" {
+		return
+	}
+	l.reason = reason
+	close(l.lost)
+	if reason != "released" && reason != "left" {
+		l.m.notice(Notice{Kind: NoticeLeaseLost, Tenure: l.m.tenure, Reason: reason, Lease: l})
+	}
+}
