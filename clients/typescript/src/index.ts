@@ -1,0 +1,30 @@
+import { Group } from "./group.js";
+import { type ClientOptions, Http } from "./http.js";
+import { Roster } from "./roster.js";
+
+export type { Clock } from "./clock.js";
+export { type Outcome, TenureError } from "./error.js";
+export type { EventOptions, Followed, Group } from "./group.js";
+export type { ClientOptions } from "./http.js";
+export type { AcquireOptions, Lease } from "./lease.js";
+export type { EndReason, JoinOptions, Membership, MembershipEvent, Verdict } from "./membership.js";
+export type { Roster } from "./roster.js";
+export type * from "./types.js";
+
+/** A client of a daemon. It opens no connection by itself. */
+export class Tenure {
+  readonly #http: Http;
+
+  /** `url` is that of the daemon, as `http://127.0.0.1:7717`. */
+  constructor(url: string, options: ClientOptions = {}) {
+    this.#http = new Http(url, options);
+  }
+
+  group(name: string): Group {
+    return new Group(this.#http, name);
+  }
+
+  roster(name: string): Roster {
+    return new Roster(this.#http, name);
+  }
+}
