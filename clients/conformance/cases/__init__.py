@@ -1,0 +1,3 @@
+"""The cases, one module for each subject."""
+
+from . import claims, errors, events, leases, membership, outages, rosters, sessions, waiting  # noqa: F401

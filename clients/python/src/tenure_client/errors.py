@@ -1,0 +1,77 @@
+"""Errors. Programs check the class or `code`; the text is for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+UNCHANGED, UNKNOWN = "unchanged", "unknown"
+
+
+class TenureError(Exception):
+    """A call that failed."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "",
+        status: int = 0,
+        outcome: str = UNCHANGED,
+        problem: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        """The stable code of the problem, such as `lease_held`."""
+        self.status = status
+        """The HTTP status; 0 without an answer."""
+        self.outcome = outcome
+        """`unchanged`: the call certainly did nothing. `unknown`: it may have taken effect."""
+        self.problem: Mapping[str, Any] = problem or {}
+        """All fields of the answer."""
+        self.reason: str | None = self.problem.get("reason")
+        """Why a tenure ended, if that is the error."""
+        wait = self.problem.get("retry_after_ms")
+        self.retry_after: float | None = None if wait is None else wait / 1000
+        """Seconds after which trying again makes sense."""
+
+
+class Unreachable(TenureError):
+    """There was no usable answer."""
+
+    def __init__(self, message: str, outcome: str) -> None:
+        super().__init__(message, code="unreachable", outcome=outcome)
+
+
+class TenureEnded(TenureError):
+    """The tenure has ended; nothing can be done under it any more."""
+
+
+class LeaseHeld(TenureError):
+    """Another member has the lease."""
+
+
+class ClaimHeld(TenureError):
+    """A living member owns the key."""
+
+
+class NotFound(TenureError):
+    """It does not exist."""
+
+
+_CLASSES = {"tenure_ended": TenureEnded, "lease_held": LeaseHeld, "claim_held": ClaimHeld}
+
+
+def from_problem(status: int, problem: Mapping[str, Any], changes: bool) -> TenureError:
+    """The error of an answer. `changes`: whether the call could have changed anything."""
+    code = str(problem.get("code") or "")
+    outcome = problem.get("outcome") or (UNKNOWN if changes and status >= 500 else UNCHANGED)
+    message = str(problem.get("detail") or problem.get("title") or f"the daemon answered {status}")
+    kind = _CLASSES.get(code) or (NotFound if status == 404 else TenureError)
+    return kind(message, code=code, status=status, outcome=outcome, problem=problem)
+
+
+def ended(tenure: str, reason: str | None) -> TenureEnded:
+    """The error of an act under a tenure that is known to be over."""
+    detail = f"the tenure {tenure} has ended" + (f" ({reason})" if reason else "")
+    return TenureEnded(detail, code="tenure_ended", status=410, problem={"reason": reason})
