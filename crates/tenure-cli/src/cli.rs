@@ -13,9 +13,9 @@ use crate::connect::show_token_of;
 use crate::exit::Usage;
 
 use crate::{
-    acquire, adopt, bench, claim, claims, completions, config, demo, doctor, events, expel, groups, join, launch,
-    leases, man, members, release, restore, roster, run, serve, sessions, settle, status, style, sweep, targets, token,
-    why,
+    acquire, adopt, bench, claim, claims, completions, config, demo, doctor, events, expel, groups, join, labels,
+    launch, leases, lock, man, members, release, restore, roster, run, serve, sessions, settle, status, style, sweep,
+    targets, token, why,
 };
 
 /// Where a daemon listens by default.
@@ -57,6 +57,8 @@ enum Command {
     Serve(serve::Serve),
     #[command(after_help = examples::JOIN)]
     Join(join::Join),
+    #[command(after_help = examples::LOCK)]
+    Lock(lock::Lock),
     #[command(after_help = examples::RUN)]
     Run(Box<run::Run>),
     #[command(after_help = examples::CLAIM)]
@@ -65,6 +67,8 @@ enum Command {
     Acquire(acquire::Acquire),
     #[command(after_help = examples::RELEASE)]
     Release(release::Release),
+    #[command(after_help = examples::LABELS)]
+    Labels(labels::SetLabels),
     #[command(after_help = examples::EXPEL)]
     Expel(expel::Expel),
     #[command(after_help = examples::GROUPS)]
@@ -138,17 +142,19 @@ impl Cli {
         match self.command {
             Command::Serve(serve) => serve.run(),
             Command::Join(join) => join.run(),
+            Command::Lock(lock) => lock.run(),
             Command::Run(run) => run.run(),
             Command::Launch(launch) => launch.run(),
             Command::Keep(keep) => keep.run(),
             Command::Claim(claim) => claim.store.with(async |store| claim.run(store).await),
-            Command::Acquire(acquire) => acquire.store.with(async |store| acquire.run(store).await),
+            Command::Acquire(acquire) => acquire.store.with_client(async |client| acquire.run(client).await),
             Command::Release(release) => release.run(),
+            Command::Labels(labels) => labels.store.with(async |store| labels.run(store).await),
             Command::Expel(expel) => expel.store.with(async |store| expel.run(store).await),
             Command::Groups(groups) => groups.store.with(async |store| groups.run(store).await),
             Command::Members(members) => members.store.with(async |store| members.run(store).await),
             Command::Claims(claims) => claims.store.with(async |store| claims.run(store).await),
-            Command::Leases(leases) => leases.store.with(async |store| leases.run(store).await),
+            Command::Leases(leases) => leases.run(),
             Command::Targets(targets) => targets.run(),
             Command::Sessions(sessions) => sessions.run(),
             Command::Roster(roster) => roster.run(),

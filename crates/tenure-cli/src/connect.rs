@@ -177,10 +177,18 @@ impl StoreArgs {
     /// # Errors
     /// Those of connecting and of the work.
     pub(crate) fn with(&self, work: impl AsyncFnOnce(&dyn Store) -> anyhow::Result<u8>) -> anyhow::Result<u8> {
+        self.with_client(async |client| work(&**client.store()).await)
+    }
+
+    /// The same, for work that needs the client.
+    ///
+    /// # Errors
+    /// Those of connecting and of the work.
+    pub(crate) fn with_client(&self, work: impl AsyncFnOnce(&Tenure) -> anyhow::Result<u8>) -> anyhow::Result<u8> {
         crate::logging::start_quiet("error")?;
         block_on(async {
             let connected = for_looking(&self.url).await?;
-            let done = work(&**connected.tenure.store()).await;
+            let done = work(&connected.tenure).await;
             connected.tenure.close().await;
             done
         })

@@ -1,4 +1,5 @@
-//! Exit codes: 0 done, 1 failed, 2 wrong usage, 74 the disk of `serve` failed; `join` passes on the code of its child.
+//! Exit codes: 0 done, 1 failed, 2 wrong usage, 74 the disk of `serve` failed, 75 `lock` did not get the lock; `join` and
+//! `lock` pass on the code of their child.
 
 use std::fmt;
 use std::io;
@@ -37,6 +38,9 @@ impl fmt::Display for Usage {
 }
 
 impl std::error::Error for Usage {}
+
+/// `lock` did not get the lock: as `EX_TEMPFAIL` of `sysexits.h`, another attempt may succeed.
+pub(crate) const NOT_ACQUIRED: u8 = 75;
 
 /// Prints the error with all its causes and returns the exit code.
 pub(crate) fn report(result: anyhow::Result<u8>) -> ExitCode {

@@ -1,9 +1,9 @@
 //! `tenure join`: keeps a tenure alive for as long as a command runs.
 
-mod child;
+pub(crate) mod child;
+mod progress_file;
 mod tenure_file;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,18 +11,21 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use tenure::membership::{JoinOptions, Membership, Phase};
+use tenure_core::clock::Clock;
 use tenure_core::id::MemberId;
-use tenure_core::membership::{EndReason, Labels};
-use tenure_core::time::parse_duration;
+use tenure_core::membership::EndReason;
+use tenure_core::time::{parse_duration, show_duration};
 use tenure_core::timing::Timing;
 use tenure_core::verdict::Verdict;
 use tenure_supervise::child::Child;
 use tenure_supervise::signals::Signals;
 
+use self::progress_file::ProgressArgs;
 use self::tenure_file::{Content, TenureFile};
 use crate::cli::{GroupArgs, StoreArgs};
 use crate::connect::{self, Connected};
 use crate::exit::{FAILED, Usage, say};
+use crate::labels::{label, labels};
 use crate::launch::CANNOT_EXECUTE;
 use crate::secrets;
 use crate::settings::LONGEST_TTL;
@@ -61,6 +64,8 @@ pub(crate) struct Join {
     /// stop it.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLapse::Keep, help_heading = "Command")]
     on_lapse: OnLapse,
+    #[command(flatten)]
+    progress: ProgressArgs,
     /// The time between TERM and KILL when the command is stopped.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration, help_heading = "Command")]
     grace: Duration,
@@ -81,17 +86,14 @@ enum OnLapse {
     Stop,
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
-    Ok((name.to_owned(), value.to_owned()))
-}
-
 /// The end of the wrapped command.
 enum CommandEnd {
     /// It exited.
     Ended(u8),
     /// It must be stopped, for this reason.
     Stop(String),
+    /// It must be stopped because it makes no progress.
+    Stalled,
 }
 
 impl Join {
@@ -102,10 +104,6 @@ impl Join {
     }
 
     fn options(&self) -> anyhow::Result<JoinOptions> {
-        let labels: BTreeMap<_, _> = self.labels.iter().cloned().collect();
-        if labels.len() < self.labels.len() {
-            return Err(Usage::new("--label: a name is given twice").into());
-        }
         let default = Timing::for_ttl(self.ttl);
         let timing = Timing {
             interval: self.interval.unwrap_or(default.interval),
@@ -114,15 +112,17 @@ impl Join {
         timing
             .check(LONGEST_TTL)
             .map_err(|error| Usage::new(format!("--ttl, --interval: {error}")))?;
-        Ok(JoinOptions {
+        let mut options = JoinOptions {
             member: self.member.clone(),
             ttl: self.ttl,
-            labels: Labels::new(labels)?,
+            labels: labels(&self.labels)?,
             interval: self.interval,
             // The command claims and acquires under this tenure.
             others_act: true,
             ..JoinOptions::default()
-        })
+        };
+        self.progress.apply(&mut options)?;
+        Ok(options)
     }
 
     async fn live(self, options: JoinOptions) -> anyhow::Result<u8> {
@@ -164,6 +164,8 @@ impl Join {
         variables.extend(store.map(|url| ("TENURE_STORE".into(), url.into())));
         let path = file.as_ref().map(|file| file.path().as_os_str().to_owned());
         variables.extend(path.map(|path| ("TENURE_FILE".into(), path)));
+        let progress = self.progress.file().map(|path| path.clone().into_os_string());
+        variables.extend(progress.map(|path| ("TENURE_PROGRESS_FILE".into(), path)));
         let clock = connected.tenure.clock();
         let mut child = match child::start(&self.command, variables, clock).await {
             Ok(child) => child,
@@ -172,14 +174,42 @@ impl Join {
                 return Ok(CANNOT_EXECUTE);
             }
         };
-        let over = self.watch(membership, &mut child, signals, file.as_ref()).await;
-        child::stop(&mut child, &**clock, self.grace, signals).await;
+        let over = tokio::select! {
+            biased;
+            over = self.watch(membership, &mut child, signals, file.as_ref()) => over,
+            () = self.progress.stalled(membership, &**clock) => CommandEnd::Stalled,
+        };
+        if !matches!(over, CommandEnd::Stalled) {
+            child::stop(&mut child, &**clock, self.grace, signals).await;
+        }
         match over {
             CommandEnd::Ended(code) => Ok(code),
+            CommandEnd::Stalled => {
+                self.end_stalled(membership, &mut child, &**clock, signals).await;
+                Ok(FAILED)
+            }
             CommandEnd::Stop(why) => {
                 say(format_args!("stopped {}: {why}", self.command[0].to_string_lossy()));
                 Ok(FAILED)
             }
+        }
+    }
+
+    /// Stops the command and ends the tenure. Its leases are free immediately only if no process of it is left.
+    async fn end_stalled(&self, membership: &Membership, child: &mut Child, clock: &dyn Clock, signals: &mut Signals) {
+        let (within, command) = (show_duration(self.progress.within()), self.command[0].to_string_lossy());
+        say(format_args!("stopping {command}: no progress within {within}"));
+        let stopped = tokio::select! {
+            biased;
+            () = child::stop(child, clock, self.grace, signals) => true,
+            () = clock.sleep(self.grace + UNKILLABLE) => false,
+        };
+        // `live` leaves again, and reports an error.
+        let _ = membership.leave_without_progress(stopped).await;
+        if !stopped {
+            say(format_args!("a process of {command} does not end"));
+            child.kill();
+            child.gone(clock).await;
         }
     }
 
@@ -242,6 +272,9 @@ impl Join {
         }
     }
 }
+
+/// How long after KILL a process that is still there counts as one that cannot be ended.
+const UNKILLABLE: Duration = Duration::from_secs(2);
 
 fn with_content<T>(membership: &Membership, write: impl FnOnce(&Content<'_>) -> T) -> T {
     let tenure = membership.tenure();

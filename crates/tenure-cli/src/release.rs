@@ -110,7 +110,7 @@ impl ReleaseClaims {
 
 /// Releases leases, or hands them off.
 ///
-/// Only the holder may release a lease: nothing else knows that its work has stopped.
+/// For the holder: nothing else knows that its work has stopped. An operator uses `tenure leases release`.
 #[derive(Debug, Clone, Args)]
 struct ReleaseLeases {
     /// The leases.
@@ -132,7 +132,7 @@ struct ReleaseLeases {
     format: FormatArgs,
 }
 
-fn token(text: &str) -> Result<Token, String> {
+pub(crate) fn token(text: &str) -> Result<Token, String> {
     let number = text
         .parse()
         .map_err(|_| "not a fencing token: write the number that `tenure acquire` printed")?;

@@ -107,8 +107,10 @@ pub(crate) fn tone_of(column: &str, value: &str) -> Option<Tone> {
         ("outcome", value) if value.starts_with("moved") => Warning,
         ("outcome", value) if value.starts_with("held") || value == "not owner" => Bad,
         ("type", "joined" | "lease_granted" | "session_resumed" | "group_settled" | "sweep_unbraked") => Good,
-        ("type", "lapsed" | "expelled" | "superseded" | "sweep_braked" | "group_unsettled") => Bad,
-        ("type", "evicted" | "lease_taken_over" | "session_reaped" | "session_disconnected") => Warning,
+        ("type", "lapsed" | "expelled" | "no_progress" | "superseded" | "sweep_braked" | "group_unsettled") => Bad,
+        ("type", "evicted" | "lease_taken_over" | "lease_revoked" | "session_reaped" | "session_disconnected") => {
+            Warning
+        }
         _ => return None,
     })
 }

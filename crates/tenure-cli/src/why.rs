@@ -111,6 +111,7 @@ impl Why {
                 EventKind::LeaseGranted,
                 EventKind::LeaseTakenOver,
                 EventKind::LeaseReleased,
+                EventKind::LeaseRevoked,
                 EventKind::TargetChanged,
                 EventKind::SessionCreated,
                 EventKind::SessionDisconnected,

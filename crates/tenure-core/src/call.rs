@@ -21,9 +21,12 @@ pub use self::parts::{Parts, make};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventPage, EventQuery, WaitForEvents};
 use crate::id::Group;
-use crate::lease::{Acquire, Acquired, HeldLeases, Lease, LeaseOf, Leases, LeasesOf, ReleaseLeases, ReleasedLeases};
+use crate::lease::{
+    Acquire, Acquired, HeldLeases, Lease, LeaseOf, Leases, LeasesOf, ReleaseLeases, ReleasedLeases, RevokeLease,
+    Revoked, WaitForGrants, WaitingTurn, Withdraw, Withdrawn,
+};
 use crate::ledger::RosterSettings;
-use crate::membership::{BeatReplies, Beats, End, EndReason, Join, Joined, Member, MemberOf, Members};
+use crate::membership::{BeatReplies, Beats, End, EndReason, Join, Joined, Member, MemberOf, Members, SetLabels};
 use crate::memory::{Decide, GroupModel};
 use crate::registry::{Claim, ClaimKeys, ClaimOf, Claimed, Claims, ReleaseClaim};
 use crate::roster::{
@@ -267,7 +270,8 @@ calls! {
     nouns(Group), served by ServeNouns {
         step Join: Join -> Joined, limited;
         step Beat: Beats -> BeatReplies, limited;
-        step End: End -> EndReason;
+        step End: End -> EndReason, limited;
+        step SetLabels: SetLabels -> ();
         read Member: MemberOf -> Option<Member>;
         read Members: Members -> Page<Member>, paged;
 
@@ -278,6 +282,8 @@ calls! {
 
         step Acquire: Acquire -> Acquired, limited;
         step ReleaseLeases: ReleaseLeases -> ReleasedLeases, limited;
+        step Withdraw: Withdraw -> Withdrawn;
+        step RevokeLease: RevokeLease -> Revoked;
         read LeaseOf: LeaseOf -> Option<Lease>;
         read Leases: Leases -> Page<Lease>, paged;
         read HeldLeases: LeasesOf -> HeldLeases, paged;
@@ -308,6 +314,7 @@ calls! {
         step Probe: Probe -> Probed;
         read Groups: ListGroups -> Vec<Group>;
         read NewestEvents: NewestEvents -> Vec<(Group, crate::event::EventId)>, limited;
+        read WaitForGrants: WaitForGrants -> Vec<WaitingTurn>;
         step FindGroups: FindGroups -> bool;
         step Settle: Settle -> SettleReport;
     }

@@ -2,7 +2,8 @@
 //!
 //! A store's crate implements [`Harness`], passes it to [`conformance_tests!`](crate::conformance_tests), and gets one test
 //! per case. Every store runs every case. Another path to the same store (a cluster, a least-privileged user, a wrapper)
-//! runs the subset `one_per_call`: one case for each call, and the random histories.
+//! runs the subset `one_per_call`: one case for each call, and the random histories. The cases `shared_leases` and `waits`
+//! are for stores that serve these calls.
 
 pub mod boundary;
 mod cases;
@@ -13,12 +14,15 @@ pub mod lease;
 pub mod lease_end;
 pub mod ledger;
 pub mod membership;
+pub mod queue;
 pub mod random;
 pub mod reaper;
 pub mod registry;
+pub mod revoke;
 pub mod roster;
 pub mod roster_end;
 pub mod session;
+pub mod shared;
 pub mod sweep;
 pub mod target;
 mod world;
@@ -34,12 +38,12 @@ macro_rules! conformance_tests {
         $crate::conformance_tests! { @cases $make;
             membership: join_gives_a_tenure_that_a_beat_extends, a_member_lapses_exactly_at_its_end,
                 joining_again_supersedes, leaving_is_idempotent_and_names_the_first_reason, a_beat_can_change_the_ttl,
-                labels_come_back, members_are_listed_page_by_page, reasons_are_kept_for_two_max_ttls;
+                labels_come_back, labels_change_without_a_rejoin, members_are_listed_page_by_page, reasons_are_kept_for_two_max_ttls;
             registry: a_claim_is_new_then_kept_then_moved, a_release_names_the_exact_tenure, claims_are_listed_page_by_page,
                 a_member_takes_over_from_its_own_earlier_tenure;
             lease: tokens_rise_for_ever, a_release_names_the_exact_tenure_and_token, leases_are_listed_page_by_page,
                 an_unknown_revision_marks_a_gap;
-            lease_end: a_hand_off_reserves_the_lease_for_the_successor, the_janitor_releases_leases_of_the_dead_once,
+            lease_end: no_progress_frees_leases_as_an_expulsion_does, a_hand_off_reserves_the_lease_for_the_successor, the_janitor_releases_leases_of_the_dead_once,
                 a_burst_of_refused_acquires_engages_the_brake;
             target: targets_are_added_changed_and_removed, targets_are_listed_page_by_page;
             session: a_session_is_created_left_and_resumed, an_alias_leads_to_one_session,
@@ -55,12 +59,35 @@ macro_rules! conformance_tests {
             random: the_store_agrees_with_the_model, sessions_agree_with_the_model;
         }
     };
+    ($make:ident, shared_leases) => {
+        $crate::conformance_tests! { @cases $make;
+            shared: each_holder_has_a_place_and_a_token, the_number_of_holders_is_fixed_while_taken,
+                a_second_release_makes_no_room, a_place_is_taken_until_the_last_deadline,
+                a_lapsed_holders_place_is_granted, a_hand_off_reserves_a_place, a_read_shows_all_holders,
+                the_janitor_releases_places_of_the_dead, shared_leases_agree_with_the_model;
+            revoke: a_revoked_lease_is_free_when_noticed, a_revoked_lease_is_free_at_the_deadline,
+                a_revoked_lease_ends_with_the_tenure, a_holder_gives_up_a_revoked_lease, an_operator_names_the_grant,
+                an_ended_holders_lease_is_not_revoked;
+        }
+    };
+    ($make:ident, waits) => {
+        $crate::conformance_tests! { @cases $make;
+            queue: a_freed_lease_goes_to_the_first_waiter, a_free_lease_needs_no_wait,
+                a_place_ends_with_its_tenure_and_its_wait, asking_again_keeps_the_place,
+                a_kept_grant_belongs_to_the_newest_request, a_lapsed_holders_lease_goes_to_the_waiter,
+                a_waiter_is_served_at_the_last_deadline, a_hand_off_goes_before_the_queue,
+                a_waiter_is_served_at_the_end_of_a_grace, a_bad_wait_changes_nothing,
+                places_of_a_shared_lease_are_waited_for, a_revoked_lease_goes_to_the_waiter,
+                the_brake_does_not_hold_waiters;
+        }
+    };
     ($make:ident) => {
         $crate::conformance_tests! { @cases $make;
             membership: join_gives_a_tenure_that_a_beat_extends, a_member_lapses_exactly_at_its_end,
                 dead_is_final, joining_again_supersedes, terms_rise_for_ever, leaving_is_idempotent_and_names_the_first_reason,
                 a_late_leave_cannot_touch_a_successor, a_beat_of_an_expelled_member_names_the_reason, a_beat_can_change_the_ttl,
-                a_bad_beat_fails_no_other_in_its_batch, labels_come_back, a_bad_ttl_changes_nothing, members_are_listed_page_by_page,
+                a_bad_beat_fails_no_other_in_its_batch, labels_come_back, labels_change_without_a_rejoin, labels_of_an_ended_tenure_stay,
+                a_bad_ttl_changes_nothing, members_are_listed_page_by_page,
                 a_call_past_its_not_after_changes_nothing, reasons_are_kept_for_two_max_ttls;
             registry: a_claim_is_new_then_kept_then_moved, if_absent_yields_only_to_living_owners, reads_never_show_a_ghost,
                 nothing_is_claimed_under_an_ended_tenure, a_release_names_the_exact_tenure, many_keys_in_one_call,
@@ -70,6 +97,7 @@ macro_rules! conformance_tests {
                 many_leases_in_one_call, leases_are_listed_page_by_page, an_unsettled_group_grants_no_new_lease,
                 an_unknown_revision_marks_a_gap, an_acquire_past_its_not_after_changes_nothing;
             lease_end: a_superseded_holders_lease_waits_for_its_deadline, leaving_frees_leases_immediately,
+                no_progress_frees_leases_as_an_expulsion_does,
                 a_hand_off_reserves_the_lease_for_the_successor, the_janitor_releases_leases_of_the_dead_once,
                 a_reservation_ends_when_the_successor_acquires, an_ended_tenure_without_holdings_leaves_the_work_list,
                 waiting_leases_do_not_delay_claims, leases_count_toward_a_turn_of_the_janitor,

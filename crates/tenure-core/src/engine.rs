@@ -146,9 +146,12 @@ impl Engine {
         async move {
             let StoreRequest { group, op, call } = &mut ask;
             match op {
-                Op::Now(_) | Op::Probe(_) | Op::Groups(_) | Op::NewestEvents(_) | Op::FindGroups(_) => {
-                    Box::pin(shared.about_whole(op)).await
-                }
+                Op::Now(_)
+                | Op::Probe(_)
+                | Op::Groups(_)
+                | Op::NewestEvents(_)
+                | Op::WaitForGrants(_)
+                | Op::FindGroups(_) => Box::pin(shared.about_whole(op)).await,
                 Op::Settle(ask) => {
                     let settled = Box::pin(shared.settle(group.take(), ask.cause, *call)).await;
                     settled.map(Reply::Settle)

@@ -96,6 +96,7 @@ impl Error {
             EndReason::Left => format!("the tenure {tenure} has left"),
             EndReason::Superseded => format!("the tenure {tenure} was superseded by a newer join of the same member"),
             EndReason::Expelled => format!("the tenure {tenure} was expelled by an operator"),
+            EndReason::NoProgress => format!("the tenure {tenure} was ended by its own process: it made no progress"),
         };
         Self::new(ErrorKind::Ended(reason), message)
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::call::{Limits, send};
 use crate::error::{Error, Result};
 use crate::id::{Alias, ConnectionId, Group, LeaseName, MemberId, SessionId, TenureId};
-use crate::lease::Token;
+use crate::lease::{Place, RequestId, Token};
 use crate::session::Epoch;
 use crate::store::{Backend, Call, check_limit};
 use crate::time::StoreTime;
@@ -60,6 +60,10 @@ kinds! {
     Superseded = "superseded",
     /// An operator ended a tenure.
     Expelled = "expelled",
+    /// The work of a member made no progress, so its own process ended the tenure.
+    NoProgress = "no_progress",
+    /// The labels of a living member were replaced.
+    LabelsChanged = "labels_changed",
     /// The janitor removed holdings of an ended tenure: one event per batch, with counts.
     Evicted = "evicted",
     /// A lease was granted.
@@ -68,6 +72,8 @@ kinds! {
     LeaseReleased = "lease_released",
     /// A lease was granted that an ended tenure still held.
     LeaseTakenOver = "lease_taken_over",
+    /// An operator released a lease. It stays taken until its holder has noticed; `lease_released` follows then.
+    LeaseRevoked = "lease_revoked",
     /// A target was added, changed or removed.
     TargetChanged = "target_changed",
     /// A session was created.
@@ -141,10 +147,11 @@ pub struct Event {
     /// The store time of the change.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: StoreTime,
-    /// `joined`, `left`, `lapsed`, `superseded`, `expelled`, `evicted`, `lease_granted`, `lease_released`,
-    /// `lease_taken_over`, `target_changed`, `session_created`, `session_disconnected`, `session_resumed`,
-    /// `session_reaped`, `session_deleted`, `sessions_repaired`, `provider_activated`, `provider_deactivated`,
-    /// `sweep_braked`, `sweep_unbraked`, `group_unsettled`, `group_settled`; later versions may add types.
+    /// `joined`, `left`, `lapsed`, `superseded`, `expelled`, `no_progress`, `labels_changed`, `evicted`, `lease_granted`,
+    /// `lease_released`, `lease_taken_over`, `lease_revoked`, `target_changed`, `session_created`,
+    /// `session_disconnected`, `session_resumed`, `session_reaped`, `session_deleted`, `sessions_repaired`,
+    /// `provider_activated`, `provider_deactivated`, `sweep_braked`, `sweep_unbraked`, `group_unsettled`,
+    /// `group_settled`; later versions may add types.
     #[serde(rename = "type")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub kind: EventKind,
@@ -163,6 +170,14 @@ pub struct Event {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub token: Option<Token>,
+    /// The place of the grant, from 0; only for a lease with several places.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u16>))]
+    pub place: Option<Place>,
+    /// With a grant to a waiter: the number of its request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub request: Option<RequestId>,
     /// With `lease_taken_over`: the ended tenure that held the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
@@ -215,6 +230,8 @@ impl Event {
             reason: None,
             lease: None,
             token: None,
+            place: None,
+            request: None,
             from: None,
             to: None,
             session: None,

@@ -171,6 +171,10 @@ name!(
     LeaseName, "lease"
 );
 name!(
+    /// One run of one process that holds connections of waiting requests; drawn at its start.
+    NodeId, "node"
+);
+name!(
     /// A session.
     SessionId, "session"
 );

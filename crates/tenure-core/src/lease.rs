@@ -1,9 +1,16 @@
-//! Leases: the exclusive holder of each target, and its fencing token.
+//! Leases: the holders of each target, one or up to a fixed number, and their fencing tokens.
 //!
 //! A lease is a holding: it lives as long as its holder's tenure, and one beat renews all leases of the holder. Unlike
-//! other holdings, it must never have two holders. So the store grants a lease only when no other process can still
+//! other holdings, it must never have more holders than
+//! places. So the store grants a lease only when no other process can still
 //! work under it (see [`AcquireOutcome`]), every grant has a token above all earlier ones, and a group that may have
 //! forgotten a grant issues none until its grace is over.
+
+mod acquire;
+mod place;
+mod queue;
+mod release;
+mod revoke;
 
 use std::fmt;
 use std::time::Duration;
@@ -11,13 +18,19 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Limits, send};
+pub use self::acquire::{Acquire, AcquireOutcome, Acquired};
+pub use self::place::{Holders, MAX_HOLDERS, Place};
+pub use self::queue::{
+    GRANT_RESERVATION, MAX_WAIT, MAX_WAITING_PER_GROUP, MAX_WAITING_PER_LEASE, NODE_SILENCE, Queue, RequestId,
+    WaitForGrants, WaitingTurn, Withdraw, Withdrawn,
+};
+pub use self::release::{ReleaseLeases, ReleaseOutcome, ReleasedLeases};
+pub use self::revoke::{FreeWhen, RevokeLease, RevokeOf, Revoked};
+use crate::call::send;
 use crate::error::{Error, Result};
-use crate::id::{Group, LeaseName, MemberId, TenureId, Term};
+use crate::id::{Group, LeaseName, MemberId, NodeId, TenureId, Term};
 use crate::membership::Revision;
-use crate::settling::GapCause;
 use crate::store::{Backend, Call, Page, PageRequest};
-use crate::time::StoreTime;
 
 /// The maximum number of leases in one call.
 pub const MAX_LEASES: usize = 10_000;
@@ -62,99 +75,35 @@ impl fmt::Display for Token {
     }
 }
 
-/// The result of an acquire.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AcquireOutcome {
-    /// The caller holds the lease from now on.
-    Granted {
-        /// Higher than every earlier token.
-        token: Token,
-        /// The ended tenure that held it until this call, if the janitor had not released it.
-        from: Option<TenureId>,
-    },
-    /// The caller already held the lease, with this token.
-    Kept {
-        /// The token of the grant.
-        token: Token,
-    },
-    /// Another tenure holds it. This includes a superseded or expelled tenure until its last deadline, because its
-    /// process may still run.
-    Held {
-        /// The holder.
-        by: TenureId,
-        /// The earliest time it can become free, if the holder sends no further beat.
-        free_in: Duration,
-    },
-    /// It is reserved for this member, which has not acquired it yet.
-    Reserved {
-        /// The successor.
-        to: MemberId,
-        /// The remaining time of the reservation.
-        free_in: Duration,
-    },
-    /// It is free, but the group is within a grace period and may have forgotten a holder.
-    Unsettled {
-        /// When to retry.
-        retry_in: Duration,
-        /// The cause of the grace period.
-        cause: GapCause,
-    },
-}
-
-impl AcquireOutcome {
-    /// The token, if the caller holds the lease.
-    #[must_use]
-    pub fn token(&self) -> Option<Token> {
-        match self {
-            Self::Granted { token, .. } | Self::Kept { token } => Some(*token),
-            _ => None,
-        }
-    }
-}
-
-/// The reply to an acquire.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Acquired {
-    /// One outcome per lease, in request order.
-    pub outcomes: Vec<AcquireOutcome>,
-    /// The time until the caller's tenure lapses without another beat.
+/// One holder of a lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LeaseHolder {
+    /// The member.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub holder: MemberId,
+    /// The tenure.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub tenure: TenureId,
+    /// The fencing token of the grant.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub token: Token,
+    /// Its place, from 0.
+    #[cfg_attr(feature = "openapi", schema(value_type = u16))]
+    pub place: Place,
+    /// Whether that tenure is alive now; does not depend on the janitor.
+    pub alive: bool,
+    /// Whether an operator has released the grant. The place stays taken until the holder has noticed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub revoked: bool,
+    /// The time until another member can acquire the place, if the holder sends no further beat; zero if immediately.
+    #[serde(rename = "expires_in_ms", with = "crate::millis::down")]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub expires_in: Duration,
-    /// The revision of the tenure's holdings.
-    pub revision: Revision,
-    /// The revision before this call. If it is lower than the one the client received last, the store lost its tail.
-    pub before: Revision,
-    /// The store time of the reply.
-    pub as_of: StoreTime,
 }
 
-/// The result of releasing a lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReleaseOutcome {
-    /// It is free; also if it was not held.
-    Released,
-    /// It is reserved for the successor for [`RESERVATION`].
-    Reserved,
-    /// Another tenure holds it, or this one holds it with another token. Nothing changed.
-    NotHolder {
-        /// The holder.
-        by: TenureId,
-    },
-}
-
-/// The reply to a release.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReleasedLeases {
-    /// One outcome per lease, in request order.
-    pub outcomes: Vec<ReleaseOutcome>,
-    /// The revision of the tenure's holdings.
-    pub revision: Revision,
-    /// The revision before this call. If it is lower than the one the client received last, the store lost its tail.
-    pub before: Revision,
-    /// The store time of the reply.
-    pub as_of: StoreTime,
-}
-
-/// A lease and its current state.
+/// A lease and its current state. The fields of one holder are those of the living holder with the highest token; in the
+/// listing of one member or tenure, those of that member or tenure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Lease {
@@ -170,12 +119,77 @@ pub struct Lease {
     /// The fencing token of the grant.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub token: Token,
+    /// The place of that holder, from 0.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = u16))]
+    pub place: Place,
     /// Whether that tenure is alive now; does not depend on the janitor.
     pub alive: bool,
-    /// The time until another member can acquire it, if the holder sends no further beat; zero if immediately.
+    /// The time until another member can acquire its place, if the holder sends no further beat; zero if immediately.
     #[serde(rename = "expires_in_ms", with = "crate::millis::down")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub expires_in: Duration,
+    /// All holders, by place.
+    #[serde(default)]
+    pub holders: Vec<LeaseHolder>,
+    /// The number of places; 1 for an exclusive lease.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = u16))]
+    pub places: Holders,
+    /// The places that are free now.
+    #[serde(default)]
+    pub free: u32,
+    /// The living waiters.
+    #[serde(default)]
+    pub waiting: u32,
+}
+
+impl Lease {
+    /// A lease from its holders, by place; `None` without holders. The fields of one holder are those of `of` if it is
+    /// one of them, else of the living holder with the highest token, else of the highest token. An operator's release
+    /// counts as dead for this choice.
+    #[must_use]
+    pub fn of_holders(
+        lease: LeaseName,
+        holders: Vec<LeaseHolder>,
+        (places, free, waiting): (Holders, u32, u32),
+        of: Option<&TenureId>,
+    ) -> Option<Self> {
+        let first = |one: &&LeaseHolder| (Some(&one.tenure) == of, one.alive && !one.revoked, one.token);
+        let shown = holders.iter().max_by_key(first)?.clone();
+        Some(Self {
+            lease,
+            holder: shown.holder,
+            tenure: shown.tenure,
+            token: shown.token,
+            place: shown.place,
+            alive: shown.alive,
+            expires_in: shown.expires_in,
+            holders,
+            places,
+            free,
+            waiting,
+        })
+    }
+
+    /// An exclusive lease without waiters.
+    #[must_use]
+    pub fn of_one(lease: LeaseName, holder: LeaseHolder) -> Self {
+        let free = u32::from(!holder.alive && holder.expires_in.is_zero());
+        Self {
+            lease,
+            holder: holder.holder.clone(),
+            tenure: holder.tenure.clone(),
+            token: holder.token,
+            place: holder.place,
+            alive: holder.alive,
+            expires_in: holder.expires_in,
+            holders: vec![holder],
+            places: Holders::ONE,
+            free,
+            waiting: 0,
+        }
+    }
 }
 
 /// A page of the leases of one tenure.
@@ -199,106 +213,6 @@ pub fn check_leases(count: usize) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-/// [`LeaseStore::acquire`] as a value; also the body of `POST …/leases-acquire`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Acquire {
-    /// The acquiring tenure.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub tenure: TenureId,
-    /// At most 10,000. An empty list only checks the tenure.
-    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
-    pub leases: Vec<LeaseName>,
-}
-
-impl Limits for Acquire {
-    fn check(&self, _: Duration) -> Result<()> {
-        check_leases(self.leases.len())
-    }
-    fn items(&self) -> usize {
-        self.leases.len()
-    }
-    fn split_off(&mut self, at: usize) -> Option<Self> {
-        let leases = self.leases.split_off(at);
-        Some(Self { leases, ..self.clone() })
-    }
-    fn add(all: Self::Reply, next: Self::Reply) -> Self::Reply {
-        Acquired {
-            outcomes: [all.outcomes, next.outcomes].concat(),
-            before: all.before,
-            ..next
-        }
-    }
-}
-
-/// [`LeaseStore::release_leases`] as a value; also the body of `POST …/leases-release`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct ReleaseLeases {
-    /// The releasing tenure.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub tenure: TenureId,
-    /// At most 10,000, each with the token of its grant.
-    #[serde(with = "to_release")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Vec<LeaseToRelease>))]
-    pub leases: Vec<(LeaseName, Token)>,
-    /// Hands the leases off: reserves them for this member for five seconds, if it is another living one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub to: Option<MemberId>,
-}
-
-/// A lease to release, in JSON.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-struct LeaseToRelease {
-    /// The lease.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    lease: LeaseName,
-    /// The token of its grant.
-    #[cfg_attr(feature = "openapi", schema(value_type = u64, minimum = 1, maximum = 9_007_199_254_740_991_i64))]
-    token: Token,
-}
-
-mod to_release {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use super::{LeaseName, LeaseToRelease, Token};
-
-    pub(super) fn serialize<S: Serializer>(leases: &[(LeaseName, Token)], serializer: S) -> Result<S::Ok, S::Error> {
-        let items = leases.iter().cloned();
-        serializer.collect_seq(items.map(|(lease, token)| LeaseToRelease { lease, token }))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(LeaseName, Token)>, D::Error> {
-        let items = Vec::<LeaseToRelease>::deserialize(deserializer)?;
-        Ok(items.into_iter().map(|item| (item.lease, item.token)).collect())
-    }
-}
-
-impl Limits for ReleaseLeases {
-    fn check(&self, _: Duration) -> Result<()> {
-        check_leases(self.leases.len())
-    }
-    fn items(&self) -> usize {
-        self.leases.len()
-    }
-    fn split_off(&mut self, at: usize) -> Option<Self> {
-        let leases = self.leases.split_off(at);
-        Some(Self { leases, ..self.clone() })
-    }
-    fn add(all: Self::Reply, next: Self::Reply) -> Self::Reply {
-        ReleasedLeases {
-            outcomes: [all.outcomes, next.outcomes].concat(),
-            before: all.before,
-            ..next
-        }
-    }
 }
 
 /// [`LeaseStore::lease_of`] as a value.
@@ -337,8 +251,59 @@ pub trait LeaseStore: Backend {
     /// `Ended` if the tenure is not alive: nothing changed in that part (earlier parts may have been applied; the
     /// janitor releases them). `TooLate`, `Unavailable`, `Invalid` for too many leases.
     async fn acquire(&self, group: &Group, tenure: &TenureId, leases: &[LeaseName], call: Call) -> Result<Acquired> {
-        let (tenure, leases) = (tenure.clone(), leases.to_vec());
-        send(self, Some(group), Acquire { tenure, leases }, call).await
+        let acquire = Acquire::new(tenure.clone(), leases.to_vec());
+        send(self, Some(group), acquire, call).await
+    }
+
+    /// [`LeaseStore::acquire`] for shared leases, or with a wait. With a [`Queue`], a lease that is not free is answered
+    /// `Waiting`: the request has a place in the queue until it is granted, withdrawn, over, or its tenure ends. Sending
+    /// it again keeps the place, with the number and the end of the newest request. O(leases).
+    ///
+    /// # Errors
+    /// As [`LeaseStore::acquire`]; `Invalid` for a wait for several leases, for one above [`MAX_WAIT`], and for a wait
+    /// for a target of a fleet.
+    async fn acquire_with(&self, group: &Group, acquire: Acquire, call: Call) -> Result<Acquired> {
+        send(self, Some(group), acquire, call).await
+    }
+
+    /// Ends a wait: removes the place of exactly this request, or releases the lease if it was granted to exactly this
+    /// request. Anything else stays, so a late call is safe. O(log waiters).
+    ///
+    /// # Errors
+    /// `TooLate`, `Unavailable`, `Unsupported`.
+    async fn withdraw(
+        &self,
+        group: &Group,
+        tenure: &TenureId,
+        lease: &LeaseName,
+        request: RequestId,
+        call: Call,
+    ) -> Result<Withdrawn> {
+        let (tenure, lease) = (tenure.clone(), lease.clone());
+        let withdraw = Withdraw { tenure, lease, request };
+        send(self, Some(group), withdraw, call).await
+    }
+
+    /// Releases a lease in place of its holder, for an operator. The lease stays taken until the holder has noticed (a
+    /// beat names the release's revision or a later one); if its last beat named a revision, at most until its deadline
+    /// at the release; and at most until its tenure ends. Repeating it changes nothing. O(holders).
+    ///
+    /// # Errors
+    /// `NotFound` if the lease is free; `NotOwner` if the named member or token does not hold it; `Invalid` without a
+    /// name if it has several holders. `TooLate`, `Unavailable`, `Unsupported`.
+    async fn revoke_lease(&self, group: &Group, lease: &LeaseName, of: RevokeOf, call: Call) -> Result<Revoked> {
+        let lease = lease.clone();
+        send(self, Some(group), RevokeLease { lease, of }, call).await
+    }
+
+    /// Waits until the turn of waiting requests of this node has come, at most `patience`, in all groups. Each is
+    /// reported at least once; a caller that lost a reply sends all its waiting requests again.
+    ///
+    /// # Errors
+    /// `Unavailable`, `Unsupported`.
+    async fn wait_for_grants(&self, node: &NodeId, patience: Duration) -> Result<Vec<WaitingTurn>> {
+        let node = node.clone();
+        send(self, None, WaitForGrants { node, patience }, Call::default()).await
     }
 
     /// Releases leases, each by its exact tenure and token, and reserves them for `to` if that is another living

@@ -45,7 +45,7 @@ pub mod verdict;
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Result};
 pub use id::{
-    Alias, ConnectionId, EngagementId, Group, Key, LeaseName, MemberId, ProviderId, RegistryName, RosterName,
+    Alias, ConnectionId, EngagementId, Group, Key, LeaseName, MemberId, NodeId, ProviderId, RegistryName, RosterName,
     SessionId, TenureId, Term,
 };
 pub use ledger::Ledger;

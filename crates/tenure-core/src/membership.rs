@@ -88,6 +88,8 @@ pub enum EndReason {
     Superseded,
     /// An operator expelled the member.
     Expelled,
+    /// Its work made no progress, so its own process ended it.
+    NoProgress,
     /// The store has no record: its data is gone, or the record expired (after 2 × max ttl).
     Unknown,
 }
@@ -101,6 +103,7 @@ impl EndReason {
             Self::Lapsed => "lapsed",
             Self::Superseded => "superseded",
             Self::Expelled => "expelled",
+            Self::NoProgress => "no_progress",
             Self::Unknown => "unknown",
         }
     }
@@ -113,6 +116,7 @@ impl EndReason {
             Self::Lapsed,
             Self::Superseded,
             Self::Expelled,
+            Self::NoProgress,
             Self::Unknown,
         ]
         .into_iter()
@@ -122,7 +126,13 @@ impl EndReason {
     /// Whether the client may rejoin automatically. After `Superseded` or `Expelled` it stops and reports that.
     #[must_use]
     pub fn may_rejoin(self) -> bool {
-        matches!(self, Self::Lapsed | Self::Unknown)
+        matches!(self, Self::Lapsed | Self::NoProgress | Self::Unknown)
+    }
+
+    /// Whether the process of such a tenure may still run. Its leases are then free only after its last deadline.
+    #[must_use]
+    pub fn may_still_run(self) -> bool {
+        matches!(self, Self::Superseded | Self::Expelled | Self::NoProgress)
     }
 }
 
@@ -259,6 +269,41 @@ pub enum EndBy {
     Leave,
     /// An operator expels it.
     Expel,
+    /// Its process ends it because the work makes no progress.
+    NoProgress {
+        /// Whether no process of the work is left. Otherwise its leases are free only after its last deadline.
+        stopped: bool,
+    },
+}
+
+impl EndBy {
+    /// The reason that is recorded.
+    #[must_use]
+    pub fn reason(self) -> EndReason {
+        match self {
+            Self::Leave => EndReason::Left,
+            Self::Expel => EndReason::Expelled,
+            Self::NoProgress { .. } => EndReason::NoProgress,
+        }
+    }
+
+    /// Whether no process of the tenure is left, as its own process says.
+    #[must_use]
+    pub fn is_stopped(self) -> bool {
+        matches!(self, Self::Leave | Self::NoProgress { stopped: true })
+    }
+}
+
+/// The maximum length of the text that a member gives with its end, in bytes.
+pub const MAX_END_TEXT: usize = 256;
+
+/// [`MembershipStore::set_labels`] as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetLabels {
+    /// The tenure.
+    pub tenure: TenureId,
+    /// All its labels from now on.
+    pub labels: Labels,
 }
 
 /// The number of a member's holdings, by kind.
@@ -368,6 +413,20 @@ pub struct End {
     pub tenure: TenureId,
     /// The origin of the end.
     pub by: EndBy,
+    /// A text for the event. It changes nothing else.
+    pub text: Option<String>,
+}
+
+impl Limits for End {
+    fn check(&self, _: Duration) -> Result<()> {
+        let length = self.text.as_ref().map_or(0, String::len);
+        if length > MAX_END_TEXT {
+            return Err(Error::invalid(format!(
+                "the reason has {length} bytes; write at most {MAX_END_TEXT}"
+            )));
+        }
+        Ok(())
+    }
 }
 
 /// [`MembershipStore::member`] as a value.
@@ -418,8 +477,25 @@ pub trait MembershipStore: Backend {
     /// # Errors
     /// `TooLate`, `Unavailable`.
     async fn end(&self, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> Result<EndReason> {
-        let tenure = tenure.clone();
-        send(self, Some(group), End { tenure, by }, call).await
+        let (tenure, text) = (tenure.clone(), None);
+        self.end_with(group, End { tenure, by, text }, call).await
+    }
+
+    /// Ends a tenure as [`MembershipStore::end`] does, with a text for the event.
+    ///
+    /// # Errors
+    /// As there; `Invalid` for a text over 256 bytes.
+    async fn end_with(&self, group: &Group, end: End, call: Call) -> Result<EndReason> {
+        send(self, Some(group), end, call).await
+    }
+
+    /// Replaces all labels of a living tenure, without a new one. Writes an event if they differ. O(1).
+    ///
+    /// # Errors
+    /// `Ended` for a tenure that is not alive, `TooLate`, `Unavailable`. A retry is safe.
+    async fn set_labels(&self, group: &Group, tenure: &TenureId, labels: &Labels, call: Call) -> Result<()> {
+        let (tenure, labels) = (tenure.clone(), labels.clone());
+        send(self, Some(group), SetLabels { tenure, labels }, call).await
     }
 
     /// Reads a member by name; `None` if it has no current tenure. O(1).

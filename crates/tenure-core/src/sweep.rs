@@ -15,7 +15,7 @@ use crate::brake::Brake;
 use crate::call::{Limits, send};
 use crate::error::Result;
 use crate::event::EventId;
-use crate::id::{Group, SessionId, TenureId};
+use crate::id::{Group, NodeId, SessionId, TenureId};
 use crate::membership::{EndReason, Holdings};
 use crate::session::{Epoch, SessionStore};
 use crate::settling::GapCause;
@@ -100,6 +100,10 @@ pub struct GroupStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub next_offline: Option<StoreTime>,
+    /// The earliest time at which a lease with waiters may become free. The brake does not hold it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
+    pub next_wake: Option<StoreTime>,
     /// The newest event.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub last_event: EventId,
@@ -279,8 +283,11 @@ pub struct Doomed {
 }
 
 /// [`SweepSteps::tick`] as a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tick;
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tick {
+    /// The process whose waiting requests this tick confirms, on a shared store.
+    pub node: Option<NodeId>,
+}
 
 /// [`SweepSteps::end_lapsed`] as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -337,7 +344,17 @@ pub trait SweepSteps: SessionStore {
     /// # Errors
     /// `Unavailable`; no member may then be considered dead.
     async fn tick(&self, group: &Group) -> Result<GroupStatus> {
-        send(self, Some(group), Tick, Call::default()).await
+        send(self, Some(group), Tick::default(), Call::default()).await
+    }
+
+    /// [`SweepSteps::tick`], which also confirms the waiting requests of this process. A shared store passes over those
+    /// of a process that has not ticked for [`NODE_SILENCE`](crate::lease::NODE_SILENCE). O(1).
+    ///
+    /// # Errors
+    /// As [`SweepSteps::tick`].
+    async fn tick_of(&self, group: &Group, node: Option<&NodeId>) -> Result<GroupStatus> {
+        let node = node.cloned();
+        send(self, Some(group), Tick { node }, Call::default()).await
     }
 
     /// Step 1: ends up to `limit` members past their end time, with one event each. Also forgets records of ended

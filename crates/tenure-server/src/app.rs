@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use axum::body::Bytes;
 use tenure::batch::{BatchSettings, BeatBatcher};
 use tenure::burst::BurstLog;
+use tenure::lease::LeaseWaits;
 use tenure::loops::Loops;
 use tenure::roster::Rosters;
 use tenure::sweeper::Sweeper;
@@ -99,6 +100,9 @@ pub(crate) struct App {
     /// Beats have permits and body memory of their own, which other requests cannot use up.
     pub(crate) beating: Room,
     pub(crate) streams: Room,
+    /// Requests that wait for leases.
+    pub(crate) waiters: Room,
+    pub(crate) waits: LeaseWaits,
     pub(crate) sweeps: Room,
     pub(crate) refusals: Refusals,
     /// Limits log lines about joins and ends.
@@ -144,6 +148,14 @@ impl App {
             give_up: settings.request_timeout,
             ..BatchSettings::default()
         };
+        let waits = LeaseWaits::new(
+            Arc::clone(&store),
+            Arc::clone(&clock),
+            Handle::current(),
+            settings.request_timeout,
+            sweeper.clone(),
+            draining.clone(),
+        );
         let bodies = || Bodies::new(settings.body_limit.saturating_mul(BATCH), settings.body_timeout);
         let beats = BeatBatcher::new(Arc::clone(&store), Arc::clone(&clock), Handle::current(), batch);
         Ok(Arc::new(Self {
@@ -156,6 +168,8 @@ impl App {
             requests: Room::new(settings.max_requests),
             beating: Room::new(settings.max_requests),
             streams: Room::new(settings.max_streams),
+            waiters: Room::new(settings.max_waiters),
+            waits,
             sweeps: Room::new(MAX_SWEEPS),
             refusals: Refusals::default(),
             crowd: BurstLog::default(),

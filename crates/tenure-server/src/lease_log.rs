@@ -22,7 +22,7 @@ pub(crate) fn acquired(
 ) {
     let asked = leases.iter().zip(outcomes);
     let granted = asked.filter_map(|(lease, outcome)| match outcome {
-        AcquireOutcome::Granted { token, from } => Some((lease.clone(), *token, from.clone())),
+        AcquireOutcome::Granted { token, from, .. } => Some((lease.clone(), *token, from.clone())),
         _ => None,
     });
     let granted: Vec<GrantedLease> = granted.collect();

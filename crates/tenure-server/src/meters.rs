@@ -22,6 +22,8 @@ pub(crate) const PANICS: &str = "tenure_http_panics_total";
 pub(crate) const IN_FLIGHT: &str = "tenure_http_requests_in_flight";
 /// Open event streams and long polls.
 pub(crate) const STREAMS: &str = "tenure_http_streams";
+/// Requests that wait for leases.
+pub(crate) const WAITERS: &str = "tenure_lease_waiters";
 /// Open connections.
 pub(crate) const CONNECTIONS: &str = "tenure_http_connections";
 /// Request bodies that are arriving.
@@ -89,6 +91,7 @@ fn describe() {
     metrics::describe_counter!(PANICS, "Handlers that panicked.");
     metrics::describe_gauge!(IN_FLIGHT, "Requests in flight.");
     metrics::describe_gauge!(STREAMS, "Open event streams and long polls.");
+    metrics::describe_gauge!(WAITERS, "Requests that wait for leases.");
     metrics::describe_gauge!(CONNECTIONS, "Open connections.");
     metrics::describe_gauge!(BODIES, "Request bodies that are arriving.");
     metrics::describe_counter!(CROWDED_OUT, "Connections closed because there were too many.");

@@ -46,6 +46,8 @@ pub(crate) enum Class {
     Beats,
     /// May wait long, and limits itself.
     Long,
+    /// The same; the answer carries the store's time.
+    Wait,
     /// Takes no permit, so it answers under overload; reads no body.
     Probe,
 }
@@ -60,7 +62,7 @@ impl Class {
         match self {
             Self::Usual | Self::Batch => Some(|app| &app.requests),
             Self::Beat | Self::Heartbeat | Self::Beats => Some(|app| &app.beating),
-            Self::Long | Self::Probe => None,
+            Self::Long | Self::Wait | Self::Probe => None,
         }
     }
 
@@ -168,10 +170,12 @@ impl MiddlewareLayer {
         let peer = request.extensions().get::<Peer>();
         let link = peer.map(|peer| Arc::clone(&peer.link));
         let share = Share::of(app.seed, &caller, peer.map(|peer| peer.address), request.uri().path());
-        let (mut request, _held) = match self.read(share, request).await {
+        let (mut request, held) = match self.read(share, request).await {
             Ok(read) => read,
             Err(failed) => return closing(failed.into_response()),
         };
+        // A request that waits has parsed its body by then.
+        let _held = held.filter(|_| *class != Class::Wait);
         let _answering = link.as_ref().map(Link::answering);
         let place = class.room().map(|room| Permit::enter(app, room, share));
         let mut response = if matches!(place, Some(None)) {

@@ -48,6 +48,9 @@ pub struct Settings {
     /// Open event streams and long polls of one caller in one group; more get a 503. The limit shrinks when other callers have
     /// many, to 13/9 of it for all together.
     pub max_streams: usize,
+    /// Requests of one caller in one group that wait for leases; more get a 429. The limit shrinks when other callers have
+    /// many, to 13/9 of it for all together. Each also needs a connection.
+    pub max_waiters: usize,
     /// The interval of keep-alive comments on a silent stream.
     pub stream_keep_alive: Duration,
     /// A client that does not read for this long is disconnected.
@@ -79,6 +82,7 @@ impl Default for Settings {
             idle_timeout: DEFAULT_MAX_TTL / 3 + Duration::from_secs(5),
             handshake_timeout: Duration::from_secs(5),
             max_streams: 1_000,
+            max_waiters: 20_000,
             stream_keep_alive: Duration::from_secs(15),
             stall_timeout: Duration::from_secs(20),
             drain_timeout: Duration::from_secs(5),
@@ -112,6 +116,7 @@ impl Settings {
             ("max_requests", self.max_requests),
             ("max_connections", self.max_connections),
             ("max_streams", self.max_streams),
+            ("max_waiters", self.max_waiters),
         ];
         if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
             return bad(format!("the {name} is 0, so nothing would be served"));

@@ -110,7 +110,7 @@ impl BrokenRule {
         let late = call.not_after.is_some_and(|limit| server.clock.time() > limit);
         if let (Self::SupersededFreesAtOnce, Some(tenure), false) = (self, current, late) {
             let by = EndBy::Leave;
-            drop(server.also(Op::End(End { tenure, by })));
+            drop(server.also(Op::End(End { tenure, by, text: None })));
         }
     }
 }

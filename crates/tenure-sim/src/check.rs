@@ -149,7 +149,9 @@ impl Checker {
             match event.kind {
                 EventKind::Joined => self.joined(step, event)?,
                 EventKind::Lapsed => lapses.push(self.lapsed(step, event)?),
-                EventKind::Left | EventKind::Superseded | EventKind::Expelled => self.ended(step, event)?,
+                EventKind::Left | EventKind::Superseded | EventKind::Expelled | EventKind::NoProgress => {
+                    self.ended(step, event)?;
+                }
                 EventKind::Evicted => self.evicted(step, event)?,
                 EventKind::LeaseGranted | EventKind::LeaseTakenOver => self.lease_granted(step, event)?,
                 EventKind::LeaseReleased => self.lease_released(step, event)?,

@@ -241,7 +241,7 @@ impl Server {
         while now.since(at) > gap {
             at = at + gap / 2;
             self.clock.pretend(Some(at));
-            let tick = self.ask(Op::Tick(Tick));
+            let tick = self.ask(Op::Tick(Tick::default()));
             drop(poll_once(self.apply(&tick)));
             self.log.push((at, tick));
         }

@@ -10,7 +10,8 @@ use tenure_core::{Error, Group, StoreTime};
 
 use crate::error::Cause;
 use crate::sql::{
-    instant, number, read_epoch, read_instant, read_name_or_none, read_number, read_token_or_none, statements,
+    instant, number, read_epoch, read_instant, read_name_or_none, read_number, read_place, read_request_or_none,
+    read_token_or_none, statements,
 };
 
 statements! { "event.sql":
@@ -127,6 +128,8 @@ fn insert(sql: &Connection, id: i64, event: &Event) -> Result<(), Cause> {
         counts,
         (event.connections > 0).then(|| number(event.connections)),
         keys,
+        event.place.map(|place| place.get()),
+        event.request.map(|request| number(request.get())),
     ])?;
     Ok(())
 }
@@ -162,6 +165,11 @@ fn read_event(row: &Row<'_>) -> Result<Event, Cause> {
     if let Some(keys) = row.get::<_, Option<String>>(16)? {
         event.keys = serde_json::from_str(&keys).map_err(strange)?;
     }
+    event.place = match row.get_ref(17)? {
+        rusqlite::types::ValueRef::Null => None,
+        _ => Some(read_place(row, 17)?),
+    };
+    event.request = read_request_or_none(row, 18)?;
     Ok(event)
 }
 

@@ -37,6 +37,7 @@ pub(crate) static STORE: Kind = Kind {
         include_str!("sql/migrations/0004_rosters.sql"),
         include_str!("sql/migrations/0005_recall.sql"),
         include_str!("sql/migrations/0006_settled.sql"),
+        include_str!("sql/migrations/0007_shared_leases.sql"),
     ],
     name: "tenure.db",
     anew: "members join again by themselves",

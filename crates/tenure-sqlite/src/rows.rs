@@ -86,8 +86,8 @@ fn table_of(key: &RowKey) -> &'static Table {
         RowKey::Ended(_) => &membership::ENDED,
         RowKey::Lapse(_) => &membership::LAPSES,
         RowKey::Claim(..) => &registry::CLAIMS,
-        RowKey::Lease(_) => &lease::LEASES,
-        RowKey::Reserved(_) => &lease::RESERVED,
+        RowKey::Lease(..) => &lease::LEASES,
+        RowKey::Reserved(..) => &lease::RESERVED,
         RowKey::Target(_) => &target::TARGETS,
         RowKey::Session(_) => &session::SESSIONS,
         RowKey::Connection(..) => &session::CONNECTIONS,
@@ -108,7 +108,10 @@ fn columns(id: i64, key: &RowKey) -> Vec<Value> {
         RowKey::Member(member) | RowKey::Lapse(member) => columns.push(text(member)),
         RowKey::Ended(tenure) | RowKey::Offlined(tenure) => columns.push(text(tenure)),
         RowKey::Claim(registry, key) => columns.extend([Value::Text(registry::column(registry)), text(key)]),
-        RowKey::Lease(lease) | RowKey::Reserved(lease) | RowKey::Target(lease) => columns.push(text(lease)),
+        RowKey::Lease(lease, place) | RowKey::Reserved(lease, place) => {
+            columns.extend([text(lease), Value::Integer(place.get().into())]);
+        }
+        RowKey::Target(target) => columns.push(text(target)),
         RowKey::Session(session) => columns.push(text(session)),
         RowKey::Connection(session, connection) => columns.extend([text(session), text(connection)]),
         RowKey::Roster | RowKey::Retiming => {}

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use rusqlite::Row;
-use tenure_core::lease::Token;
+use tenure_core::lease::{Place, RequestId, Token};
 use tenure_core::session::Epoch;
 use tenure_core::time::micros;
 use tenure_core::{Error, StoreTime};
@@ -139,6 +139,30 @@ pub(crate) fn read_token_or_none(row: &Row<'_>, column: usize) -> Result<Option<
         rusqlite::types::ValueRef::Null => Ok(None),
         _ => read_token(row, column).map(Some),
     }
+}
+
+/// A small number from a column.
+pub(crate) fn read_small(row: &Row<'_>, column: usize) -> Result<u16, Cause> {
+    u16::try_from(read_number(row, column)?).map_err(|error| Cause::Strange(error.to_string()))
+}
+
+/// The place of a lease from a column.
+pub(crate) fn read_place(row: &Row<'_>, column: usize) -> Result<Place, Cause> {
+    Place::new(read_small(row, column)?).map_err(|error| Cause::Strange(error.to_string()))
+}
+
+/// A number from a column that may be empty.
+pub(crate) fn read_number_or_none(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
+    match row.get_ref(column)? {
+        rusqlite::types::ValueRef::Null => Ok(None),
+        _ => read_number(row, column).map(Some),
+    }
+}
+
+/// The number of a request from a column that may be empty.
+pub(crate) fn read_request_or_none(row: &Row<'_>, column: usize) -> Result<Option<RequestId>, Cause> {
+    let request = read_number_or_none(row, column)?.map(RequestId::new);
+    request.transpose().map_err(|error| Cause::Strange(error.to_string()))
 }
 
 /// The number of an attach from a column.

@@ -16,6 +16,7 @@ mod nodes;
 mod options;
 mod sentinel;
 mod slots;
+mod subscription;
 mod supervisor;
 mod wait_connection;
 mod wire;
@@ -39,6 +40,7 @@ pub use crate::reply::{Malformed, Read, Reader};
 pub use crate::script::{Invocation, Lateness, Script};
 pub use options::ConnectionOptions;
 pub(crate) use options::Need;
+pub(crate) use subscription::Subscription;
 
 /// A handle to a supervised connection. Clones share it; dropping the last one closes it.
 #[derive(Clone)]

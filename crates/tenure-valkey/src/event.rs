@@ -8,7 +8,7 @@ use tenure_core::call::Serve;
 use tenure_core::error::Result;
 use tenure_core::event::{Event, EventId, EventKind, EventPage, EventQuery, WaitForEvents};
 use tenure_core::id::{Alias, ConnectionId, Group, LeaseName, MemberId, SessionId};
-use tenure_core::lease::Token;
+use tenure_core::lease::{Place, RequestId, Token};
 use tenure_core::session::Epoch;
 use tenure_core::store::Call;
 use tenure_core::time::StoreTime;
@@ -198,6 +198,14 @@ impl StreamEntry {
         event.token = self.parsed("token", |text| {
             let number = text.parse().map_err(foreign)?;
             Token::new(number).map_err(foreign)
+        })?;
+        event.place = self.parsed("place", |text| {
+            let number = text.parse().map_err(foreign)?;
+            Place::new(number).map_err(foreign)
+        })?;
+        event.request = self.parsed("request", |text| {
+            let number = text.parse().map_err(foreign)?;
+            RequestId::new(number).map_err(foreign)
         })?;
         event.from = self.parsed("from", |text| text.parse().map_err(foreign))?;
         event.to = self.parsed("to", |text| MemberId::new(text).map_err(foreign))?;

@@ -8,11 +8,13 @@ use tenure_core::call::Serve;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{Group, TenureId, Term};
 use tenure_core::membership::{
-    Beat, BeatReplies, BeatReply, Beats, End, EndBy, EndReason, Join, Joined, Member, MemberOf, Members, Revision,
+    Beat, BeatReplies, BeatReply, Beats, End, EndBy, EndReason, Join, Joined, Labels, Member, MemberOf, Members,
+    Revision, SetLabels,
 };
 use tenure_core::store::{Call, Page};
 use tenure_core::time::micros;
 
+use crate::registry::read_refusal;
 use crate::reply::{Malformed, Read, Reader};
 use crate::script::Lateness;
 use crate::store::ValkeyStore;
@@ -22,11 +24,7 @@ use crate::view::{Liveness, MemberRow, double};
 impl Serve<Join> for ValkeyStore {
     async fn serve(&self, group: &Group, join: Join, call: Call) -> Result<Joined> {
         self.announce(group).await?;
-        let labels = match join.labels.is_empty() {
-            true => String::new(),
-            false => serde_json::to_string(&join.labels)
-                .map_err(|error| Error::new(ErrorKind::Internal, "labels that are no JSON").because(error))?,
-        };
+        let labels = packed(&join.labels)?;
         let invocation = self
             .timely_call(group, call)
             .arg(join.member.as_str())
@@ -89,19 +87,44 @@ impl Serve<Beats> for ValkeyStore {
 #[async_trait]
 impl Serve<End> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: End, call: Call) -> Result<EndReason> {
-        let reason = match ask.by {
-            EndBy::Leave => EndReason::Left,
-            EndBy::Expel => EndReason::Expelled,
-        };
+        let stopped = ask.by == EndBy::NoProgress { stopped: true };
         let invocation = self
             .timely_call(group, call)
             .arg(ask.tenure.member().as_str())
             .number(ask.tenure.term().get())
-            .arg(reason.as_str());
+            .arg(ask.by.reason().as_str())
+            .arg(if stopped { "1" } else { "0" })
+            .arg(ask.text.unwrap_or_default());
         self.connection
             .call(&self.scripts.end, invocation, |reader, _| read_reason(reader))
             .await
     }
+}
+
+#[async_trait]
+impl Serve<SetLabels> for ValkeyStore {
+    async fn serve(&self, group: &Group, ask: SetLabels, call: Call) -> Result<()> {
+        let SetLabels { tenure, labels } = &ask;
+        let invocation = self
+            .timely_call(group, call)
+            .arg(tenure.member().as_str())
+            .number(tenure.term().get())
+            .arg(packed(labels)?);
+        let refused = self
+            .connection
+            .call(&self.scripts.set_labels, invocation, |reader, _| read_refusal(reader))
+            .await?;
+        refused.map_or(Ok(()), |reason| Err(Error::ended(tenure, reason)))
+    }
+}
+
+/// Labels as they are stored: JSON, or nothing without any.
+fn packed(labels: &Labels) -> Result<String> {
+    if labels.is_empty() {
+        return Ok(String::new());
+    }
+    serde_json::to_string(labels)
+        .map_err(|error| Error::new(ErrorKind::Internal, "cannot write labels as JSON").because(error))
 }
 
 #[async_trait]
@@ -212,6 +235,7 @@ fn read_reply(reply: i64, revision: Revision) -> Read<BeatReply> {
         -2 => BeatReply::Ended(EndReason::Left),
         -3 => BeatReply::Ended(EndReason::Superseded),
         -4 => BeatReply::Ended(EndReason::Expelled),
+        -5 => BeatReply::Ended(EndReason::NoProgress),
         ttl => BeatReply::Renewed {
             expires_in: renewed_for(ttl)?,
             revision,

@@ -170,11 +170,15 @@ fn read_claims(reader: &mut Reader) -> Read<Vec<ClaimRow>> {
 
 /// The reason why a tenure may not act; `None` for the empty string.
 pub(crate) fn read_refusal(reader: &mut Reader) -> Read<Option<EndReason>> {
-    let name = reader.text()?;
+    parse_refusal(&reader.text()?)
+}
+
+/// Parses why a tenure may not act: empty when it may.
+pub(crate) fn parse_refusal(name: &str) -> Read<Option<EndReason>> {
     if name.is_empty() {
         return Ok(None);
     }
-    EndReason::parse(&name).map(Some).ok_or_else(|| {
+    EndReason::parse(name).map(Some).ok_or_else(|| {
         Malformed(format!(
             "{:?} in place of a reason",
             name.chars().take(40).collect::<String>()

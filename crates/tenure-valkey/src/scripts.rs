@@ -16,6 +16,8 @@ const OFFLINE: &str = include_str!("scripts/offline.lua");
 const ROSTER: &str = include_str!("scripts/roster.lua");
 const ROSTER_READ: &str = include_str!("scripts/roster_read.lua");
 const SESSION: &str = include_str!("scripts/session.lua");
+const LEASE: &str = include_str!("scripts/lease.lua");
+const QUEUE: &str = include_str!("scripts/queue.lua");
 const RESCORE: &str = include_str!("scripts/rescore.lua");
 const SESSION_DATA: &str = include_str!("scripts/session_data.lua");
 
@@ -25,6 +27,7 @@ pub(crate) struct Scripts {
     pub(crate) join: Arc<Script>,
     pub(crate) beat: Arc<Script>,
     pub(crate) end: Arc<Script>,
+    pub(crate) set_labels: Arc<Script>,
     pub(crate) members_of: Arc<Script>,
     pub(crate) claim: Arc<Script>,
     pub(crate) release_claim: Arc<Script>,
@@ -32,6 +35,8 @@ pub(crate) struct Scripts {
     pub(crate) tenures_of: Arc<Script>,
     pub(crate) acquire: Arc<Script>,
     pub(crate) release_leases: Arc<Script>,
+    pub(crate) revoke: Arc<Script>,
+    pub(crate) withdraw: Arc<Script>,
     pub(crate) leases_by_name: Arc<Script>,
     pub(crate) put_target: Arc<Script>,
     pub(crate) remove_target: Arc<Script>,
@@ -87,26 +92,30 @@ impl Scripts {
             let parts = [clock, STATE, ROSTER_ROW, fast, LIB, OFFLINE, text];
             Arc::new(Script::new(name, &parts))
         };
+        let change_leases = |name, text: &str| change(name, &[LEASE, QUEUE, text].concat());
         let change_roster = |name, text: &str| change(name, &[ROSTER, text].concat());
         let read_roster = |name, text: &str| {
             let parts = [clock, STATE, READ, ROSTER_ROW, ROSTER_READ, text];
             Arc::new(Script::new(name, &parts))
         };
         Self {
-            join: change("join", include_str!("scripts/join.lua")),
+            join: change_leases("join", include_str!("scripts/join.lua")),
             beat: quick(
                 "beat",
                 include_str!("scripts/beat_fast.lua"),
-                include_str!("scripts/beat.lua"),
+                &[LEASE, QUEUE, include_str!("scripts/beat.lua")].concat(),
             ),
-            end: change("end", include_str!("scripts/end.lua")),
+            end: change_leases("end", include_str!("scripts/end.lua")),
+            set_labels: change("set_labels", include_str!("scripts/set_labels.lua")),
             members_of: read("members_of", include_str!("scripts/members_of.lua")),
             claim: change("claim", include_str!("scripts/claim.lua")),
             release_claim: change("release_claim", include_str!("scripts/release_claim.lua")),
             claims_by_key: read("claims_by_key", include_str!("scripts/claims_by_key.lua")),
             tenures_of: read("tenures_of", include_str!("scripts/tenures_of.lua")),
-            acquire: change("acquire", include_str!("scripts/acquire.lua")),
-            release_leases: change("release_leases", include_str!("scripts/release_leases.lua")),
+            acquire: change_leases("acquire", include_str!("scripts/acquire.lua")),
+            release_leases: change_leases("release_leases", include_str!("scripts/release_leases.lua")),
+            revoke: change_leases("revoke", include_str!("scripts/revoke.lua")),
+            withdraw: change_leases("withdraw", include_str!("scripts/withdraw.lua")),
             leases_by_name: read("leases_by_name", include_str!("scripts/leases_by_name.lua")),
             put_target: change("put_target", include_str!("scripts/put_target.lua")),
             remove_target: change("remove_target", include_str!("scripts/remove_target.lua")),
@@ -149,20 +158,20 @@ impl Scripts {
             verify_roster: change_roster("verify_roster", include_str!("scripts/verify_roster.lua")),
             scan: read("scan", include_str!("scripts/scan.lua")),
             events: read("events", include_str!("scripts/events.lua")),
-            tick: change("tick", &[STATUS, include_str!("scripts/tick.lua")].concat()),
+            tick: change_leases("tick", &[STATUS, include_str!("scripts/tick.lua")].concat()),
             status: read("status", &[STATUS, "return status()\n"].concat()),
-            end_lapsed: change(
+            end_lapsed: change_leases(
                 "end_lapsed",
                 &[SESSION, RESCORE, include_str!("scripts/end_lapsed.lua")].concat(),
             ),
-            release: change("release", &[SESSION, include_str!("scripts/release.lua")].concat()),
+            release: change_leases("release", &[SESSION, include_str!("scripts/release.lua")].concat()),
             reap: change("reap", &[SESSION, include_str!("scripts/reap.lua")].concat()),
             reconcile: change("reconcile", &[SESSION, include_str!("scripts/reconcile.lua")].concat()),
             forget_group: change(
                 "forget_group",
                 &[STATUS, include_str!("scripts/forget_group.lua")].concat(),
             ),
-            settle: change("settle", include_str!("scripts/settle.lua")),
+            settle: change_leases("settle", include_str!("scripts/settle.lua")),
             due: read("due", include_str!("scripts/due.lua")),
             unreleased: read("unreleased", include_str!("scripts/unreleased.lua")),
         }

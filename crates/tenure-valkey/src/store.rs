@@ -17,6 +17,7 @@ use tenure_core::time::{StoreTime, micros};
 
 use crate::connection::{Connection, ConnectionOptions};
 use crate::keys::Marker;
+use crate::lease::Turns;
 use crate::list::GroupList;
 use crate::script::{Invocation, Lateness};
 use crate::scripts::Scripts;
@@ -37,6 +38,7 @@ pub struct ValkeyStore {
     pub(crate) name: String,
     marker: Marker,
     pub(crate) list: GroupList,
+    pub(crate) turns: Turns,
 }
 
 impl ValkeyStore {
@@ -71,6 +73,7 @@ impl ValkeyStore {
             name,
             marker,
             list: GroupList::default(),
+            turns: Turns::default(),
         }))
     }
 
@@ -156,6 +159,8 @@ impl Backend for ValkeyStore {
     fn part(&self, op: &Op) -> usize {
         match op {
             Op::Attach(ask) => session::part_of(&ask.attaches),
+            // Each lease is looked at with all its holders.
+            Op::Acquire(ask) => (BATCH as usize / usize::from(ask.holders.get())).max(1),
             Op::Detach(_) | Op::PutProviders(_) | Op::EnsureTenures(_) => WRITES,
             _ => BATCH as usize,
         }
@@ -182,6 +187,7 @@ impl Backend for ValkeyStore {
     }
 
     async fn close(&self) {
+        self.turns.close();
         self.connection.close();
     }
 }

@@ -32,11 +32,12 @@ const LAST_NUMBER_KEPT_MS: u64 = 30 * 86_400_000;
 
 #[async_trait]
 impl Serve<Tick> for ValkeyStore {
-    async fn serve(&self, group: &Group, _: Tick, _: Call) -> Result<GroupStatus> {
+    async fn serve(&self, group: &Group, ask: Tick, _: Call) -> Result<GroupStatus> {
         let invocation = self
             .maintenance_call(group, Lateness::Refused(Call::default()))
             .arg(&self.name)
-            .number(self.options.events_bytes);
+            .number(self.options.events_bytes)
+            .arg(ask.node.as_ref().map_or("", |node| node.as_str()));
         let status = self
             .connection
             .call(&self.scripts.tick, invocation, |reader, now| {
@@ -330,7 +331,7 @@ fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> R
     let next_reap = reader.maybe_number()?.map(StoreTime::from_micros);
     let pending_offline = reader.number()?;
     let mut first = || Ok::<_, Malformed>(reader.maybe_number()?.map(StoreTime::from_micros));
-    let (next_offline, next_lapsed_offline, empty_since) = (first()?, first()?, first()?);
+    let (next_offline, next_lapsed_offline, empty_since, next_wake) = (first()?, first()?, first()?, first()?);
 
     let brake = Brake {
         since: StoreTime::from_micros(since),
@@ -359,6 +360,7 @@ fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> R
         next_reap: next_reap.map(|at| brake.map_or(at, |brake| brake.until.max(at))),
         pending_offline,
         next_offline: next_offline.into_iter().chain(next_lapsed_offline).min(),
+        next_wake,
         last_event,
         empty_since,
     })

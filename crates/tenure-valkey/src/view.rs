@@ -100,7 +100,7 @@ impl Liveness {
                 .map(StoreTime::from_micros)
         };
         match (reason, time(), time()) {
-            (Some(EndReason::Superseded | EndReason::Expelled), Some(last), Some(at)) => {
+            (Some(reason), Some(last), Some(at)) if reason.may_still_run() => {
                 end_of(last, last.since(at), self.resumed_at, self.now).since(self.now)
             }
             _ => Duration::ZERO,

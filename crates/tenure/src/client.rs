@@ -10,11 +10,13 @@ use tenure_core::id::Group;
 use tenure_core::store::Store;
 use tenure_core::timeout::Timeout;
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 use crate::batch::{BatchSettings, BeatBatcher};
 use crate::connect::{OpenOptions, open_store};
 use crate::group::GroupHandle;
 use crate::heartbeat::HeartbeatThread;
+use crate::lease::LeaseWaits;
 use crate::loops::{LoopStatus, Loops};
 use crate::on_runtime::OnRuntime;
 use crate::registry::PATIENCE;
@@ -41,6 +43,7 @@ pub(crate) struct Context {
     pub(crate) runtime: Handle,
     pub(crate) batcher: BeatBatcher,
     pub(crate) max_ttl: Duration,
+    pub(crate) waits: LeaseWaits,
     sweeper: Option<Sweeper>,
     /// Held, like the thread below, so that the janitor runs as long as any handle of this client exists.
     loops: Loops,
@@ -151,6 +154,14 @@ impl Tenure {
             )?),
             _ => None,
         };
+        let waits = LeaseWaits::new(
+            Arc::clone(&store),
+            Arc::clone(&clock),
+            runtime.clone(),
+            PATIENCE,
+            sweeper.clone(),
+            CancellationToken::new(),
+        );
         // Beats are sent by tasks on the heartbeat runtime. Other calls are moved onto it.
         let batcher = BeatBatcher::new(Arc::clone(&store), Arc::clone(&clock), runtime.clone(), settings.batch);
         let store = if thread.is_some() {
@@ -160,6 +171,7 @@ impl Tenure {
         };
         let max_ttl = settings.max_ttl;
         let context = Context {
+            waits,
             store,
             clock,
             runtime,
@@ -192,6 +204,13 @@ impl Tenure {
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.inner.context.clock
+    }
+
+    /// The waiting requests of this client, for a program that acquires leases under a tenure whose beats another process
+    /// sends. A member waits with [`Leases::acquire_within`](crate::Leases::acquire_within).
+    #[must_use]
+    pub fn waits(&self) -> &LeaseWaits {
+        &self.inner.context.waits
     }
 
     /// The status of the loops in this process.

@@ -1,7 +1,8 @@
-//! Leases of a member: exclusive work (distributed locks), each grant with a fencing token.
+//! Leases of a member: exclusive work (distributed locks) or a limited number of holders (semaphores), each grant with a
+//! fencing token.
 //!
-//! [`Leases::acquire`] tries once and returns the outcome; a caller that wants to wait retries. A granted lease is a
-//! [`LeaseGuard`]. It knows its verdict without I/O and turns `Lost` before another member can acquire the lease. The
+//! [`Leases::acquire`] tries once and returns the outcome; [`Leases::acquire_within`] waits for its turn. A granted
+//! lease is a [`LeaseGuard`]. It knows its verdict without I/O and turns `Lost` before another member can acquire the lease. The
 //! beats of the membership renew all its leases together, at constant cost.
 
 mod acquire;
@@ -11,13 +12,14 @@ mod journal;
 mod reconciler;
 mod revision;
 mod table;
+mod waits;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{LeaseName, MemberId, TenureId};
-use tenure_core::lease::{Lease, ReleaseOutcome};
+use tenure_core::lease::{Holders, Lease, ReleaseOutcome};
 use tenure_core::settling::GapCause;
 use tenure_core::store::{Page, PageRequest};
 
@@ -27,6 +29,8 @@ pub use guard::LeaseGuard;
 pub(crate) use reconciler::reconcile_leases;
 pub(crate) use revision::{Act, ActResult, BeatSnapshot, RevisionCheck};
 pub(crate) use table::LeaseTable;
+pub(crate) use waits::WaitingGroups;
+pub use waits::{LeaseWaits, Waited};
 
 /// Leases per call: large enough for throughput, small enough for one request time-out.
 const PART: usize = 1_000;
@@ -57,6 +61,27 @@ pub enum Acquire {
         /// The cause of the grace period.
         cause: GapCause,
     },
+    /// Held or waited for with another number of holders.
+    HoldersDiffer {
+        /// The number of holders it has now.
+        holders: Holders,
+    },
+    /// Too many requests wait already. Only with a wait.
+    QueueFull {
+        /// How many.
+        waiting: u32,
+    },
+}
+
+/// How to acquire a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AcquireOptions {
+    /// The number of holders: 1 for an exclusive lease, up to 1,000 for a semaphore. It is fixed while a place of the lease
+    /// is taken or waited for.
+    pub holders: Holders,
+    /// How long to wait if the lease is not free, first come, first served; at most a minute
+    /// ([`MAX_WAIT`](tenure_core::lease::MAX_WAIT)). Zero tries once.
+    pub wait: Duration,
 }
 
 impl Acquire {
@@ -106,7 +131,37 @@ impl Leases {
     /// # Errors
     /// As [`Leases::acquire`]. Leases granted before the error are released.
     pub async fn acquire_many(&self, leases: &[LeaseName]) -> Result<Vec<Acquire>> {
-        acquire::acquire(&self.shared, leases).await
+        acquire::acquire(&self.shared, leases, Holders::ONE).await
+    }
+
+    /// Acquires a lease, and waits up to `wait` for it, first come, first served. Dropping the future gives up the place in
+    /// the queue, and the lease if it was granted at the same moment. When the wait is over, the answer is `Held` (or
+    /// `Unsettled`).
+    ///
+    /// # Errors
+    /// As [`Leases::acquire_with`].
+    pub async fn acquire_within(&self, lease: &str, wait: Duration) -> Result<Acquire> {
+        let options = AcquireOptions {
+            wait,
+            ..AcquireOptions::default()
+        };
+        self.acquire_with(lease, options).await
+    }
+
+    /// Acquires a lease with a number of holders, or with a wait. While the store cannot be reached, a wait goes on, and
+    /// asks again. A lease that another guard of this membership has is `Held` without a wait.
+    ///
+    /// # Errors
+    /// As [`Leases::acquire`]. `Held` when a later request of this tenure has taken over the place (another process that
+    /// acts under it), or when the wait is over although nothing holds the lease. `Invalid` for a wait that is too long, or
+    /// for a target of a fleet.
+    pub async fn acquire_with(&self, lease: &str, options: AcquireOptions) -> Result<Acquire> {
+        let lease = LeaseName::new(lease)?;
+        if options.wait.is_zero() {
+            let mut outcomes = acquire::acquire(&self.shared, &[lease], options.holders).await?;
+            return outcomes.pop().ok_or_else(short_answer);
+        }
+        acquire::acquire_waiting(&self.shared, &lease, options).await
     }
 
     /// Releases many leases together, or hands them off to `to` if that is another living member. Results are in the

@@ -134,7 +134,7 @@ pub use connect::{OpenOptions, open_store};
 pub use fence::{Fence, Fenced};
 pub use fleet::{Assignment, Fleet, FleetSettings, TargetList};
 pub use group::GroupHandle;
-pub use lease::{Acquire, LeaseGuard, Leases};
+pub use lease::{Acquire, AcquireOptions, LeaseGuard, Leases};
 pub use membership::{JoinOptions, Membership, MembershipStatus, Phase};
 pub use registry::{LostClaim, Registry};
 pub use roster::{Roster, Rosters, RostersSettings};
@@ -150,7 +150,7 @@ pub use tenure_core::id::{
     Alias, ConnectionId, EngagementId, Group, Key, LeaseName, MemberId, ProviderId, RegistryName, RosterName,
     SessionId, TenureId, Term,
 };
-pub use tenure_core::lease::{Lease, ReleaseOutcome, Token};
+pub use tenure_core::lease::{Holders, Lease, LeaseHolder, Place, ReleaseOutcome, Token};
 pub use tenure_core::ledger::{
     Engagement, Ledger, Move, NewEngagement, Provider, ProviderSpec, ProviderState, RosterSettings, SettingsPatch,
     Status,

@@ -30,7 +30,8 @@ use crate::error_copy::copy_of;
 use crate::heartbeat::HeartbeatRuntime;
 use crate::lease::Leases;
 use crate::member_id;
-use crate::registry::Registry;
+use crate::meters;
+use crate::registry::{PATIENCE, Registry};
 use crate::session::Sessions;
 use beating::Beating;
 
@@ -54,8 +55,9 @@ pub struct JoinOptions {
     pub interval: Option<Duration>,
     /// Request time-out, after which the outcome counts as unknown; min(500 ms, ttl/6) when `None`.
     pub request_timeout: Option<Duration>,
-    /// If set, beats stop when [`Membership::progress`] has not been called for this long, so that a process with hung
-    /// work does not appear alive. Off by default.
+    /// If set, the tenure ends as `NoProgress` and beats stop when [`Membership::progress`] has not been called for this
+    /// long, so that a process with hung work does not appear alive. Its leases are free after its last deadline. The
+    /// next progress joins again. Off by default.
     pub progress_within: Option<Duration>,
     /// Whether other processes act under this tenure, as a command wrapped by `tenure join` does. Holdings unknown to
     /// this process are then left alone. By default, a lease unknown to this process is released, because no one works
@@ -109,12 +111,12 @@ pub enum Phase {
     Paused,
     /// The tenure ended; joining again.
     Rejoining {
-        /// `Lapsed` or `Unknown`.
+        /// `Lapsed`, `NoProgress` or `Unknown`.
         after: EndReason,
     },
     /// Ended for good.
     Stopped {
-        /// `Left`, `Superseded` or `Expelled`.
+        /// `Left`, `Superseded`, `Expelled` or `NoProgress`.
         reason: EndReason,
     },
 }
@@ -291,6 +293,20 @@ impl Membership {
         self.shared.note_progress();
     }
 
+    /// Replaces all labels. The tenure and its holdings stay; a later automatic rejoin uses the new labels, also when
+    /// this call fails. Call it again after an error: a rejoin that was on its way may have used the old labels.
+    ///
+    /// # Errors
+    /// `Ended` when the tenure is over (the membership may be rejoining), `TooLate`, `Unavailable`.
+    pub async fn set_labels(&self, labels: Labels) -> Result<()> {
+        let shared = &self.shared;
+        shared.keep_labels(labels.clone());
+        let tenure = shared.acting_tenure()?;
+        let store = &shared.context.store;
+        let call = store.set_labels(&shared.group, &tenure, &labels, shared.call(PATIENCE));
+        shared.context.act(call).await.inspect_err(|error| shared.heed(error))
+    }
+
     /// A registry in which this membership claims keys. Handles of the same name share state.
     ///
     /// # Errors
@@ -317,7 +333,17 @@ impl Membership {
     /// # Errors
     /// `Unavailable` when the store does not answer: the tenure then lapses within its ttl.
     pub async fn leave(&self) -> Result<EndReason> {
-        self.shared.stop.cancel();
+        self.shared.leave(EndBy::Leave);
+        self.ended().await
+    }
+
+    /// Leaves because the work makes no progress; the recorded reason is `NoProgress`. With `stopped`, no process of the
+    /// work is left, and its leases are free immediately. Otherwise they are free only after the last deadline.
+    ///
+    /// # Errors
+    /// As [`Membership::leave`].
+    pub async fn leave_without_progress(&self, stopped: bool) -> Result<EndReason> {
+        self.shared.leave(EndBy::NoProgress { stopped });
         self.ended().await
     }
 
@@ -367,17 +393,20 @@ async fn run(shared: &Arc<Shared>) -> Result<EndReason> {
 
 /// Ends the tenure at the store. Local state ends first, so that no work runs under a tenure that others see as ended.
 async fn end_at_store(shared: &Arc<Shared>) -> Result<EndReason> {
-    let tenure = shared.tenure();
-    shared.end(EndReason::Left);
+    let (tenure, by) = (shared.tenure(), shared.leave_by());
+    shared.end(by.reason());
     shared.publish(|_| {});
     let bound = shared.timing.request_timeout;
     let (clock, store) = (&*shared.context.clock, &shared.context.store);
     let mut tries = 1;
     loop {
-        let call = store.end(&shared.group, &tenure, EndBy::Leave, shared.call(bound));
+        let call = store.end(&shared.group, &tenure, by, shared.call(bound));
         match Timeout::change(bound).step(clock, &**store, call).await {
             Ok(reason) => {
                 tracing::info!(group = %shared.group, %tenure, reason = reason.as_str(), "left");
+                if reason == EndReason::NoProgress {
+                    meters::ended(&shared.group, reason, 1);
+                }
                 return Ok(reason);
             }
             Err(error) if tries < TRIES => {

@@ -151,7 +151,7 @@ pub(crate) fn sessions(group: &Group, status: &GroupStatus) {
 /// no increase.
 pub(crate) fn begin_group(group: &Group) {
     metrics::counter!(EVICTED_ENTRIES, "group" => group.to_string()).increment(0);
-    for reason in [EndReason::Lapsed, EndReason::Superseded] {
+    for reason in [EndReason::Lapsed, EndReason::Superseded, EndReason::NoProgress] {
         ended(group, reason, 0);
     }
     begin_leases(group);

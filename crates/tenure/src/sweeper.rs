@@ -33,6 +33,7 @@ use tenure_core::time::StoreTime;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::burst::BurstLog;
+use crate::lease::WaitingGroups;
 use crate::loops::{FLOOR, LoopBody, LoopSettings, Loops, Turn, Waker};
 use crate::meters;
 use discovery::Discovery;
@@ -137,6 +138,8 @@ struct Inner {
     bursts: BurstLog,
     /// Wakes the loop that applies ended providers to the ledgers.
     followers: OnceLock<Waker>,
+    /// The waiting requests of this process, which a tick confirms.
+    waiting: OnceLock<Arc<WaitingGroups>>,
     groups: Mutex<BTreeMap<Group, GroupEntry>>,
     /// When to search the store for groups that are missing in its list.
     search_at: Mutex<Mono>,
@@ -199,6 +202,7 @@ impl Sweeper {
             listed: AtomicBool::new(false),
             bursts: BurstLog::default(),
             followers: OnceLock::new(),
+            waiting: OnceLock::new(),
             groups: Mutex::default(),
             search_at: Mutex::new(search_at),
         });
@@ -238,6 +242,11 @@ impl Sweeper {
     /// time changes. The janitor notices both first. Only the first call has an effect.
     pub fn wake_when_offline(&self, waker: Waker) {
         self.inner.followers.get_or_init(|| waker);
+    }
+
+    /// Sets the waiting requests that the ticks confirm. Only the first call has an effect.
+    pub(crate) fn confirm(&self, waiting: Arc<WaitingGroups>) {
+        self.inner.waiting.get_or_init(|| waiting);
     }
 
     /// The swept groups.

@@ -252,7 +252,7 @@ async fn all<T>(mut read: impl AsyncFnMut(PageRequest) -> Result<Page<T>>) -> Re
 #[cfg(test)]
 mod tests {
     use tenure_core::id::{LeaseName, MemberId, Term};
-    use tenure_core::lease::Token;
+    use tenure_core::lease::{LeaseHolder, Place, Token};
 
     use super::*;
 
@@ -266,14 +266,16 @@ mod tests {
 
     fn lease(member: &str, term: u64, alive: bool) -> Lease {
         let member = MemberId::new(member).unwrap();
-        Lease {
-            lease: LeaseName::new("t").unwrap(),
+        let holder = LeaseHolder {
             holder: member.clone(),
             tenure: TenureId::new(member, Term::new(term).unwrap()),
             token: Token::new(1).unwrap(),
+            place: Place::FIRST,
             alive,
+            revoked: false,
             expires_in: Duration::ZERO,
-        }
+        };
+        Lease::of_one(LeaseName::new("t").unwrap(), holder)
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The examples that the help of each command ends with.
 
 pub(super) const TENURE: &str = "\
-Exit codes: 0 done, 1 failed, 2 wrong usage. `join` and `run` exit with the code of their command.
+Exit codes: 0 done, 1 failed, 2 wrong usage. `join`, `lock` and `run` exit with the code of their command.
 TENURE_LOG sets what is logged to stderr (warn, debug, tenure=trace), TENURE_LOG_FORMAT=json its format.";
 
 pub(super) const SERVE: &str = "\
@@ -13,7 +13,13 @@ Examples:
 pub(super) const JOIN: &str = "\
 Examples:
   tenure join --group ingest --member gw-1 --ttl 10s -- ./gateway --port 8000
-  tenure join --group workers --label zone=a --on-lapse stop -- ./worker";
+  tenure join --group workers --label zone=a --on-lapse stop -- ./worker
+  tenure join --group workers --progress-within 30s --progress-file /run/worker.alive -- ./worker";
+
+pub(super) const LOCK: &str = "\
+Examples:
+  tenure lock nightly-backup -- ./backup.sh
+  tenure lock deploy --wait 30s --group ci -- sh -c './deploy --token $TENURE_FENCING_TOKEN'";
 
 pub(super) const RUN: &str = "\
 Examples:
@@ -28,12 +34,19 @@ Examples:
 pub(super) const ACQUIRE: &str = "\
 Examples:
   tenure acquire report --group workers --as worker-1
+  tenure acquire report --group workers --as worker-1 --wait 30s
+  tenure acquire slots --group workers --as worker-1 --holders 3
   tenure join --group workers -- sh -c 'tenure acquire report && exec ./report'";
 
 pub(super) const RELEASE: &str = "\
 Examples:
   tenure release claim devices cam-17 --group ingest --as gw-1
   tenure release lease report --group workers --as worker-1 --to worker-2";
+
+pub(super) const LABELS: &str = "\
+Examples:
+  tenure labels zone=b version=2.1 --group ingest --as gw-1
+  tenure labels --none --group ingest --as gw-1";
 
 pub(super) const EXPEL: &str = "\
 Examples:
@@ -58,7 +71,8 @@ Examples:
 pub(super) const LEASES: &str = "\
 Examples:
   tenure leases --group pollers --holder node-1
-  tenure leases endpoint-7 --group pollers --json";
+  tenure leases endpoint-7 --group pollers --json
+  tenure leases release endpoint-7 --group pollers";
 
 pub(super) const TARGETS: &str = "\
 Examples:

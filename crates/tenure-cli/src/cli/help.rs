@@ -13,14 +13,17 @@ pub(crate) const OUTPUT: &str = "Output";
 /// The commands in the order of use.
 const SECTIONS: [(&str, &[&str]); 6] = [
     ("First steps", &["demo", "serve", "status", "doctor"]),
-    ("Run a command under a tenure", &["join", "run"]),
+    ("Run a command under a tenure", &["join", "lock", "run"]),
     (
         "Look",
         &[
             "groups", "members", "claims", "leases", "targets", "sessions", "roster", "events", "why",
         ],
     ),
-    ("Act", &["claim", "acquire", "release", "expel", "settle", "sweep"]),
+    (
+        "Act",
+        &["claim", "acquire", "release", "labels", "expel", "settle", "sweep"],
+    ),
     ("Operate", &["token", "config", "restore", "adopt", "bench"]),
     ("Set up", &["completions", "man"]),
 ];

@@ -18,7 +18,7 @@ use crate::secrets;
 ///
 /// # Errors
 /// Those of the system; nothing runs then.
-pub(super) async fn start(
+pub(crate) async fn start(
     command: &[OsString],
     variables: Vec<(OsString, OsString)>,
     clock: &Arc<dyn Clock>,
@@ -34,7 +34,7 @@ pub(super) async fn start(
 }
 
 /// Ends the remaining processes of its group: TERM, then KILL after `grace`. Signals that arrive in between are passed on; a second request to end (TERM, INT or QUIT) cuts the grace short.
-pub(super) async fn stop(child: &mut Child, clock: &dyn Clock, grace: Duration, signals: &mut Signals) {
+pub(crate) async fn stop(child: &mut Child, clock: &dyn Clock, grace: Duration, signals: &mut Signals) {
     if child.is_gone() {
         return child.gone(clock).await;
     }
@@ -60,15 +60,20 @@ pub(super) async fn stop(child: &mut Child, clock: &dyn Clock, grace: Duration, 
 }
 
 /// The exit code for a signal that has arrived already and asks to end.
-pub(super) async fn asked_to_end(signals: &mut Signals) -> Option<u8> {
+pub(crate) async fn asked_to_end(signals: &mut Signals) -> Option<u8> {
+    tokio::select! {
+        biased;
+        code = end_asked(signals) => Some(code),
+        () = ready(()) => None,
+    }
+}
+
+/// Waits for a signal that asks to end. Returns its exit code.
+pub(crate) async fn end_asked(signals: &mut Signals) -> u8 {
     loop {
-        let signal = tokio::select! {
-            biased;
-            signal = signals.next() => signal,
-            () = ready(()) => return None,
-        };
+        let signal = signals.next().await;
         if !matches!(signal, Signal::USR1 | Signal::USR2 | Signal::WINCH) {
-            return Some(128 + u8::try_from(signal.as_raw()).unwrap_or_default());
+            return 128 + u8::try_from(signal.as_raw()).unwrap_or_default();
         }
     }
 }

@@ -30,6 +30,7 @@ impl Settings {
             max_requests: size("limits.requests", self.limits_requests)?,
             max_connections: size("limits.connections", self.limits_connections)?,
             max_streams: size("limits.streams", self.limits_streams)?,
+            max_waiters: size("limits.waiters", self.limits_waiters)?,
             idle_timeout: self.limits_idle_timeout.unwrap_or(self.max_ttl / 3 + BEYOND_A_BEAT),
             handshake_timeout: self.limits_handshake_timeout,
             stall_timeout: self.limits_stall_timeout,
@@ -122,6 +123,7 @@ mod tests {
             ("limits.requests", "2"),
             ("limits.connections", "3"),
             ("limits.streams", "4"),
+            ("limits.waiters", "5"),
             ("limits.request_timeout", "1s"),
             ("limits.body_timeout", "2s"),
             ("limits.idle_timeout", "3s"),
@@ -138,8 +140,9 @@ mod tests {
             server.max_requests,
             server.max_connections,
             server.max_streams,
+            server.max_waiters,
         );
-        assert_eq!(counts, (1, 2, 3, 4));
+        assert_eq!(counts, (1, 2, 3, 4, 5));
         let times = [
             server.request_timeout,
             server.body_timeout,

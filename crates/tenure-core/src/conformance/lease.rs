@@ -4,7 +4,7 @@ use super::world::{Make, World, lease, leases, member, ms, refused, s};
 use crate::error::ErrorKind;
 use crate::event::EventKind;
 use crate::id::{LeaseName, TenureId};
-use crate::lease::{AcquireOutcome, ReleaseOutcome, Token};
+use crate::lease::{AcquireOutcome, Place, ReleaseOutcome, Token};
 use crate::membership::{Beat, BeatReply, EndReason, Revision};
 use crate::settling::GapCause;
 use crate::store::{Call, PageRequest};
@@ -14,7 +14,13 @@ pub async fn a_lease_has_one_holder(make: Make<'_>) {
     let world = World::new(make).await;
     let (a, b) = (world.join("a", s(30)).await, world.join("b", s(30)).await);
     let token = world.granted(&a, "poll").await;
-    assert_eq!(world.acquire(&a, "poll").await, AcquireOutcome::Kept { token });
+    assert_eq!(
+        world.acquire(&a, "poll").await,
+        AcquireOutcome::Kept {
+            token,
+            place: Place::FIRST
+        }
+    );
     assert_eq!(
         world.acquire(&b, "poll").await,
         AcquireOutcome::Held {
@@ -67,7 +73,7 @@ pub async fn a_lapsed_holders_lease_is_granted_without_a_sweep(make: Make<'_>) {
     world.pass(ms(1)).await;
     assert_eq!(world.holder("poll").await, Some((a.clone(), old, false)));
     match world.acquire(&b, "poll").await {
-        AcquireOutcome::Granted { token, from } => {
+        AcquireOutcome::Granted { token, from, .. } => {
             assert!(token > old);
             assert_eq!(from, Some(a.clone()));
         }
@@ -219,7 +225,13 @@ pub async fn an_unsettled_group_grants_no_new_lease(make: Make<'_>) {
             cause: GapCause::Silent
         }
     );
-    assert_eq!(world.acquire(&a, "of-a").await, AcquireOutcome::Kept { token: kept });
+    assert_eq!(
+        world.acquire(&a, "of-a").await,
+        AcquireOutcome::Kept {
+            token: kept,
+            place: Place::FIRST
+        }
+    );
     assert_eq!(
         world.acquire(&b, "of-a").await,
         AcquireOutcome::Held {

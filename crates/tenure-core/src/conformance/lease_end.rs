@@ -5,7 +5,7 @@ use crate::error::ErrorKind;
 use crate::event::EventKind;
 use crate::id::TenureId;
 use crate::lease::{AcquireOutcome, RESERVATION, ReleaseOutcome};
-use crate::membership::{EndBy, EndReason};
+use crate::membership::{End, EndBy, EndReason};
 use crate::store::Call;
 use crate::sweep::ReleaseRequest;
 
@@ -59,6 +59,72 @@ pub async fn leaving_frees_leases_immediately(make: Make<'_>) {
     assert!(matches!(
         world.acquire(&b, "poll").await,
         AcquireOutcome::Granted { from: Some(from), .. } if from == a
+    ));
+}
+
+/// A tenure that ended without progress may still run, so its lease waits for its last deadline, unless its process says
+/// that nothing of it runs any more. The text of a leave changes nothing.
+pub async fn no_progress_frees_leases_as_an_expulsion_does(make: Make<'_>) {
+    let world = World::new(make).await;
+    let c = world.join("c", s(60)).await;
+    let ends = [
+        (
+            "running",
+            EndBy::NoProgress { stopped: false },
+            EndReason::NoProgress,
+            s(5),
+        ),
+        (
+            "stopped",
+            EndBy::NoProgress { stopped: true },
+            EndReason::NoProgress,
+            s(0),
+        ),
+        ("left", EndBy::Leave, EndReason::Left, s(0)),
+    ];
+    for (name, by, reason, free_in) in ends {
+        let tenure = world.join(name, s(6)).await;
+        world.granted(&tenure, name).await;
+        world.pass(s(1)).await;
+        let text = Some("no_progress".to_owned());
+        let end = End {
+            tenure: tenure.clone(),
+            by,
+            text,
+        };
+        let ended = world.store.end_with(&world.group, end, Call::default()).await;
+        assert_eq!(ended.expect("an end"), reason, "{name}");
+        world.ended(&tenure, reason).await;
+        if !free_in.is_zero() {
+            assert_eq!(
+                world.acquire(&c, name).await,
+                AcquireOutcome::Held {
+                    by: tenure.clone(),
+                    free_in
+                }
+            );
+            world.pass(free_in).await;
+        }
+        let acquired = world.acquire(&c, name).await;
+        assert!(matches!(acquired, AcquireOutcome::Granted { from: Some(from), .. } if from == tenure));
+    }
+    let ended = world.events_of(EventKind::NoProgress).await;
+    let left = world.events_of(EventKind::Left).await;
+    assert_eq!((ended.len(), left.len()), (2, 1));
+    assert_eq!(left[0].reason.as_deref(), Some("no_progress"));
+    let long = Some("x".repeat(257));
+    let end = End {
+        tenure: c.clone(),
+        by: EndBy::Leave,
+        text: long,
+    };
+    refused(
+        world.store.end_with(&world.group, end, Call::default()).await,
+        ErrorKind::Invalid,
+    );
+    assert!(matches!(
+        world.beat(&c).await,
+        crate::membership::BeatReply::Renewed { .. }
     ));
 }
 

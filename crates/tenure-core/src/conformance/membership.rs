@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::world::{Make, World, member, ms, refused, renewed, s};
 use crate::error::ErrorKind;
+use crate::event::EventKind;
 use crate::id::{TenureId, Term};
 use crate::membership::{Beat, BeatReply, EndBy, EndReason, Join, Labels};
 use crate::store::{Call, PageRequest, StoreOptions};
@@ -249,6 +250,51 @@ pub async fn labels_come_back(make: Make<'_>) {
         .expect("a look-up")
         .expect("a member");
     assert!(seen.labels.is_empty());
+}
+
+/// New labels replace all old ones of a living tenure, which stays; only a difference is an event.
+pub async fn labels_change_without_a_rejoin(make: Make<'_>) {
+    let world = World::new(make).await;
+    let named = |name: &str| {
+        let labels = BTreeMap::from([(name.to_owned(), "1".to_owned())]);
+        Labels::new(labels).expect("good labels")
+    };
+    let a = world.join("a", s(30)).await;
+    world.granted(&a, "poll").await;
+    for labels in [
+        named("zone"),
+        named("version"),
+        named("version"),
+        Labels::default(),
+        Labels::default(),
+    ] {
+        let set = world.store.set_labels(&world.group, &a, &labels, Call::default());
+        set.await.expect("a living tenure");
+        let seen = world.store.member(&world.group, &member("a")).await;
+        let seen = seen.expect("a look-up").expect("a member");
+        assert_eq!((seen.labels, seen.tenure, seen.holdings.leases), (labels, a.clone(), 1));
+    }
+    let changed = world.events_of(EventKind::LabelsChanged).await;
+    assert!(changed.iter().all(|event| event.tenure.as_ref() == Some(&a)));
+    assert_eq!(changed.len(), 3);
+}
+
+/// Invariants 1 and 2: an ended tenure has no labels to change, and its successor keeps its own.
+pub async fn labels_of_an_ended_tenure_stay(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (old, dead) = (world.join("a", s(30)).await, world.join("b", s(2)).await);
+    world.join("a", s(30)).await;
+    world.pass(s(2)).await;
+    let labels = BTreeMap::from([("zone".to_owned(), "a".to_owned())]);
+    let labels = Labels::new(labels).expect("good labels");
+    for (tenure, reason) in [(&old, EndReason::Superseded), (&dead, EndReason::Lapsed)] {
+        let set = world.store.set_labels(&world.group, tenure, &labels, Call::default());
+        refused(set.await, ErrorKind::Ended(reason));
+    }
+    let seen = world.store.member(&world.group, &member("a")).await;
+    assert!(seen.expect("a look-up").expect("a member").labels.is_empty());
+    assert!(world.end_lapsed().await.is_empty(), "the call has ended it");
+    assert!(world.events_of(EventKind::LabelsChanged).await.is_empty());
 }
 
 /// A ttl out of range is refused.

@@ -1,5 +1,6 @@
 //! Random operations on a store and on the reference model: every reply and every event must be equal.
 
+mod lease;
 mod reply;
 mod roster;
 mod session;
@@ -17,15 +18,15 @@ use crate::clock::{Clock, ManualClock};
 use crate::error::Result;
 use crate::event::EventQuery;
 use crate::id::{LeaseName, MAX_NAME, RegistryName, TenureId, Term};
-use crate::lease::{Acquire, LeaseOf, Leases, LeasesOf, ReleaseLeases, Token};
-use crate::membership::{Beat, Beats, End, EndBy, Join, Labels, MemberOf, Revision};
+use crate::lease::{Acquire, Token};
+use crate::membership::{Beat, Beats, End, EndBy, Join, Labels, MemberOf, Revision, SetLabels};
 use crate::memory::MemoryStore;
 use crate::registry::{ClaimKeys, ClaimMode, ClaimOf, Claims, ReleaseClaim};
 use crate::session::{Detach, Epoch, SessionSettings};
 use crate::settling::GapCause;
 use crate::store::{Call, PageRequest, StoreOptions};
 use crate::sweep::{EndLapsed, ListDoomed, Release, ReleaseRequest, Settle, Status, Tick};
-use crate::target::{PutTarget, RemoveTarget, TargetOf, TargetSpec};
+use crate::target::{PutTarget, RemoveTarget, TargetSpec};
 use crate::time::StoreTime;
 
 /// One operation. Numbers map to names, and indices to tenures seen so far.
@@ -33,7 +34,8 @@ use crate::time::StoreTime;
 enum Op {
     Join(u8, u16),
     Beat(Vec<(u16, Option<u16>, u8)>),
-    End(u16, bool),
+    End(u16, u8),
+    Label(u16, u8),
     Claim(u16, u8, Vec<u8>, bool),
     Release(u16, u8, u8),
     Acquire(u16, Vec<u8>),
@@ -42,6 +44,8 @@ enum Op {
     Remove(u8),
     Session(session::Op),
     Roster(roster::Op),
+    Share(u16, u8, u8),
+    Revoke(u8, u8),
     Tick,
     EndLapsed(u8),
     Evict(bool),
@@ -59,6 +63,7 @@ enum About {
     Nothing,
     Sessions,
     Roster,
+    SharedLeases,
 }
 
 /// More than a third of the operations are about the chosen nouns.
@@ -66,6 +71,7 @@ fn operation(about: About) -> BoxedStrategy<Op> {
     match about {
         About::Nothing => plain().boxed(),
         About::Sessions => prop_oneof![3 => plain(), 2 => session::operation().prop_map(Op::Session)].boxed(),
+        About::SharedLeases => prop_oneof![3 => plain(), 4 => lease::operation()].boxed(),
         About::Roster => prop_oneof![1 => plain(), 1 => roster::operation().prop_map(Op::Roster)].boxed(),
     }
 }
@@ -89,7 +95,8 @@ fn plain() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => (0..14u8, ttl.clone()).prop_map(|(m, t)| Op::Join(m, t)),
         5 => prop::collection::vec((tenure(), prop::option::weighted(0.1, ttl), any::<u8>()), 0..9).prop_map(Op::Beat),
-        2 => (tenure(), any::<bool>()).prop_map(|(t, expel)| Op::End(t, expel)),
+        2 => (tenure(), 0..8u8).prop_map(|(t, by)| Op::End(t, by)),
+        1 => (tenure(), 0..3u8).prop_map(|(t, n)| Op::Label(t, n)),
         5 => (tenure(), 0..2u8, keys, any::<bool>())
             .prop_map(|(t, r, k, absent)| Op::Claim(t, r, k, absent)),
         2 => (any::<u16>(), 0..2u8, 0..12u8).prop_map(|(t, r, k)| Op::Release(t, r, k)),
@@ -138,6 +145,14 @@ pub async fn the_store_agrees_with_the_model(make: Make<'_>) {
 /// As there.
 pub async fn sessions_agree_with_the_model(make: Make<'_>) {
     run(make, About::Sessions).await;
+}
+
+/// Like [`the_store_agrees_with_the_model`], with leases of several holders and operators that release them.
+///
+/// # Panics
+/// As there.
+pub async fn shared_leases_agree_with_the_model(make: Make<'_>) {
+    run(make, About::SharedLeases).await;
 }
 
 /// Like [`the_store_agrees_with_the_model`], with the mirror of a roster.
@@ -199,6 +214,12 @@ const ALL: PageRequest = PageRequest {
     limit: 1_000,
 };
 
+/// This many labels.
+fn labels(n: u8) -> Labels {
+    let label = |n: u8| (format!("label{n}"), n.to_string());
+    Labels::new((0..n).map(label).collect()).expect("good labels")
+}
+
 fn same<T: std::fmt::Debug>(what: &str, theirs: &Result<T>, ours: &Result<T>) -> Result<(), String> {
     let show = |result: &Result<T>| match result {
         Ok(done) => format!("{done:#?}"),
@@ -252,21 +273,36 @@ impl Pair {
         match op {
             Op::Join(m, ttl) => self.join(*m, *ttl).await,
             Op::Beat(beats) => self.beat(beats).await,
-            Op::End(t, expel) => {
-                let (tenure, by) = (self.tenure(*t), if *expel { EndBy::Expel } else { EndBy::Leave });
-                self.both(End { tenure, by }).await.map(drop)
+            Op::End(t, by) => {
+                let tenure = self.tenure(*t);
+                let by = match by {
+                    0..=2 => EndBy::Leave,
+                    3..=5 => EndBy::Expel,
+                    by => EndBy::NoProgress { stopped: *by == 6 },
+                };
+                let text = (by == EndBy::Leave).then(|| "no_progress".to_owned());
+                self.both(End { tenure, by, text }).await.map(drop)
+            }
+            Op::Label(t, n) => {
+                let (tenure, labels) = (self.tenure(*t), labels(*n));
+                self.both(SetLabels { tenure, labels }).await.map(drop)
             }
             Op::TooLate(t) => {
                 let call = Call::not_after(StoreTime::from_micros(self.clock.wall_micros() - 1));
-                let (tenure, by) = (self.tenure(*t), EndBy::Leave);
-                self.both_until(End { tenure, by }, call).await.map(drop)
+                let (tenure, by, text) = (self.tenure(*t), EndBy::Leave, None);
+                self.both_until(End { tenure, by, text }, call).await.map(drop)
             }
             Op::Settle(named) => {
                 let cause = named.then_some(GapCause::Silent);
                 self.both(Settle { cause }).await.map(drop)
             }
             Op::Claim(..) | Op::Release(..) => self.claim(op).await,
-            Op::Acquire(t, leases) => self.acquire(*t, leases).await,
+            Op::Acquire(t, leases) => {
+                let leases = leases.iter().map(|l| lease(&format!("l{l}"))).collect();
+                self.acquire(Acquire::new(self.tenure(*t), leases)).await
+            }
+            Op::Share(t, l, holders) => self.share(*t, *l, *holders).await,
+            Op::Revoke(l, m) => self.revoke(*l, *m).await,
             Op::GiveUp(t, l, n, to) => self.give_up(*t, *l, *n, *to).await,
             Op::Put(l, paused) => {
                 let (target, weight) = (lease(&format!("l{l}")), 1 + u32::from(*l));
@@ -286,7 +322,7 @@ impl Pair {
                 self.read(*m, *k).await?;
                 self.read_leases(*m, *k).await
             }
-            Op::Tick => self.both(Tick).await.map(drop),
+            Op::Tick => self.both(Tick::default()).await.map(drop),
             Op::EndLapsed(limit) => {
                 let limit = u32::from(*limit);
                 self.both(EndLapsed { limit }).await.map(drop)
@@ -315,7 +351,7 @@ impl Pair {
         let join = Join {
             member: member(&format!("m{m}")),
             ttl: ms(u64::from(ttl)),
-            labels: Labels::default(),
+            labels: labels(m % 3),
         };
         let joined = self.both(join).await?;
         self.seen.extend(joined.into_iter().map(|joined| joined.tenure));
@@ -344,41 +380,6 @@ impl Pair {
             23..=90 => Revision::NONE,
             _ => self.revisions.last().copied().unwrap_or_default(),
         }
-    }
-
-    async fn acquire(&mut self, t: u16, leases: &[u8]) -> Result<(), String> {
-        let tenure = self.tenure(t);
-        let leases: Vec<_> = leases.iter().map(|l| lease(&format!("l{l}"))).collect();
-        let acquire = Acquire {
-            tenure: tenure.clone(),
-            leases: leases.clone(),
-        };
-        if let Ok(acquired) = self.both(acquire).await? {
-            self.revisions.push(acquired.revision);
-            for (name, outcome) in leases.into_iter().zip(&acquired.outcomes) {
-                let grant = outcome.token().map(|token| (tenure.clone(), name, token));
-                self.granted.extend(grant);
-            }
-        }
-        Ok(())
-    }
-
-    /// Mostly a granted lease, by any tenure that held it; sometimes one that was not granted.
-    async fn give_up(&mut self, t: u16, l: u8, n: u8, to: Option<u8>) -> Result<(), String> {
-        let to = to.map(|m| member(&format!("m{m}")));
-        let one = Token::new(1).map_err(|error| error.to_string())?;
-        let (tenure, leases) = match self.granted.len() {
-            0 => (self.tenure(t), vec![(lease("l0"), one)]),
-            len => {
-                let (tenure, name, token) = self.granted[len - 1 - usize::from(t) % len].clone();
-                let mut given = vec![(name, token)];
-                given.extend((0..n).map(|_| (lease(&format!("l{l}")), token)));
-                (tenure, given)
-            }
-        };
-        let given = self.both(ReleaseLeases { tenure, leases, to }).await?;
-        self.revisions.extend(given.iter().map(|given| given.revision));
-        Ok(())
     }
 
     async fn claim(&self, op: &Op) -> Result<(), String> {
@@ -412,7 +413,7 @@ impl Pair {
     async fn pass(&self, time: Duration) -> Result<(), String> {
         let mut left = time;
         while !left.is_zero() {
-            let status = self.both(Tick).await?;
+            let status = self.both(Tick::default()).await?;
             let step = status.map_or(left, |status| (status.gap / 3).min(left));
             self.turn(step).await;
             left -= step;
@@ -441,16 +442,5 @@ impl Pair {
             }
         }
         Ok(())
-    }
-
-    async fn read_leases(&self, m: u8, k: u8) -> Result<(), String> {
-        let (member, name) = (member(&format!("m{m}")), lease(&format!("l{k}")));
-        self.both(LeaseOf { lease: name.clone() }).await?.ok();
-        self.both(TargetOf { target: name }).await?.ok();
-        for holder in [None, Some(member)] {
-            self.both(Leases { holder, page: ALL }).await?.ok();
-        }
-        let (tenure, page) = (self.tenure(u16::from(m)), ALL);
-        self.both(LeasesOf { tenure, page }).await.map(drop)
     }
 }

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 
 use crate::error::{ErrorKind, Result};
 use crate::event::{Event, EventKind, EventQuery};
-use crate::id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId};
-use crate::lease::{AcquireOutcome, ReleaseOutcome, Token};
+use crate::id::{Group, Key, LeaseName, MemberId, NodeId, RegistryName, TenureId};
+use crate::lease::{Acquire, AcquireOutcome, Holders, Queue, ReleaseOutcome, Token};
 use crate::membership::{Beat, BeatReply, EndBy, EndReason, Join, Joined, Labels, Revision};
 use crate::registry::{ClaimMode, ClaimOutcome};
 use crate::store::{Call, PageRequest, Store, StoreOptions};
@@ -178,13 +178,14 @@ impl World {
         self.harness.sweeper()
     }
 
-    /// Ticks once.
+    /// Ticks once, and confirms the waiting requests of the cases.
     pub async fn tick(&self) -> crate::sweep::GroupStatus {
         let sweeper = self.harness.sweeper();
+        let node = NodeId::new("node").expect("a name");
         sweeper
             .steps()
             .expect("the sweeping store has steps")
-            .tick(&self.group)
+            .tick_of(&self.group, Some(&node))
             .await
             .expect("a tick")
     }
@@ -264,6 +265,13 @@ impl World {
         self.store.beat(&self.group, &beats).await.expect("beats").replies
     }
 
+    /// Beats once, naming a revision.
+    pub async fn beat_naming(&self, tenure: &TenureId, revision: Revision) -> BeatReply {
+        let (tenure, ttl) = (tenure.clone(), None);
+        let beat = Beat { tenure, ttl, revision };
+        self.store.beat(&self.group, &[beat]).await.expect("a beat").replies[0]
+    }
+
     /// Asserts that a beat finds the tenure ended for this reason.
     pub async fn ended(&self, tenure: &TenureId, reason: EndReason) {
         assert_eq!(self.beat(tenure).await, BeatReply::Ended(reason), "{tenure}");
@@ -323,6 +331,37 @@ impl World {
             AcquireOutcome::Granted { token, .. } => token,
             other => panic!("{name} for {tenure}: {other:?}"),
         }
+    }
+
+    /// Acquires a place of a shared lease.
+    pub async fn acquire_shared(&self, tenure: &TenureId, name: &str, holders: u16) -> AcquireOutcome {
+        self.ask_for(tenure, name, holders, None).await
+    }
+
+    /// Acquires a place of a shared lease, and fails the case if there is none. Returns the token and the place.
+    pub async fn share(&self, tenure: &TenureId, name: &str, holders: u16) -> (Token, u16) {
+        let outcome = self.acquire_shared(tenure, name, holders).await;
+        match (outcome.token(), outcome.place()) {
+            (Some(token), Some(place)) => (token, place.get()),
+            _ => panic!("{name} for {tenure}: {outcome:?}"),
+        }
+    }
+
+    /// Acquires a lease, with any number of holders and with or without a wait.
+    pub(super) async fn ask_for(
+        &self,
+        tenure: &TenureId,
+        name: &str,
+        holders: u16,
+        queue: Option<Queue>,
+    ) -> AcquireOutcome {
+        let acquire = Acquire {
+            holders: Holders::new(holders).expect("a case asks for a valid number"),
+            queue,
+            ..Acquire::new(tenure.clone(), vec![lease(name)])
+        };
+        let acquired = self.store.acquire_with(&self.group, acquire, Call::default()).await;
+        acquired.expect("an answer").outcomes.remove(0)
     }
 
     /// Releases a lease, optionally to a successor.

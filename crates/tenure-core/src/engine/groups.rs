@@ -1,12 +1,13 @@
 //! The groups of a store.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
 use super::cell::Cell;
-use crate::id::Group;
+use crate::id::{Group, NodeId};
+use crate::lease::WaitingTurn;
 use crate::store::StoreOptions;
 use crate::time::StoreTime;
 
@@ -16,6 +17,8 @@ pub(super) struct Groups {
     cells: RwLock<BTreeMap<Group, Arc<Cell>>>,
     /// Groups that were removed since the start: a sweep does not bring them back.
     forgotten: Mutex<HashSet<Group>>,
+    /// Groups with waiting requests whose grants are durable and not fetched yet.
+    turned: Mutex<BTreeSet<Group>>,
     /// Changes when a group became durable, and when nothing is served any more.
     births: watch::Sender<()>,
 }
@@ -25,6 +28,7 @@ impl Groups {
         Self {
             cells: RwLock::new(cells),
             forgotten: Mutex::default(),
+            turned: Mutex::default(),
             births: watch::Sender::new(()),
         }
     }
@@ -74,13 +78,41 @@ impl Groups {
         self.forgotten_groups().contains(group)
     }
 
-    /// Changes with the groups.
+    /// Notes that grants to waiting requests became durable.
+    pub(super) fn note_turns(&self, group: &Group) {
+        self.turned_groups().insert(group.clone());
+        self.wake();
+    }
+
+    /// Takes the durable grants to waiting requests of a process.
+    pub(super) fn take_turns(&self, node: &NodeId) -> Vec<WaitingTurn> {
+        let groups: Vec<Group> = self.turned_groups().iter().cloned().collect();
+        let mut turns = Vec::new();
+        for group in groups {
+            let Some(cell) = self.find(&group) else {
+                self.turned_groups().remove(&group);
+                continue;
+            };
+            let mut state = cell.lock();
+            turns.extend(state.model.take_turns(&group, node));
+            if !state.model.has_turns() {
+                self.turned_groups().remove(&group);
+            }
+        }
+        turns
+    }
+
+    /// Changes with the groups, and with the grants to waiting requests.
     pub(super) fn births(&self) -> watch::Receiver<()> {
         self.births.subscribe()
     }
 
     pub(super) fn wake(&self) {
         self.births.send_replace(());
+    }
+
+    fn turned_groups(&self) -> std::sync::MutexGuard<'_, BTreeSet<Group>> {
+        self.turned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn forgotten_groups(&self) -> std::sync::MutexGuard<'_, HashSet<Group>> {

@@ -46,8 +46,12 @@ impl Shared {
                 Some(cell) => cell,
                 None => self.make(group, call)?,
             };
-            let attempt = self.apply(&cell, call, |model, now| (decide(model, now), false));
-            if let Some(reply) = finish(attempt).await? {
+            // A reply that waits is boxed, so that the future has no room for it.
+            let waits = match ready(self.apply(&cell, call, |model, now| (decide(model, now), false))) {
+                Ok(reply) => return reply?,
+                Err(attempt) => Box::pin(wait(attempt)),
+            };
+            if let Some(reply) = waits.await? {
                 return reply;
             }
         }
@@ -92,8 +96,11 @@ impl Shared {
             let Some(cell) = self.groups.find(group) else {
                 return Ok(None);
             };
-            let attempt = self.glance(&cell, &look);
-            if let Some(reply) = finish(attempt).await? {
+            let waits = match ready(self.glance(&cell, &look)) {
+                Ok(reply) => return reply,
+                Err(attempt) => Box::pin(wait(attempt)),
+            };
+            if let Some(reply) = waits.await? {
                 return Ok(reply);
             }
         }
@@ -222,15 +229,23 @@ impl Cell {
     }
 }
 
+/// The answer of an attempt that waits for nothing; else the attempt.
+fn ready<T>(attempt: Attempt<T>) -> std::result::Result<Result<T>, Attempt<T>> {
+    match attempt {
+        Attempt::Refused(error) => Ok(Err(error)),
+        Attempt::Done { reply, gate, .. } if gate.is_open() => Ok(Ok(reply)),
+        waits => Err(waits),
+    }
+}
+
 /// Waits until an attempt may be answered. `None` when the caller must retry: the group could not be used, or a look
 /// depended on changes that were lost.
 pub(super) async fn finish<T>(attempt: Attempt<T>) -> Result<Option<T>> {
-    match attempt {
-        Attempt::Refused(error) => Err(error),
-        Attempt::Done { reply, gate, .. } if gate.is_open() => Ok(Some(reply)),
-        // Boxed, so that a look that waits for nothing has no room for it.
-        waits => Box::pin(wait(waits)).await,
-    }
+    let waits = match ready(attempt) {
+        Ok(reply) => return reply.map(Some),
+        Err(attempt) => Box::pin(wait(attempt)),
+    };
+    waits.await
 }
 
 async fn wait<T>(attempt: Attempt<T>) -> Result<Option<T>> {

@@ -3,6 +3,7 @@
 mod disk;
 mod failures;
 mod threads;
+mod waits;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -319,7 +320,7 @@ fn future_of_a_call_is_small() {
     let world = World::new();
     let ask = StoreRequest {
         group: Some(world.group.clone()),
-        op: Op::Tick(Tick),
+        op: Op::Tick(Tick::default()),
         call: Call::default(),
     };
     let (ask_size, size) = (size_of_val(&ask), size_of_val(&world.engine.call(ask)));

@@ -12,6 +12,7 @@ use crate::call::{Op, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventId, EventPage, EventQuery, WaitForEvents};
 use crate::id::Group;
+use crate::lease::{WaitForGrants, WaitingTurn};
 use crate::memory::{Decide, GroupModel};
 use crate::settling::GapCause;
 use crate::store::{Call, Probed};
@@ -72,6 +73,7 @@ impl Shared {
                 })
             }
             Op::Groups(_) => Reply::Groups(self.durable_groups()),
+            Op::WaitForGrants(ask) => Reply::WaitForGrants(self.wait_for_grants(ask).await?),
             // No other process writes to this store.
             Op::NewestEvents(_) => Reply::NewestEvents(Vec::new()),
             // A group is a row, and cannot be lost from the list.
@@ -106,7 +108,7 @@ impl Shared {
             let now = self.clock.now();
             return Ok(self.absent().status(now));
         }
-        let step = |model: &mut GroupModel, now| model.step(&Tick, Call::default(), now);
+        let step = |model: &mut GroupModel, now| model.step(&Tick::default(), Call::default(), now);
         self.step(group, Call::default(), step).await
     }
 
@@ -150,6 +152,22 @@ impl Shared {
             self.service.check()
         };
         tokio::select! { done = waiting => done, () = over => Ok(()) }
+    }
+
+    /// A grant is revealed only when it is durable.
+    async fn wait_for_grants(&self, ask: &WaitForGrants) -> Result<Vec<WaitingTurn>> {
+        let over = self.clock.local().sleep(ask.patience);
+        let waiting = async {
+            let mut news = self.groups.births();
+            loop {
+                self.service.check()?;
+                let turns = self.groups.take_turns(&ask.node);
+                if !turns.is_empty() || news.changed().await.is_err() {
+                    return Ok(turns);
+                }
+            }
+        };
+        tokio::select! { biased; done = waiting => done, () = over => Ok(Vec::new()) }
     }
 
     /// An operator's word that nothing was held, for one group, or for all of them and those to come.

@@ -164,9 +164,12 @@ impl<D: Disk> Writer<D> {
             let was_kept = state.is_kept;
             let open = state.durable(number);
             state.recount(&self.shared.backlog);
-            let is_gone = state.is_gone();
+            let (is_gone, has_turns) = (state.is_gone(), state.model.has_turns());
             drop(state);
             cell.news.send_replace(batch.taken.group.last_event);
+            if has_turns {
+                self.shared.groups.note_turns(&cell.group);
+            }
             if is_gone {
                 self.shared.groups.remove(&cell);
                 self.shared.groups.note_forgotten(&cell.group);

@@ -57,7 +57,7 @@ impl GroupModel {
         let head = self.head();
         let is_over = head.unsettled.is_some_and(|unsettled| now >= unsettled.until);
         let is_recovered = head.brake.is_some() && self.brake_in_force(now).is_none();
-        if is_over || is_recovered {
+        if is_over || is_recovered || self.is_wake_due(now) {
             return None;
         }
         self.note_empty(now);

@@ -4,6 +4,7 @@ use super::group::GroupModel;
 use crate::call::{Op, Reply, Request};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::WaitForEvents;
+use crate::lease::WaitForGrants;
 use crate::store::{Call, FindGroups, ListGroups, NewestEvents, Now, Probe};
 use crate::sweep::{Pass, Settle};
 use crate::time::StoreTime;
@@ -30,6 +31,7 @@ impl Decide<FindGroups> for GroupModel {}
 impl Decide<Settle> for GroupModel {}
 impl Decide<Pass> for GroupModel {}
 impl Decide<WaitForEvents> for GroupModel {}
+impl Decide<WaitForGrants> for GroupModel {}
 
 impl GroupModel {
     /// Takes a step. The result depends only on the model and `now`.

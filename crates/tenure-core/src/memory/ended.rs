@@ -24,7 +24,7 @@ pub(super) struct EndedModel {
 impl EndedRow {
     /// Whether its process may still run without knowing that the tenure has ended.
     pub(super) fn may_still_run(&self) -> bool {
-        matches!(self.reason, EndReason::Superseded | EndReason::Expelled)
+        self.reason.may_still_run()
     }
 }
 

@@ -170,7 +170,9 @@ impl GroupModel {
             head.unsettled = None;
             head.settled = until;
         });
+        self.leases.queue.wake_all();
         self.emit(now, EventKind::GroupSettled).reason = Some("operator".to_owned());
+        self.serve_waiting(now);
         Ok(Settling::Ended)
     }
 
@@ -240,12 +242,21 @@ impl GroupModel {
 
     /// Ends a member's current tenure.
     pub(super) fn end_tenure(&mut self, tenure: &TenureId, reason: EndReason, now: StoreTime) {
-        let Some((member, live)) = self.lives.end(tenure.member()) else {
-            return;
-        };
+        self.end_tenure_at(tenure, reason, None, now);
+    }
+
+    /// Ends a member's current tenure, with the end time to record if it is not that of its last beat.
+    pub(super) fn end_tenure_at(
+        &mut self,
+        tenure: &TenureId,
+        reason: EndReason,
+        end: Option<StoreTime>,
+        now: StoreTime,
+    ) -> Option<&mut Event> {
+        let (member, live) = self.lives.end(tenure.member())?;
         let tenure = TenureId::new(member, live.term);
         self.roster.reseat(&tenure, false);
-        let end = self.end_now(&live, now);
+        let end = end.unwrap_or_else(|| self.end_now(&live, now));
         let ended = EndedRow {
             reason,
             end,
@@ -254,17 +265,21 @@ impl GroupModel {
             visit: self.held.has(&tenure).then(|| now + BURST),
         };
         self.ended.set(tenure.clone(), Some(ended));
+        self.wake_leases_of(&tenure);
         self.note_offline(&tenure, &live, reason, end, now);
         let kind = match reason {
             EndReason::Left => EventKind::Left,
             EndReason::Superseded => EventKind::Superseded,
             EndReason::Expelled => EventKind::Expelled,
+            EndReason::NoProgress => EventKind::NoProgress,
             EndReason::Lapsed | EndReason::Unknown => EventKind::Lapsed,
         };
-        self.emit(now, kind).tenure = Some(tenure.clone());
         if reason == EndReason::Lapsed {
             self.lapses.set(tenure.member().clone(), Some(now));
         }
+        let event = self.emit(now, kind);
+        event.tenure = Some(tenure);
+        Some(event)
     }
 
     /// Appends an event.

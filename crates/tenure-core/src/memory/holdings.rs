@@ -1,9 +1,10 @@
 //! The holdings of each tenure: three ordered sets per group, derived from the rows of claims, leases and connections.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::table::Table;
 use crate::id::{ConnectionId, Key, LeaseName, MemberId, RegistryName, SessionId, TenureId, Term};
+use crate::lease::Place;
 use crate::membership::Holdings;
 
 /// A connection of a session.
@@ -13,7 +14,8 @@ pub(super) type Link = (SessionId, ConnectionId);
 #[derive(Debug, Default)]
 pub(super) struct Held {
     claims: BTreeSet<(TenureId, RegistryName, Key)>,
-    leases: BTreeSet<(TenureId, LeaseName)>,
+    /// A tenure has at most one place of a lease.
+    leases: BTreeMap<(TenureId, LeaseName), Place>,
     connections: BTreeSet<(TenureId, SessionId, ConnectionId)>,
     /// The counts of tenures with holdings.
     pub(super) counts: Table<TenureId, Counts>,
@@ -99,8 +101,24 @@ impl Held {
         from: Option<&LeaseName>,
     ) -> impl Iterator<Item = &'a LeaseName> {
         let from = (tenure.clone(), from.cloned().unwrap_or_else(LeaseName::first));
-        let leases = self.leases.range(from..).take_while(move |(of, _)| of == tenure);
-        leases.map(|(_, lease)| lease)
+        let leases = self.leases.range(from..).take_while(move |((of, _), _)| of == tenure);
+        leases.map(|((_, lease), _)| lease)
+    }
+
+    /// The places of a tenure, by lease, from one on.
+    pub(super) fn places<'a>(
+        &'a self,
+        tenure: &'a TenureId,
+        from: Option<&LeaseName>,
+    ) -> impl Iterator<Item = (LeaseName, Place)> + 'a {
+        let from = (tenure.clone(), from.cloned().unwrap_or_else(LeaseName::first));
+        let leases = self.leases.range(from..).take_while(move |((of, _), _)| of == tenure);
+        leases.map(|((_, lease), place)| (lease.clone(), *place))
+    }
+
+    /// The place of a lease that a tenure has.
+    pub(super) fn place_of(&self, tenure: &TenureId, lease: &LeaseName) -> Option<Place> {
+        self.leases.get(&(tenure.clone(), lease.clone())).copied()
     }
 
     /// The connections of a tenure.
@@ -134,14 +152,18 @@ impl Held {
         self.claims.remove(&(tenure, registry, key));
     }
 
-    pub(super) fn add_lease(&mut self, tenure: TenureId, lease: LeaseName) {
+    pub(super) fn add_lease(&mut self, tenure: TenureId, (lease, place): &(LeaseName, Place)) {
         self.count(&tenure, |counts| counts.leases += 1);
-        self.leases.insert((tenure, lease));
+        self.leases.insert((tenure, lease.clone()), *place);
     }
 
-    pub(super) fn drop_lease(&mut self, tenure: TenureId, lease: LeaseName) {
+    pub(super) fn drop_lease(&mut self, tenure: TenureId, (lease, place): &(LeaseName, Place)) {
         self.count(&tenure, |counts| counts.leases -= 1);
-        self.leases.remove(&(tenure, lease));
+        let key = (tenure, lease.clone());
+        // Rows that are put back may pass through a state in which a tenure has two places.
+        if self.leases.get(&key) == Some(place) {
+            self.leases.remove(&key);
+        }
     }
 
     pub(super) fn add_connection(&mut self, tenure: TenureId, (session, connection): Link) {

@@ -10,7 +10,7 @@ use super::rows::{GroupRow, MemberRow, Row, RowKey, Taken};
 use super::table::{Noted, Table};
 use crate::id::{MemberId, TenureId};
 use crate::ledger::settings::MAX_STALE_AFTER;
-use crate::membership::{Beat, BeatReply};
+use crate::membership::{Beat, BeatReply, Revision};
 use crate::settling::end_of;
 use crate::store::StoreOptions;
 use crate::time::StoreTime;
@@ -118,10 +118,10 @@ impl GroupModel {
         take_of(&mut rows, &mut self.lapses.table, RowKey::Lapse, |at| Row::Lapse(*at));
         let claim = |(registry, key)| RowKey::Claim(registry, key);
         take_of(&mut rows, &mut self.claims, claim, |tenure| Row::Claim(tenure.clone()));
-        take_of(&mut rows, &mut self.leases.table, RowKey::Lease, |row| {
-            Row::Lease(row.clone())
-        });
-        take_of(&mut rows, &mut self.leases.reserved, RowKey::Reserved, |row| {
+        let place = |(lease, place)| RowKey::Lease(lease, place);
+        take_of(&mut rows, &mut self.leases.table, place, |row| Row::Lease(row.clone()));
+        let place = |(lease, place)| RowKey::Reserved(lease, place);
+        take_of(&mut rows, &mut self.leases.reserved, place, |row| {
             Row::Reserved(row.clone())
         });
         take_of(&mut rows, &mut self.targets, RowKey::Target, |spec| Row::Target(*spec));
@@ -175,6 +175,7 @@ impl GroupModel {
         for table in self.tables_mut() {
             table.durable(number);
         }
+        self.leases.queue.durable(number);
     }
 
     /// The keys of all undurable rows.
@@ -187,8 +188,10 @@ impl GroupModel {
         keys.extend(self.ended.table.undurable().cloned().map(RowKey::Ended));
         keys.extend(self.lapses.table.undurable().cloned().map(RowKey::Lapse));
         keys.extend(self.claims.undurable().map(claim));
-        keys.extend(self.leases.table.undurable().cloned().map(RowKey::Lease));
-        keys.extend(self.leases.reserved.undurable().cloned().map(RowKey::Reserved));
+        let places = self.leases.table.undurable().cloned();
+        keys.extend(places.map(|(lease, place)| RowKey::Lease(lease, place)));
+        let places = self.leases.reserved.undurable().cloned();
+        keys.extend(places.map(|(lease, place)| RowKey::Reserved(lease, place)));
         keys.extend(self.targets.undurable().cloned().map(RowKey::Target));
         keys.extend(sessions.table.undurable().cloned().map(RowKey::Session));
         keys.extend(sessions.connections.undurable().map(link));
@@ -232,6 +235,7 @@ impl GroupModel {
                 None => row.into(),
             });
         }
+        self.leases.queue.put_back();
         self.begin_step(step);
     }
 
@@ -249,11 +253,15 @@ impl GroupModel {
         let noted = head
             .ttls
             .is_some_and(|(shortest, longest)| (shortest..=longest).contains(&ttl));
+        if self.leases.needs_step(&beat.tenure, beat.revision, durable.revision) {
+            return None;
+        }
         let expected = same_ttl && (noted || ttl > MAX_STALE_AFTER) && beat.revision <= live.revision;
         if !expected || now >= end_of(live.deadline, ttl, resumed_at, now) {
             return None;
         }
         live.deadline = now + ttl;
+        live.told = beat.revision != Revision::NONE;
         self.tick = now;
         self.forget_lapses(&head, now);
         Some(BeatReply::Renewed {
@@ -280,8 +288,8 @@ impl GroupModel {
             RowKey::Ended(tenure) => self.ended.set(tenure, value!(row, Ended)),
             RowKey::Lapse(member) => self.lapses.set(member, value!(row, Lapse)),
             RowKey::Claim(registry, key) => self.set_claim(&registry, &key, value!(row, Claim).as_ref()),
-            RowKey::Lease(lease) => self.set_lease(&lease, value!(row, Lease)),
-            RowKey::Reserved(lease) => self.leases.reserve(&lease, value!(row, Reserved)),
+            RowKey::Lease(lease, place) => self.set_lease(&(lease, place), value!(row, Lease)),
+            RowKey::Reserved(lease, place) => self.leases.reserve(&(lease, place), value!(row, Reserved)),
             RowKey::Target(target) => drop(self.targets.set(target, value!(row, Target))),
             RowKey::Session(session) => drop(self.sessions.set(&session, value!(row, Session))),
             RowKey::Connection(session, connection) => {
@@ -313,7 +321,7 @@ impl GroupModel {
         self.roster.reseat(&tenure, true);
     }
 
-    fn tables(&self) -> [&dyn Noted; 20] {
+    fn tables(&self) -> [&dyn Noted; 21] {
         [
             &self.tracked,
             &self.lives,
@@ -323,6 +331,7 @@ impl GroupModel {
             &self.claims,
             &self.leases.table,
             &self.leases.reserved,
+            &self.leases.counts,
             &self.targets,
             &self.sessions.table,
             &self.sessions.connections,
@@ -338,7 +347,7 @@ impl GroupModel {
         ]
     }
 
-    fn tables_mut(&mut self) -> [&mut dyn Noted; 20] {
+    fn tables_mut(&mut self) -> [&mut dyn Noted; 21] {
         [
             &mut self.tracked,
             &mut self.lives,
@@ -348,6 +357,7 @@ impl GroupModel {
             &mut self.claims,
             &mut self.leases.table,
             &mut self.leases.reserved,
+            &mut self.leases.counts,
             &mut self.targets,
             &mut self.sessions.table,
             &mut self.sessions.connections,

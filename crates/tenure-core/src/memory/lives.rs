@@ -17,6 +17,8 @@ pub(super) struct Live {
     pub(super) ttl: Duration,
     /// The revision of its holdings.
     pub(super) revision: Revision,
+    /// Whether its last beat named a revision: then its client notices changes. Not stored.
+    pub(super) told: bool,
     /// Most tenures have none.
     pub(super) labels: Option<Box<Labels>>,
     /// Its time in the lazy index: the earliest time at which it may have lapsed.
@@ -30,10 +32,15 @@ impl From<MemberRow> for Live {
             deadline: row.deadline,
             ttl: row.ttl,
             revision: row.revision,
-            labels: (row.labels != Labels::default()).then(|| Box::new(row.labels)),
+            told: false,
+            labels: boxed(row.labels),
             due: row.deadline,
         }
     }
+}
+
+fn boxed(labels: Labels) -> Option<Box<Labels>> {
+    (!labels.is_empty()).then(|| Box::new(labels))
 }
 
 impl From<&Live> for MemberRow {
@@ -62,6 +69,7 @@ impl Live {
         Self {
             deadline,
             due: deadline.min(self.due),
+            told: self.told,
             ..Self::from(row)
         }
     }
@@ -150,6 +158,18 @@ impl Lives {
         }
     }
 
+    /// Replaces the labels of a current tenure. Returns whether they differ.
+    pub(super) fn relabel(&mut self, tenure: &TenureId, labels: &Labels) -> bool {
+        if self.current(tenure).is_none_or(|live| live.labels() == *labels) {
+            return false;
+        }
+        self.note(tenure.member());
+        if let Some(live) = self.table.change(tenure.member()) {
+            live.labels = boxed(labels.clone());
+        }
+        true
+    }
+
     /// A current tenure whose deadline, which is not stored, a beat may move; with what of it is durable.
     pub(super) fn beating(&mut self, tenure: &TenureId) -> Option<(&mut Live, Durable)> {
         let behind = self.behind.get(tenure.member()).copied();
@@ -158,10 +178,18 @@ impl Lives {
         (live.term == tenure.term() && durable.term == tenure.term()).then_some((live, durable))
     }
 
-    /// Extends a tenure by its ttl; the deadline is not stored.
+    /// Records whether the last beat of a tenure named a revision.
+    pub(super) fn tell(&mut self, member: &MemberId, told: bool) {
+        if let Some(live) = self.table.change_unstored(member) {
+            live.told = told;
+        }
+    }
+
+    /// Extends a tenure by its ttl; the deadline is not stored. A heartbeat of a provider names no revision.
     pub(super) fn extend(&mut self, member: &MemberId, now: StoreTime) {
         if let Some(live) = self.table.change_unstored(member) {
             live.deadline = now + live.ttl;
+            live.told = false;
         }
     }
 

@@ -11,6 +11,7 @@ use crate::id::{MemberId, TenureId, Term};
 use crate::ledger::settings::MAX_STALE_AFTER;
 use crate::membership::{
     Beat, BeatReplies, BeatReply, Beats, End, EndBy, EndReason, Join, Joined, Labels, Member, MemberOf, Revision,
+    SetLabels,
 };
 use crate::store::Call;
 use crate::time::StoreTime;
@@ -31,6 +32,7 @@ impl Decide<Join> for GroupModel {
             superseded = Some(before);
         }
         let tenure = self.begin_tenure(&join.member, join.ttl, &join.labels, alone, now)?;
+        self.serve_waiting(now);
         self.engage_brake(now);
         Ok(Joined {
             tenure,
@@ -94,6 +96,7 @@ impl Decide<Beats> for GroupModel {
     fn step(&mut self, Beats { beats }: &Beats, _: Call, now: StoreTime) -> Result<BeatReplies> {
         self.open(now, Call::default())?;
         let replies = beats.iter().map(|beat| self.beat_one(beat, now)).collect();
+        self.serve_waiting(now);
         self.engage_brake(now);
         Ok(BeatReplies { replies, as_of: now })
     }
@@ -119,6 +122,11 @@ impl GroupModel {
             true => self.lives.extend(beat.tenure.member(), now),
             false => self.lives.retime(beat.tenure.member(), ttl, now + ttl, ttl < before),
         }
+        if ttl < before {
+            self.wake_leases_of(&beat.tenure);
+        }
+        self.lives.tell(beat.tenure.member(), beat.revision != Revision::NONE);
+        self.note_noticed(&beat.tenure, beat.revision, now);
         self.note_ttl(ttl);
         self.compare_revisions(beat.revision, revision, now);
         BeatReply::Renewed {
@@ -129,17 +137,30 @@ impl GroupModel {
 }
 
 impl Decide<End> for GroupModel {
-    fn step(&mut self, End { tenure, by }: &End, call: Call, now: StoreTime) -> Result<EndReason> {
+    fn step(&mut self, End { tenure, by, text }: &End, call: Call, now: StoreTime) -> Result<EndReason> {
         self.open(now, call)?;
         if !self.end_if_past(tenure, now) && self.current(tenure).is_some() {
-            let reason = match by {
-                EndBy::Leave => EndReason::Left,
-                EndBy::Expel => EndReason::Expelled,
-            };
-            self.end_tenure(tenure, reason, now);
+            // Nothing of it runs any more, so nothing has to wait for its deadline.
+            let end = (*by == EndBy::NoProgress { stopped: true }).then_some(now);
+            if let Some(event) = self.end_tenure_at(tenure, by.reason(), end, now) {
+                event.reason.clone_from(text);
+            }
         }
+        self.serve_waiting(now);
         self.engage_brake(now);
         Ok(self.reason_of(tenure))
+    }
+}
+
+impl Decide<SetLabels> for GroupModel {
+    fn step(&mut self, SetLabels { tenure, labels }: &SetLabels, call: Call, now: StoreTime) -> Result<()> {
+        self.open(now, call)?;
+        let alive = self.require_alive(tenure, now);
+        if alive.is_ok() && self.lives.relabel(tenure, labels) {
+            self.emit(now, EventKind::LabelsChanged).tenure = Some(tenure.clone());
+        }
+        self.engage_brake(now);
+        alive
     }
 }
 

@@ -6,7 +6,7 @@ use super::decide::Decide;
 use super::group::GroupModel;
 use crate::error::Result;
 use crate::id::{Key, LeaseName, MemberId, SessionId, TenureId};
-use crate::lease::{HeldLeases, Lease, Leases, LeasesOf};
+use crate::lease::{HeldLeases, Lease, LeaseHolder, Leases, LeasesOf, Place};
 use crate::membership::{Member, Members};
 use crate::registry::{Claim, Claims};
 use crate::session::{Session, SessionState, Sessions};
@@ -79,12 +79,22 @@ impl Decide<Leases> for GroupModel {
     fn read(&self, Leases { holder, page }: &Leases, now: StoreTime) -> Result<Page<Lease>> {
         let Some(holder) = holder else {
             let after = lease_cursor(page)?;
-            let names = self.leases.table.range((behind(after), Bound::Unbounded));
+            let from = match after {
+                Some(after) => Bound::Excluded((after, Place::LAST)),
+                None => Bound::Unbounded,
+            };
+            let mut last = None;
+            let names = self
+                .leases
+                .table
+                .range((from, Bound::Unbounded))
+                .map(|((lease, _), _)| lease);
+            let names = names.filter(move |lease| last.replace(*lease) != Some(*lease));
             return Ok(cut(
-                names.map(|(lease, _)| lease),
+                names,
                 page.limit,
                 |lease| lease.to_string(),
-                |lease| self.lease_of(lease, now),
+                |lease| self.lease_of(lease, None, now),
             ));
         };
         let after = page
@@ -104,7 +114,7 @@ impl Decide<Leases> for GroupModel {
             held,
             page.limit,
             |(tenure, lease)| format!("{tenure}/{lease}"),
-            |(_, lease)| self.lease_of(lease, now),
+            |(tenure, lease)| self.lease_of(lease, Some(tenure), now),
         ))
     }
 }
@@ -120,12 +130,21 @@ impl Decide<LeasesOf> for GroupModel {
             leased,
             page.limit,
             |lease| lease.to_string(),
-            |lease| self.lease_of(lease, now),
+            |lease| self.unrevoked(tenure, lease, now),
         );
         Ok(HeldLeases {
             page,
             revision: self.revision_of(tenure),
         })
+    }
+}
+
+impl GroupModel {
+    /// What a tenure may act under. A lease that an operator released is not among it.
+    fn unrevoked(&self, tenure: &TenureId, lease: &LeaseName, now: StoreTime) -> Option<Lease> {
+        let read = self.lease_of(lease, Some(tenure), now)?;
+        let is_revoked = |holder: &LeaseHolder| holder.tenure == *tenure && holder.revoked;
+        (!read.holders.iter().any(is_revoked)).then_some(read)
     }
 }
 

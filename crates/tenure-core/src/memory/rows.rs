@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::event::{Event, EventId};
 use crate::id::{Alias, ConnectionId, Key, LeaseName, MemberId, ProviderId, RegistryName, SessionId, TenureId, Term};
-use crate::lease::Token;
+use crate::lease::{Holders, Place, RequestId, Token};
 use crate::ledger::{Provider, RosterSettings, Version};
 use crate::membership::{EndReason, Labels, Revision};
 use crate::roster::Task;
@@ -28,10 +28,10 @@ pub enum RowKey {
     Lapse(MemberId),
     /// The owner of a key.
     Claim(RegistryName, Key),
-    /// The holder of a lease.
-    Lease(LeaseName),
-    /// The reservation of a lease that was handed off.
-    Reserved(LeaseName),
+    /// The holder of a place of a lease.
+    Lease(LeaseName, Place),
+    /// The reservation of a place of a lease that was handed off.
+    Reserved(LeaseName, Place),
     /// A target.
     Target(LeaseName),
     /// A session without its connections.
@@ -117,22 +117,40 @@ pub struct EndedRow {
     pub visit: Option<StoreTime>,
 }
 
-/// The holder of a lease.
+/// The holder of a place of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRow {
     /// The tenure that holds it.
     pub tenure: TenureId,
     /// The token of the grant.
     pub token: Token,
+    /// The number of holders of the lease.
+    pub holders: Holders,
+    /// The number of the last request that asked for the lease, if it waited or would have.
+    pub request: Option<RequestId>,
+    /// Set if an operator has released it.
+    pub revoked: Option<Revocation>,
 }
 
-/// The reservation of a lease.
+/// The release of a grant by an operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Revocation {
+    /// The revision of the holder's tenure that reports it. A beat that names it, or a later one, has noticed.
+    pub revision: Revision,
+    /// When the holder certainly no longer acts under the grant: its deadline at the release. `None` if its last beat
+    /// named no revision, so that later beats extend its trust.
+    pub limit: Option<StoreTime>,
+}
+
+/// The reservation of a place of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservedRow {
     /// The member that may acquire it.
     pub member: MemberId,
     /// When the reservation ends.
     pub until: StoreTime,
+    /// The number of holders of the lease.
+    pub holders: Holders,
 }
 
 /// A session without its connections.

@@ -1,6 +1,6 @@
 //! The reference store: the model with a lock and a clock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use crate::clock::Clock;
 use crate::engine::StoreClock;
 use crate::error::{Error, ErrorKind, Outcome, Result};
 use crate::event::{EventId, WaitForEvents};
-use crate::id::Group;
+use crate::id::{Group, NodeId};
+use crate::lease::{WaitForGrants, WaitingTurn};
 use crate::recall::Recall;
 use crate::roster::{Availability, CountAvailable};
 use crate::settling::GapCause;
@@ -37,6 +38,8 @@ struct State {
     groups: BTreeMap<Group, GroupModel>,
     /// The last number of each forgotten group. A tick does not create the group again.
     forgotten: BTreeMap<Group, u64>,
+    /// Groups with waiting requests that were served.
+    turned: BTreeSet<Group>,
     closed: bool,
     recall: Recall,
 }
@@ -87,7 +90,10 @@ impl MemoryStore {
             model.wait(wait, now);
         }
         let done = step(model, now);
-        let news = model.log.last != before;
+        let (news, has_turns) = (model.log.last != before, model.has_turns());
+        if has_turns {
+            state.turned.insert(group.clone());
+        }
         if !known && done.as_ref().is_err_and(|error| error.kind() == ErrorKind::TooLate) {
             // A late call changes nothing, so it neither creates the group nor sets the birth time of the store.
             state.groups.remove(group);
@@ -156,6 +162,34 @@ impl MemoryStore {
         tokio::select! { biased; done = waiting => done, () = over => Ok(()) }
     }
 
+    async fn wait_for_grants(&self, request: &WaitForGrants) -> Result<Vec<WaitingTurn>> {
+        let mut news = self.changed.subscribe();
+        let over = self.clock.local().sleep(request.patience);
+        let waiting = async {
+            loop {
+                let turns = self.take_turns(&request.node)?;
+                if !turns.is_empty() || news.changed().await.is_err() {
+                    return Ok(turns);
+                }
+            }
+        };
+        tokio::select! { biased; done = waiting => done, () = over => Ok(Vec::new()) }
+    }
+
+    fn take_turns(&self, node: &NodeId) -> Result<Vec<WaitingTurn>> {
+        let mut state = self.open()?;
+        let State { groups, turned, .. } = &mut *state;
+        let mut turns = Vec::new();
+        turned.retain(|group| {
+            let Some(model) = groups.get_mut(group) else {
+                return false;
+            };
+            turns.extend(model.take_turns(group, node));
+            model.has_turns()
+        });
+        Ok(turns)
+    }
+
     fn forget(&self, group: &Group, call: Call) -> Result<bool> {
         if !self.knows(group)? {
             return Ok(true);
@@ -202,7 +236,7 @@ impl MemoryStore {
     }
 
     fn probe(&self) -> Result<Probed> {
-        let tick = |model: &mut GroupModel, now| model.step(&Tick, Call::default(), now);
+        let tick = |model: &mut GroupModel, now| model.step(&Tick::default(), Call::default(), now);
         let status = self.step(&Group::new(PROBE_GROUP)?, tick)?;
         Ok(Probed {
             as_of: status.as_of,
@@ -227,6 +261,7 @@ impl Backend for MemoryStore {
             Op::Groups(_) => Reply::Groups(self.open()?.groups.keys().cloned().collect()),
             Op::NewestEvents(request) => Reply::NewestEvents(self.newest_events(&request.groups)?),
             Op::FindGroups(_) => Reply::FindGroups(false),
+            Op::WaitForGrants(request) => Reply::WaitForGrants(self.wait_for_grants(&request).await?),
             Op::Settle(request) => Reply::Settle(self.settle(group, request.cause, call)?),
             op => self.about(Group::of(&group)?, op, call).await?,
         })

@@ -28,6 +28,7 @@ impl Decide<Tick> for GroupModel {
             self.change_head(|head| head.unsettled = None);
             self.emit(now, EventKind::GroupSettled).reason = Some(unsettled.cause.as_str().to_owned());
         }
+        self.serve_waiting(now);
         self.lift_brake(now, false);
         self.note_empty(now);
         Ok(self.status(now))
@@ -56,6 +57,7 @@ impl Decide<ForgetGroup> for GroupModel {
             && self.brake_in_force(now).is_none()
             && self.ended.table.is_empty()
             && self.leases.reserved.is_empty()
+            && self.leases.queue.is_empty()
             && self.targets.is_empty()
             && !self.roster.is_there()
             && self.seq <= now.micros();
@@ -90,6 +92,7 @@ impl GroupModel {
             next_reap: next_away.map(|at| brake.map_or(at, |brake| brake.until.max(at))),
             pending_offline: self.roster.offlined.table.len() as u64,
             next_offline: self.next_offline(now),
+            next_wake: self.leases.queue.next_wake().map(|at| at.max(self.tick)),
             last_event: self.log.last(),
             empty_since: self.empty_since,
         }
@@ -129,6 +132,9 @@ impl Decide<EndLapsed> for GroupModel {
             self.ended.set(tenure, None);
         }
         self.leases.forget_reservations(limit, now);
+        self.leases.queue.forget_over(limit, now);
+        self.free_overdue(limit, now);
+        self.serve_waiting(now);
         self.engage_brake(now);
         Ok(batch)
     }
@@ -167,6 +173,7 @@ impl Decide<Release> for GroupModel {
                 batch.evicted.push(eviction);
             }
         }
+        self.serve_waiting(now);
         batch.more = !self.releasable(now, braked.is_some(), 1).is_empty();
         Ok(batch)
     }

@@ -3,9 +3,11 @@
 mod acts;
 mod gate;
 mod kept;
+mod locks;
 mod lost;
 mod reload;
 mod scale;
+mod waits;
 
 use proptest::prelude::*;
 

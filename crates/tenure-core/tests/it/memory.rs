@@ -31,6 +31,8 @@ async fn memory(options: StoreOptions) -> Box<dyn Harness> {
 }
 
 tenure_core::conformance_tests!(memory);
+tenure_core::conformance_tests!(memory, shared_leases);
+tenure_core::conformance_tests!(memory, waits);
 tenure_core::roster_conformance_tests!(memory);
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-// Operator actions: expel a member, settle a group. Each shows its effect with fresh numbers, asks for confirmation, and shows
+// Operator actions: expel a member, release a lease, settle a group. Each shows its effect with fresh numbers, asks for confirmation, and shows
 // the result.
 
 import { ask, find, now, path, Refused } from './api.js';
@@ -36,6 +36,30 @@ function consequences({ member, tenure, holdings, expires_in_ms: left }) {
     !removed && !leases && 'It holds nothing.',
     'A Tenure client learns of it with its next beat, stops, and does not rejoin. Any other program can join as ' + member + ' again.',
   ].filter(Boolean);
+}
+
+/** Confirms the release of a grant, which is named by its token: a successor is not affected. */
+export function release(group, lease, token) {
+  return confirm('Release ' + lease + '?', 'Release it', async () => {
+    const known = await find(path`v1/groups/${group}/leases/${lease}`, { patience: PATIENCE });
+    const grant = known?.holders.find((holder) => holder.token === token);
+    if (!grant) return { lines: [lease + ' is not held with token ' + token + ' any more: there is nothing to release.'] };
+    return {
+      lines: [
+        'The lease ' + lease + ' is taken from ' + grant.tenure + ' (token ' + token + ').',
+        'It stays taken until its holder has noticed: a Tenure client does so at its next beat, and stops its work under the lease. The member stays.',
+        'A program whose beats name no revision cannot notice. It keeps the lease until its tenure ends; expelling it is the quick way.',
+      ],
+      order: async () => {
+        const address = path`v1/groups/${group}/leases/${lease}?` + new URLSearchParams({ token });
+        const answer = await (await order('DELETE', address)).json();
+        const left = span(answer.free_in_ms);
+        return lease + ' was released. ' + (answer.free_when === 'noticed'
+          ? 'It is free when its holder has noticed, in ' + left + ' at the latest.'
+          : 'Its holder cannot notice: it is free when its tenure ends, in ' + left + ' without another beat.');
+      },
+    };
+  });
 }
 
 /** Confirms ending the wait of a group. */

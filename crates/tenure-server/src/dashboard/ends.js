@@ -11,7 +11,7 @@ import { changed, groups, isLive, moment } from './world.js';
 /** The window that is shown. */
 export const WINDOW = 30 * 60_000;
 const MINUTE = 60_000;
-const TYPES = 'left,lapsed,superseded,expelled';
+const TYPES = 'left,lapsed,superseded,expelled,no_progress';
 const PAGE = 1000;
 /** Pages read per group, and groups read per round. */
 const MOST_PAGES = 12;

@@ -77,7 +77,10 @@ export class Leases {
       });
       this.more = (await this.pages('leases', (lease) => {
         const entry = entries.get(lease.lease) ?? { name: lease.lease, isTarget: false };
-        entries.set(lease.lease, { ...entry, holder: lease.holder, tenure: lease.tenure, token: lease.token, alive: lease.alive });
+        entries.set(lease.lease, {
+          ...entry, holder: lease.holder, tenure: lease.tenure, token: lease.token, alive: lease.alive,
+          places: lease.places, free: lease.free, waiting: lease.waiting,
+        });
       })) || this.more;
       this.entries = entries;
       this.read = true;
@@ -114,13 +117,20 @@ export class Leases {
   hear(events) {
     let placed = false;
     for (const event of events) {
-      if (event.type === 'lease_granted' || event.type === 'lease_taken_over') {
+      // The other holders and the waiters are not in the event.
+      if (event.type?.startsWith('lease_') && this.isShared(event)) placed = true;
+      else if (event.type === 'lease_granted' || event.type === 'lease_taken_over') {
         this.learn(event.lease, { holder: memberOf(event.tenure), tenure: event.tenure, token: event.token, alive: true });
       } else if (event.type === 'lease_released') {
         this.learn(event.lease, { holder: undefined, tenure: undefined, token: undefined, alive: undefined });
-      } else if (['target_changed', 'joined', 'left', 'lapsed', 'superseded', 'expelled', 'gap'].includes(event.type)) placed = true;
+      } else if (['target_changed', 'joined', 'labels_changed', 'left', 'lapsed', 'superseded', 'expelled', 'no_progress', 'gap'].includes(event.type)) placed = true;
     }
     if (placed) this.soonest();
+  }
+
+  isShared(event) {
+    const { places = 1, waiting = 0 } = this.entries.get(event.lease) ?? {};
+    return places > 1 || waiting > 0 || event.place !== undefined || event.request !== undefined || event.type === 'lease_revoked';
   }
 
   learn(name, news) {
@@ -225,7 +235,7 @@ export class Leases {
     attr(element, 'data-tone', isKnown(this.group) ? tone : 'unknown');
     attr(element, 'data-cell', entry.kind);
     say(parts.name, entry.name);
-    say(parts.state, entry.paused ? 'paused' : entry.holder && !entry.alive ? 'its holder has ended; the next acquire gets it' : entry.weight > 1 ? 'weight ' + entry.weight : '');
+    say(parts.state, entry.paused ? 'paused' : entry.holder && !entry.alive ? 'its holder has ended; the next acquire gets it' : entry.weight > 1 ? 'weight ' + entry.weight : shared(entry));
     say(parts.holder, entry.holder ? entry.holder : 'not held');
     say(parts.sub, entry.kind === 'away' ? 'preferred ' + entry.preferred : entry.token ? 'token ' + entry.token : entry.preferred ? 'preferred ' + entry.preferred : '');
   }
@@ -237,6 +247,13 @@ function kind(entry) {
   if (!entry.holder) return 'wanted';
   if (!entry.alive) return 'ghost';
   return entry.preferred && entry.preferred !== entry.holder ? 'away' : 'here';
+}
+
+/** The places of a lease with several holders, and its waiters. */
+function shared({ places = 1, free = 0, waiting = 0 }) {
+  const taken = places > 1 ? number(places - free) + ' of ' + number(places) + ' places taken' : '';
+  const queue = waiting > 0 ? number(waiting) + ' waiting' : '';
+  return [taken, queue].filter(Boolean).join(', ');
 }
 
 function whereabouts({ holder, preferred }) {

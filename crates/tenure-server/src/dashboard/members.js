@@ -6,7 +6,7 @@ import { List, Pages } from './list.js';
 import { View, Walk } from './walk.js';
 import { changed, groupState, isKnown, storeMomentOf, trouble } from './world.js';
 
-const ENDS = new Set(['left', 'lapsed', 'superseded', 'expelled']);
+const ENDS = new Set(['left', 'lapsed', 'superseded', 'expelled', 'no_progress']);
 /** How long the row of an ended member stays visible. */
 const LINGER = 4000;
 /** How long a reading counts as current. */

@@ -3,7 +3,7 @@
 import { many, number } from './dom.js';
 
 const ENDINGS = new Set([
-  'left', 'lapsed', 'superseded', 'expelled', 'evicted', 'lease_taken_over', 'session_reaped', 'session_deleted',
+  'left', 'lapsed', 'superseded', 'expelled', 'no_progress', 'evicted', 'lease_taken_over', 'lease_revoked', 'session_reaped', 'session_deleted',
   'sessions_repaired', 'provider_deactivated', 'sweep_braked', 'sweep_unbraked', 'group_unsettled', 'group_settled', 'gap',
 ]);
 
@@ -24,6 +24,7 @@ export function ending(reason) {
     left: 'it ended its own tenure',
     superseded: 'the same member joined again',
     expelled: 'an operator ended it',
+    no_progress: 'its work made no progress',
   }[reason] ?? reason ?? 'unknown reason';
 }
 
@@ -61,11 +62,17 @@ function lease(event, what, detail, tone = 'plain') {
   return { who: event.lease ?? '', what, detail, tone, id: 'lease:' + (event.lease ?? '') };
 }
 
+/** The place of a grant of a lease with several holders. */
+function inPlace(event) {
+  return event.place === undefined ? '' : ', place ' + event.place;
+}
+
 function released(event) {
   const from = memberOf(event.tenure);
-  const token = 'token ' + event.token;
+  const token = 'token ' + event.token + inPlace(event);
   if (event.reason === 'released') return lease(event, 'was released by ' + from, token);
   if (event.reason === 'handed_off') return lease(event, 'was handed to ' + event.to, about('by ' + from, token));
+  if (event.reason === 'revoked') return lease(event, 'was freed', about(from + ' has noticed that an operator released it', token));
   return lease(event, 'was freed', about('its holder ' + from + ' had ended (' + (event.reason ?? 'unknown') + ')', token), 'ended');
 }
 
@@ -96,12 +103,16 @@ const TELLERS = {
   lapsed: end('lapsed'),
   superseded: end('was superseded'),
   expelled: end('was expelled'),
+  no_progress: end('made no progress'),
   evicted,
-  lease_granted: (event) => lease(event, 'was granted to ' + memberOf(event.tenure), 'token ' + event.token),
+  lease_granted: (event) => lease(event, 'was granted to ' + memberOf(event.tenure), about(event.request === undefined ? '' : 'after a wait', 'token ' + event.token + inPlace(event))),
   lease_released: released,
   lease_taken_over: (event) => lease(
     event, 'was taken over by ' + memberOf(event.tenure),
-    about('from ' + memberOf(event.from) + ', which had ended (' + event.reason + ')', 'token ' + event.token), 'ended',
+    about('from ' + memberOf(event.from) + ', which had ended (' + event.reason + ')', 'token ' + event.token + inPlace(event)), 'ended',
+  ),
+  lease_revoked: (event) => lease(
+    event, 'was released by an operator', about('free when its holder ' + memberOf(event.tenure) + ' has noticed', 'token ' + event.token + inPlace(event)), 'uncertain',
   ),
   target_changed: (event) => ({ who: event.lease, what: 'was ' + event.reason, detail: 'target', id: 'lease:' + event.lease }),
   session_created: session((event) => 'was made by ' + memberOf(event.tenure), 'alive'),

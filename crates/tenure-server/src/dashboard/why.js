@@ -1,8 +1,8 @@
 // The why page: the state and history of a member, tenure, key, lease, session or provider.
 
-import { expel } from './acts.js';
+import { expel, release } from './acts.js';
 import { find, get, path, storeTime } from './api.js';
-import { at, attr, command, exact, h, keyed, many, NAME, say, show, span, time } from './dom.js';
+import { at, attr, command, exact, h, keyed, many, NAME, number, say, show, span, time } from './dom.js';
 import { List } from './list.js';
 import { held } from './members.js';
 import { standing } from './roster.js';
@@ -16,7 +16,7 @@ const PAGES = 20;
 /** How long an answer counts as current; it is refreshed every 3 s. */
 const OLD = 8000;
 const AGAIN = 3000;
-const ENDS = new Set(['left', 'lapsed', 'superseded', 'expelled']);
+const ENDS = new Set(['left', 'lapsed', 'superseded', 'expelled', 'no_progress']);
 /** The characters of an id. None is special to a shell: the address may come from another page. */
 const ID = /^[A-Za-z0-9._:@/-]+$/;
 
@@ -37,11 +37,13 @@ export class Why {
       empty: this.nothing = h('p', { class: 'quiet' }),
     });
     this.expel = h('button', { type: 'button', class: 'plain act', hidden: true, onclick: () => expel(group, this.now.member.member) }, 'Expel …');
+    this.release = h('button', { type: 'button', class: 'plain act', hidden: true, onclick: () => this.releaseGrant(this.now.lease) }, 'Release …');
+    this.grants = h('div', { class: 'grants' });
     this.root = h(
       'div', { class: 'why scrolls' },
       h('div', { class: 'head' }, h('a', { class: 'back', href: this.home() }, '← ' + (this.roster ?? group)), this.kind, h('h2', { class: 'id' }, id), this.also),
       h('div', { class: 'columns' },
-        h('section', { class: 'now', 'aria-label': 'Now' }, h('h3', {}, 'Now', this.expel), this.facts,
+        h('section', { class: 'now', 'aria-label': 'Now' }, h('h3', {}, 'Now', this.expel, this.release), this.facts, this.grants,
           NAME.test(group) && ID.test(id)
             ? [h('p', { class: 'fine' }, 'The same in a terminal:'), command('tenure why --store ' + location.origin + ' --group ' + group + ' ' + id)] : null),
         h('section', { class: 'then', 'aria-label': 'What happened' }, h('h3', {}, 'What happened'), this.progress, this.list.root, this.older)),
@@ -211,6 +213,7 @@ export class Why {
 
   paint() {
     show(this.expel, Boolean(this.now?.member?.alive) && this.isNow() && mayOperate() && !this.roster);
+    this.paintGrants();
     if (!this.now) {
       const why = trouble(this.group, this.error);
       say(this.kind, why ? why.message : 'Looking …');
@@ -230,6 +233,27 @@ export class Why {
     const back = this.since ? ' back to ' + time(Date.parse(this.since)) : '';
     say(this.progress, (this.busy ? 'Reading events: ' : 'Of ') + many(this.scanned, 'event') + back + (this.atBegin && !this.busy ? '; none is older' : '') + (isKnown(this.group) ? '' : '. What happened since cannot be asked now'));
     show(this.older, !this.atBegin && !this.busy);
+  }
+
+  releaseGrant({ token }) {
+    release(this.group, this.asked.name, token);
+  }
+
+  /** The holders of a lease with several places, each with its button. */
+  paintGrants() {
+    const lease = this.asked.kind === 'lease' ? this.now?.lease : null;
+    const may = this.isNow() && mayOperate();
+    const isOne = lease?.holders?.length === 1;
+    show(this.release, Boolean(isOne && lease.alive && !lease.holders[0].revoked && may));
+    keyed(this.grants, isOne ? [] : lease?.holders ?? [], (holder) => String(holder.token), (holder) => h(
+      'p', { class: 'grant' }, h('a', { href: at('why', this.group, holder.holder) }), h('span', { class: 'sub' }),
+      h('button', { type: 'button', class: 'plain', onclick: () => this.releaseGrant(holder) }, 'Release …'),
+    ), (element, holder) => {
+      const [name, state, button] = element.children;
+      say(name, holder.holder);
+      say(state, ' place ' + holder.place + ', token ' + holder.token + (holder.revoked ? ', released by an operator' : holder.alive ? '' : ', has ended') + ' ');
+      show(button, may && holder.alive && !holder.revoked);
+    });
   }
 
   kindInWords() {
@@ -340,6 +364,9 @@ function ofLease(lease, target, why, passed) {
   if (!lease) facts.push(['Holder', 'none', 'ended']);
   else {
     facts.push(['Holder', lease.holder, lease.alive ? 'alive' : 'uncertain', why(lease.holder)], ['Token', String(lease.token)], ['Tenure', lease.tenure, null, why(lease.tenure)]);
+    if (lease.places > 1) facts.push(['Places', number(lease.places - lease.free) + ' of ' + number(lease.places) + ' taken']);
+    if (lease.waiting > 0) facts.push(['Waiting', many(lease.waiting, 'request') + ', first come, first served']);
+    if (lease.alive && lease.holders?.length === 1 && lease.holders[0].revoked) facts.push(['State', 'released by an operator; free when its holder has noticed or its tenure has ended', 'uncertain']);
     if (!lease.alive) facts.push(['State', lease.expires_in_ms ? 'kept for another ' + span(lease.expires_in_ms - passed) + ': its holder was ended by others and may still run' : 'its holder has ended; the next acquire gets it', 'uncertain']);
   }
   if (target) {

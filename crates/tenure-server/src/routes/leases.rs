@@ -1,21 +1,19 @@
 //! Leases: acquire, release, look up, list; single and in batches.
 
+pub(super) mod acquire;
+pub(super) mod revoke;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use tenure::wire::{
-    AcquireAnswer, AcquireLeasesAnswer, AcquireRequest, AcquireWord, Code, Lease, LeaseFilter, LeasesPage, LeasesQuery,
-    Problem, ReleaseLeaseAnswer, ReleaseLeaseRequest, ReleaseLeasesAnswer, ReleaseWord,
+    AcquireLeasesAnswer, Code, Lease, LeaseFilter, LeasesPage, LeasesQuery, Problem, ReleaseLeaseAnswer,
+    ReleaseLeaseRequest, ReleaseLeasesAnswer, ReleaseWord,
 };
 use tenure_core::id::{Group, LeaseName, MemberId, TenureId};
-use tenure_core::lease::{
-    Acquire, AcquireOutcome, Acquired, ReleaseLeases, ReleaseOutcome, ReleasedLeases, Token, check_leases,
-};
-use tenure_core::settling::GapCause;
+use tenure_core::lease::{Acquire, Acquired, ReleaseLeases, ReleaseOutcome, ReleasedLeases, Token, check_leases};
 use tenure_core::store::Call;
-use tenure_core::time::StoreTime;
 
 use super::openapi::{EndedError, ReadErrors, WriteErrors};
 use crate::app::App;
@@ -26,77 +24,10 @@ use crate::reply::{Failure, RouteResult, all_answered, json, only};
 /// The noun in messages.
 const LEASES: &str = "leases";
 
-/// Acquire a lease
-///
-/// Repeating the call returns the same token, so a lost answer is harmless. A lease is granted only when no other holder can
-/// still be working under it: after a supersede or expel it becomes free at the last deadline of that tenure. Does not wait
-/// for a janitor.
-#[utoipa::path(
-    post, path = "/v1/groups/{g}/leases/{l}/acquire", tag = "leases",
-    security(("token" = ["beat"])),
-    request_body = AcquireRequest,
-    responses(
-        (status = 200, description = "The tenure holds the lease", body = AcquireAnswer),
-        EndedError,
-        WriteErrors,
-        (status = 409, description = "`lease_held` (see `holder` and `tenure`, or `reserved_for`), `unsettled`, `too_late`; \
-            `retry_after_ms` says when to retry", body = Problem, content_type = "application/problem+json"),
-    )
-)]
-pub(crate) async fn acquire(
-    State(app): State<Arc<App>>,
-    PathParams((group, lease)): PathParams<(Group, LeaseName)>,
-    _: NoQuery,
-    NotAfter(call): NotAfter,
-    Json(request): Json<AcquireRequest>,
-) -> RouteResult {
-    let tenure = request.tenure;
-    let leases = std::slice::from_ref(&lease);
-    let acquired = ask(&app, &group, &tenure, leases, call).await?;
-    let (word, token, from) = match only(acquired.outcomes, LEASES)? {
-        AcquireOutcome::Granted { token, from } => (AcquireWord::Granted, token, from),
-        AcquireOutcome::Kept { token } => (AcquireWord::Kept, token, None),
-        AcquireOutcome::Held { by, free_in } => return Err(held(&lease, by, free_in)),
-        AcquireOutcome::Reserved { to, free_in } => return Err(reserved(&lease, to, free_in)),
-        AcquireOutcome::Unsettled { retry_in, cause } => return Err(unsettled(cause, retry_in, acquired.as_of)),
-    };
-    let answer = AcquireAnswer {
-        lease,
-        holder: tenure.member().clone(),
-        tenure,
-        token,
-        expires_in_ms: tenure::wire::ms(acquired.expires_in),
-        outcome: word,
-        from_member: from.as_ref().map(|from| from.member().clone()),
-        from,
-        revision: acquired.revision,
-        as_of: acquired.as_of,
-    };
-    json(StatusCode::OK, &answer)
-}
-
-fn held(lease: &LeaseName, by: TenureId, free_in: Duration) -> Failure {
-    let problem = Problem::new(Code::LeaseHeld, format!("{lease} is held by the tenure {by}"));
-    problem.with_holder(by).with_retry_after(free_in).into()
-}
-
-fn reserved(lease: &LeaseName, to: MemberId, free_in: Duration) -> Failure {
-    let problem = Problem::new(
-        Code::LeaseHeld,
-        format!("{lease} was handed off and is reserved for the member {to}"),
-    );
-    problem.with_reserved_for(to).with_retry_after(free_in).into()
-}
-
-fn unsettled(cause: GapCause, retry_in: Duration, as_of: StoreTime) -> Failure {
-    let detail = format!("{} (at {})", cause.why_no_lease(retry_in), as_of + retry_in);
-    Problem::new(Code::Unsettled, detail).with_retry_after(retry_in).into()
-}
-
 /// Acquire many leases
 ///
 /// At most 10,000, each with its own result, in request order; applied in atomic parts of about 200. An empty list only checks
-/// the tenure. The body limit is four times the usual one.
+/// the tenure. Never waits. The body limit is four times the usual one.
 #[utoipa::path(
     post, path = "/v1/groups/{g}/leases-acquire", tag = "leases",
     security(("token" = ["beat"])),
@@ -111,18 +42,14 @@ pub(crate) async fn acquire_many(
     Json(request): Json<Acquire>,
 ) -> RouteResult {
     check_leases(request.leases.len())?;
-    let acquired = ask(&app, &group, &request.tenure, &request.leases, call).await?;
-    json(StatusCode::OK, &AcquireLeasesAnswer::new(request.leases, acquired))
+    let leases = request.leases.clone();
+    let acquired = ask(&app, &group, request, call).await?;
+    json(StatusCode::OK, &AcquireLeasesAnswer::new(leases, acquired))
 }
 
-async fn ask(
-    app: &Arc<App>,
-    group: &Group,
-    tenure: &TenureId,
-    leases: &[LeaseName],
-    call: Call,
-) -> Result<Acquired, Failure> {
-    let acquired = app.step(leases.len(), app.store.acquire(group, tenure, leases, call));
+async fn ask(app: &Arc<App>, group: &Group, acquire: Acquire, call: Call) -> Result<Acquired, Failure> {
+    let (tenure, leases) = (&acquire.tenure.clone(), &acquire.leases.clone()[..]);
+    let acquired = app.step(leases.len(), app.store.acquire_with(group, acquire, call));
     let acquired = app.timed(acquired, |acquired| acquired.as_of).await?;
     all_answered(acquired.outcomes.len(), leases.len(), LEASES)?;
     lease_log::acquired(app, group, tenure, leases, &acquired.outcomes);

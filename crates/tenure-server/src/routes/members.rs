@@ -6,12 +6,14 @@ use axum::extract::State;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use tenure::meters;
-use tenure::wire::{Code, END_REASON, EndQuery, JoinAnswer, JoinRequest, Member, MembersPage, PageQuery, Problem, ms};
+use tenure::wire::{
+    Code, END_REASON, EndQuery, JoinAnswer, JoinRequest, LabelsRequest, Member, MembersPage, PageQuery, Problem, ms,
+};
 use tenure_core::id::{Group, MemberId, TenureId};
-use tenure_core::membership::{EndBy, EndReason};
+use tenure_core::membership::{End, EndBy, EndReason};
 use tenure_core::store::Call;
 
-use super::openapi::{ReadErrors, WriteErrors};
+use super::openapi::{EndedError, ReadErrors, WriteErrors};
 use crate::app::App;
 use crate::auth::{Caller, Scope};
 use crate::extract::{Json, NoQuery, NotAfter, PathParams, Query};
@@ -94,9 +96,31 @@ pub(crate) async fn one(
     }
 }
 
+/// Replace the labels of a living tenure
+///
+/// The tenure and its holdings stay. Labels that are left out are removed. Writes the event `labels_changed` if they differ.
+#[utoipa::path(
+    put, path = "/v1/groups/{g}/tenures/{t}/labels", tag = "members",
+    security(("token" = ["beat"])),
+    request_body = LabelsRequest,
+    responses((status = 204, description = "These are the labels now"), EndedError, WriteErrors)
+)]
+pub(crate) async fn set_labels(
+    State(app): State<Arc<App>>,
+    PathParams((group, tenure)): PathParams<(Group, TenureId)>,
+    _: NoQuery,
+    NotAfter(call): NotAfter,
+    Json(request): Json<LabelsRequest>,
+) -> RouteResult {
+    app.step(1, app.store.set_labels(&group, &tenure, &request.labels, call))
+        .await?;
+    Ok(no_content())
+}
+
 /// Leave: end a tenure
 ///
-/// `expel` ends it on behalf of an operator and requires the scope `operate`. Idempotent, also for a tenure that ended
+/// `expel` ends it on behalf of an operator and requires the scope `operate`. `no_progress` records that the work of the
+/// member was stuck. `reason` is a text for the event and changes nothing else. Idempotent, also for a tenure that ended
 /// otherwise or is unknown; the header `Tenure-End-Reason` says why it ended. Never affects a later tenure of the same member.
 #[utoipa::path(
     delete, path = "/v1/groups/{g}/tenures/{t}", tag = "members",
@@ -114,17 +138,24 @@ pub(crate) async fn end(
     Query(query): Query<EndQuery>,
     NotAfter(call): NotAfter,
 ) -> RouteResult {
-    if !query.expel {
+    let by = query.by()?;
+    if by == EndBy::Expel {
+        caller.check(Scope::Operate)?;
+    } else {
         caller.check(Scope::Beat)?;
         app.check_leave(&caller, &group)?;
-        return end_by(&app, &group, &tenure, EndBy::Leave, call).await;
     }
-    caller.check(Scope::Operate)?;
-    end_by(&app, &group, &tenure, EndBy::Expel, call).await
+    let text = query.reason;
+    let end = End { tenure, by, text };
+    end_by(&app, &group, end, call).await
 }
 
-async fn end_by(app: &App, group: &Group, tenure: &TenureId, by: EndBy, call: Call) -> RouteResult {
-    let reason = app.step(1, app.store.end(group, tenure, by, call)).await?;
+async fn end_by(app: &App, group: &Group, end: End, call: Call) -> RouteResult {
+    let (tenure, by) = (end.tenure.clone(), end.by);
+    let reason = app.step(1, app.store.end_with(group, end, call)).await?;
+    if reason == EndReason::NoProgress {
+        meters::ended(group, reason, 1);
+    }
     // Every expel is logged.
     let admitted = by == EndBy::Expel || app.crowd.admits(group, "ended", app.clock.mono());
     tenure::burst_line!(admitted, %group, %tenure, reason = reason.as_str(), asked = ?by, "ended");

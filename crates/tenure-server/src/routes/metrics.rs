@@ -9,7 +9,7 @@ use tenure::wire::Code;
 use super::status::store_state;
 use crate::app::App;
 use crate::extract::NoQuery;
-use crate::meters::{self, BODIES, IN_FLIGHT, STORE_UP, STREAMS};
+use crate::meters::{self, BODIES, IN_FLIGHT, STORE_UP, STREAMS, WAITERS};
 use crate::reply::{Failure, RouteResult, with_type};
 
 /// The path of the metrics.
@@ -40,6 +40,7 @@ pub(crate) async fn scrape(State(app): State<Arc<App>>, _: NoQuery) -> RouteResu
     set(IN_FLIGHT, app.in_flight());
     set(BODIES, app.bodies.reading() + app.beat_bodies.reading());
     set(STREAMS, app.streams.held());
+    set(WAITERS, app.waiters.held());
     set(STORE_UP, usize::from(store_state(&app).up));
     Ok(with_type(StatusCode::OK, recorder.render().into(), TEXT))
 }

@@ -50,11 +50,12 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
 }
 
 fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
-    use Class::{Batch, Beat, Beats, Heartbeat, Long, Probe, Usual};
+    use Class::{Batch, Beat, Beats, Heartbeat, Long, Probe, Usual, Wait};
     let routes = [
         (Usual, routes!(members::join, members::list)),
         (Usual, routes!(members::one)),
         (Usual, routes!(members::end)),
+        (Usual, routes!(members::set_labels)),
         (Beat, routes!(beats::one)),
         (Beats, routes!(beats::many)),
         (
@@ -62,11 +63,11 @@ fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
             routes!(registries::claim, registries::look_up, registries::release),
         ),
         (Batch, routes!(registries::claim_many, registries::list)),
-        (Usual, routes!(leases::acquire)),
+        (Wait, routes!(leases::acquire::acquire)),
         (Usual, routes!(leases::release)),
         (Batch, routes!(leases::acquire_many)),
         (Batch, routes!(leases::release_many)),
-        (Usual, routes!(leases::look_up)),
+        (Usual, routes!(leases::look_up, leases::revoke::revoke)),
         (Usual, routes!(leases::list)),
         (Usual, routes!(targets::put, targets::one, targets::remove)),
         (Usual, routes!(targets::list)),

@@ -17,3 +17,4 @@ mod narrow;
 mod openapi;
 mod sessions;
 mod surface;
+mod waits;

@@ -1,6 +1,6 @@
 //! Leases: tokens rise, a grant waits for the last deadline of a holder that may still work, a release names its token.
 
-use tenure::{EndReason, Event, TenureId};
+use tenure::{Event, TenureId};
 use tenure_core::call::{Op, Reply};
 use tenure_core::lease::{Acquire, AcquireOutcome, ReleaseLeases, ReleaseOutcome};
 
@@ -37,7 +37,7 @@ impl Checker {
             return false;
         }
         match self.shadow.ended.get(tenure) {
-            Some(ended) if matches!(ended.reason, EndReason::Superseded | EndReason::Expelled) => {
+            Some(ended) if ended.reason.may_still_run() => {
                 let fell_back = step.now < ended.at;
                 fell_back || step.now >= ended.end
             }
@@ -66,7 +66,7 @@ impl Checker {
 
     pub(super) fn lease_replies(&mut self, step: &Step) -> Checked {
         match (&step.op, &step.reply) {
-            (Op::Acquire(Acquire { tenure, leases }), Ok(Reply::Acquire(acquired))) => {
+            (Op::Acquire(Acquire { tenure, leases, .. }), Ok(Reply::Acquire(acquired))) => {
                 must(
                     leases.len() == acquired.outcomes.len(),
                     "each lease has an outcome",
@@ -75,7 +75,7 @@ impl Checker {
                 leases.iter().zip(&acquired.outcomes).try_for_each(|(lease, outcome)| {
                     let held = self.shadow.leases.get(lease);
                     let right = match outcome {
-                        AcquireOutcome::Granted { token, .. } | AcquireOutcome::Kept { token } => {
+                        AcquireOutcome::Granted { token, .. } | AcquireOutcome::Kept { token, .. } => {
                             held == Some(&(tenure.clone(), *token))
                         }
                         AcquireOutcome::Held { by, .. } => held.is_some_and(|(holder, _)| holder == by),

@@ -3,7 +3,7 @@
 use tenure::{EndReason, Event, EventKind, Member};
 use tenure_core::call::{Op, Reply};
 use tenure_core::lease::{Acquire, ReleaseLeases};
-use tenure_core::membership::{BeatReply, Beats, End, EndBy};
+use tenure_core::membership::{BeatReply, Beats, End, EndBy, SetLabels};
 use tenure_core::registry::{ClaimKeys, ReleaseClaim};
 
 use super::{Checked, Checker, Current, Ended, Lapse, Shadow, Violation, must};
@@ -63,12 +63,13 @@ impl Checker {
         let current = self.take_current(event)?;
         let tenure = &current.tenure;
         let (reason, asked) = match (event.kind, &step.op) {
-            (EventKind::Left, Op::End(End { tenure: named, by })) => {
+            (EventKind::Left, Op::End(End { tenure: named, by, .. })) => {
                 (EndReason::Left, named == tenure && *by == EndBy::Leave)
             }
-            (EventKind::Expelled, Op::End(End { tenure: named, by })) => {
-                (EndReason::Expelled, named == tenure && *by == EndBy::Expel)
-            }
+            (EventKind::Expelled | EventKind::NoProgress, Op::End(End { tenure: named, by, .. })) => (
+                by.reason(),
+                named == tenure && by.reason().as_str() == event.kind.as_str(),
+            ),
             (EventKind::Superseded, Op::Join(join)) => (EndReason::Superseded, join.member == *tenure.member()),
             (EventKind::Left, _) => (EndReason::Left, self.unasked_ends),
             _ => (EndReason::Unknown, false),
@@ -250,6 +251,7 @@ fn acting(op: &Op) -> Option<&tenure::TenureId> {
         Op::Claim(ClaimKeys { tenure, .. })
         | Op::ReleaseClaim(ReleaseClaim { tenure, .. })
         | Op::Acquire(Acquire { tenure, .. })
+        | Op::SetLabels(SetLabels { tenure, .. })
         | Op::ReleaseLeases(ReleaseLeases { tenure, .. }) => Some(tenure),
         _ => None,
     }

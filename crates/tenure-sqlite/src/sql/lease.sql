@@ -1,27 +1,32 @@
--- Leases: which tenure holds which one, under which token; and the reservations of those that were handed off.
+-- Leases: which tenure holds which place, under which token; and the reservations of places that were handed off.
 
 -- name: leases.put
-INSERT INTO leases (grp, lease, tenure, token) VALUES (?1, ?2, ?3, ?4)
-ON CONFLICT (grp, lease) DO UPDATE SET tenure = excluded.tenure, token = excluded.token;
+INSERT INTO leases (grp, lease, place, tenure, token, holders, request, revoked, revoked_until_us)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+ON CONFLICT (grp, lease, place) DO UPDATE SET tenure = excluded.tenure, token = excluded.token,
+    holders = excluded.holders, request = excluded.request, revoked = excluded.revoked,
+    revoked_until_us = excluded.revoked_until_us;
 
 -- name: leases.delete
-DELETE FROM leases WHERE grp = ?1 AND lease = ?2;
+DELETE FROM leases WHERE grp = ?1 AND lease = ?2 AND place = ?3;
 
 -- name: leases.one
-SELECT lease, tenure, token FROM leases WHERE grp = ?1 AND lease = ?2;
+SELECT lease, place, tenure, token, holders, request, revoked, revoked_until_us
+FROM leases WHERE grp = ?1 AND lease = ?2 AND place = ?3;
 
 -- name: leases.all
-SELECT lease, tenure, token FROM leases WHERE grp = ?1;
+SELECT lease, place, tenure, token, holders, request, revoked, revoked_until_us FROM leases WHERE grp = ?1;
 
 -- name: reserved.put
-INSERT INTO reserved (grp, lease, member, until_us) VALUES (?1, ?2, ?3, ?4)
-ON CONFLICT (grp, lease) DO UPDATE SET member = excluded.member, until_us = excluded.until_us;
+INSERT INTO reserved (grp, lease, place, member, until_us, holders) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+ON CONFLICT (grp, lease, place) DO UPDATE SET member = excluded.member, until_us = excluded.until_us,
+    holders = excluded.holders;
 
 -- name: reserved.delete
-DELETE FROM reserved WHERE grp = ?1 AND lease = ?2;
+DELETE FROM reserved WHERE grp = ?1 AND lease = ?2 AND place = ?3;
 
 -- name: reserved.one
-SELECT lease, member, until_us FROM reserved WHERE grp = ?1 AND lease = ?2;
+SELECT lease, place, member, until_us, holders FROM reserved WHERE grp = ?1 AND lease = ?2 AND place = ?3;
 
 -- name: reserved.all
-SELECT lease, member, until_us FROM reserved WHERE grp = ?1;
+SELECT lease, place, member, until_us, holders FROM reserved WHERE grp = ?1;

@@ -5,7 +5,11 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::Arc;
 
-use tenure_core::lease::{AcquireOutcome, LeaseStore, RESERVATION, ReleaseOutcome, Token};
+use tenure_core::event::{EventLog, EventQuery};
+use tenure_core::lease::{
+    Acquire, AcquireOutcome, FreeWhen, Holders, LeaseStore, Place, Queue, RESERVATION, ReleaseOutcome, RequestId,
+    RevokeOf, Token, Withdrawn,
+};
 use tenure_core::membership::{Beat, BeatReply, EndBy, MembershipStore, Revision};
 use tenure_core::settling::GapCause;
 use tenure_core::store::{Backend, Call, PageRequest, StoreOptions};
@@ -50,7 +54,13 @@ async fn leases_reservations_targets_and_revisions_survive_a_restart() {
         revision: before.1,
     };
     assert_eq!(beat(&store, &a).await, renewed);
-    assert_eq!(acquire(&store, &a, "kept").await, AcquireOutcome::Kept { token: kept });
+    assert_eq!(
+        acquire(&store, &a, "kept").await,
+        AcquireOutcome::Kept {
+            token: kept,
+            place: Place::FIRST
+        }
+    );
     let reserved = AcquireOutcome::Reserved {
         to: member("b"),
         free_in: RESERVATION,
@@ -61,6 +71,100 @@ async fn leases_reservations_targets_and_revisions_survive_a_restart() {
     let seen = store.member(&group(), &member("a")).await.unwrap().unwrap();
     assert_eq!(seen.holdings.leases, 1);
     assert!(matches!(beat(&store, &b).await, BeatReply::Renewed { revision, .. } if revision.is_none()));
+    store.close().await;
+}
+
+/// Places, an operator's release and the number of a request are on disk. Which revisions beats named is not: the
+/// holder's deadline at the release is.
+#[tokio::test]
+async fn places_and_releases_by_an_operator_survive_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, clock) = (dir.path().join("tenure.db"), manual());
+    let store = open(&path, &clock);
+    let (a, b) = (join(&store, "a", s(10)).await, join(&store, "b", s(10)).await);
+    let (request, node) = (RequestId::new(5).unwrap(), "node".parse().unwrap());
+    let ask = |tenure: &TenureId| Acquire {
+        holders: Holders::new(3).unwrap(),
+        ..Acquire::new(tenure.clone(), vec![lease("pool")])
+    };
+    let waits = Acquire {
+        queue: Some(Queue {
+            within: s(9),
+            request,
+            node,
+        }),
+        ..ask(&b)
+    };
+    let known = store
+        .acquire_with(&group(), ask(&a), Call::default())
+        .await
+        .unwrap()
+        .revision;
+    let of_b = store
+        .acquire_with(&group(), waits, Call::default())
+        .await
+        .unwrap()
+        .outcomes[0]
+        .token()
+        .unwrap();
+    let (tenure, ttl, revision) = (a.clone(), None, known);
+    store.beat(&group(), &[Beat { tenure, ttl, revision }]).await.unwrap();
+    let of = RevokeOf::Holder(member("a"));
+    let revoked = store
+        .revoke_lease(&group(), &lease("pool"), of.clone(), Call::default())
+        .await
+        .unwrap();
+    assert_eq!((revoked.free_when, revoked.free_in), (FreeWhen::Noticed, s(10)));
+    let before = store.lease_of(&group(), &lease("pool")).await.unwrap().unwrap();
+    let told = store
+        .events(
+            &group(),
+            &EventQuery {
+                limit: 100,
+                ..EventQuery::default()
+            },
+        )
+        .await
+        .unwrap();
+    store.close().await;
+
+    let store = open(&path, &clock);
+    assert_eq!(store.lease_of(&group(), &lease("pool")).await.unwrap().unwrap(), before);
+    assert_eq!(
+        (before.places.get(), before.free, before.holders[1].place.get()),
+        (3, 1, 1)
+    );
+    let again = store
+        .events(
+            &group(),
+            &EventQuery {
+                limit: 100,
+                ..EventQuery::default()
+            },
+        )
+        .await
+        .unwrap();
+    assert_eq!(again.events, told.events);
+    let revoked = store
+        .revoke_lease(&group(), &lease("pool"), of, Call::default())
+        .await
+        .unwrap();
+    assert_eq!((revoked.free_when, revoked.free_in), (FreeWhen::Noticed, s(10)));
+    for _ in 0..5 {
+        beat(&store, &a).await;
+        beat(&store, &b).await;
+        pass(&store, &clock, s(2)).await;
+    }
+    let acquired = store.acquire_with(&group(), ask(&a), Call::default()).await.unwrap();
+    assert_eq!(
+        acquired.outcomes[0].place(),
+        Some(Place::FIRST),
+        "the place is free at that deadline"
+    );
+    let withdrawn = store
+        .withdraw(&group(), &b, &lease("pool"), request, Call::default())
+        .await;
+    assert_eq!(withdrawn.unwrap(), Withdrawn::GivenBack { token: of_b });
     store.close().await;
 }
 
@@ -115,14 +219,20 @@ async fn restart_withholds_held_leases_for_one_ttl_alone() {
         assert!(matches!(beat(&store, tenure).await, BeatReply::Renewed { .. }));
     }
     pass(&store, &clock, s(3)).await;
-    assert_eq!(acquire(&store, &a, "poll").await, AcquireOutcome::Kept { token: old });
+    assert_eq!(
+        acquire(&store, &a, "poll").await,
+        AcquireOutcome::Kept {
+            token: old,
+            place: Place::FIRST
+        }
+    );
     // Who does not is taken over at its end, and not before.
     beat(&store, &b).await;
     pass(&store, &clock, s(3) - std::time::Duration::from_millis(1)).await;
     assert!(matches!(acquire(&store, &b, "poll").await, AcquireOutcome::Held { .. }));
     pass(&store, &clock, std::time::Duration::from_millis(1)).await;
     match acquire(&store, &b, "poll").await {
-        AcquireOutcome::Granted { token: next, from } => {
+        AcquireOutcome::Granted { token: next, from, .. } => {
             assert!(next > token);
             assert_eq!(from, Some(a));
         }

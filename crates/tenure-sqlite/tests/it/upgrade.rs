@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tenure_core::ProviderId;
 use tenure_core::event::EventKind;
-use tenure_core::lease::AcquireOutcome;
+use tenure_core::lease::{AcquireOutcome, LeaseStore};
 use tenure_core::ledger::{Provider, Version};
 use tenure_core::membership::{BeatReply, EndReason, Revision};
 use tenure_core::roster::{MirrorEntry, MirroredProvider, Put, RosterMirror, Standing};
@@ -116,7 +116,7 @@ async fn a_file_of_the_version_before_leases_keeps_everything() {
     let (path, clock) = (dir.path().join("tenure.db"), manual());
     written_before_leases(&path);
     let store = open(&path, &clock);
-    assert_eq!(version(&path), 6);
+    assert_eq!(version(&path), 7);
     let told = events(&store).await;
     let kinds: Vec<_> = told.iter().map(|event| event.kind.as_str()).collect();
     let all = [
@@ -196,7 +196,7 @@ async fn file_from_before_sessions_keeps_its_rows_and_gets_sessions() {
     let (path, clock) = (dir.path().join("tenure.db"), manual());
     written_before_sessions(&path);
     let store = open(&path, &clock);
-    assert_eq!(version(&path), 6);
+    assert_eq!(version(&path), 7);
     let told = events(&store).await;
     assert_eq!((told.len(), told[7].kind), (8, EventKind::LeaseGranted));
     assert!(
@@ -231,7 +231,7 @@ async fn file_from_before_rosters_keeps_its_rows_and_gets_rosters() {
     let (path, clock) = (dir.path().join("tenure.db"), manual());
     written_before_rosters(&path);
     let store = open(&path, &clock);
-    assert_eq!(version(&path), 6);
+    assert_eq!(version(&path), 7);
     let a = events(&store).await[0].tenure.clone().unwrap();
     assert_eq!(seen(&store, "chat").await.map(|session| session.epoch.get()), Some(99));
     let status = store.tick(&common::group()).await.unwrap();
@@ -261,6 +261,34 @@ async fn file_from_before_rosters_keeps_its_rows_and_gets_rosters() {
     assert!(
         looked[0].as_ref().is_some_and(MirroredProvider::is_available),
         "{looked:?}"
+    );
+    store.close().await;
+}
+
+/// The version before had one holder of each lease, and one reservation.
+#[tokio::test]
+async fn leases_of_a_file_from_before_shared_leases_have_place_0() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, clock) = (dir.path().join("tenure.db"), manual());
+    written_before_rosters(&path);
+    let sql = rusqlite::Connection::open(&path).unwrap();
+    let until = START + 5_000_000;
+    sql.execute_batch(&format!("INSERT INTO reserved VALUES (1, 'kept', 'a', {until})"))
+        .unwrap();
+    drop(sql);
+    let store = open(&path, &clock);
+    let poll = store
+        .lease_of(&common::group(), &common::lease("poll"))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!((poll.token.get(), poll.place.get(), poll.places.get()), (77, 0, 1));
+    assert_eq!(poll.holders.len(), 1);
+    let b = join(&store, "b", s(30)).await;
+    let reserved = acquire(&store, &b, "kept").await;
+    assert!(
+        matches!(&reserved, AcquireOutcome::Reserved { to, .. } if to.as_str() == "a"),
+        "{reserved:?}"
     );
     store.close().await;
 }

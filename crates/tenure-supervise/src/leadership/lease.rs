@@ -253,6 +253,10 @@ async fn acquire(shared: &CandidateLease) -> (Option<Evidence>, Duration) {
             let why = cause.why_no_lease(retry_in);
             (Some(Evidence::Uncertain(why)), again(retry_in))
         }
+        Ok(refused @ (Acquire::HoldersDiffer { .. } | Acquire::QueueFull { .. })) => {
+            let why = format!("the lease {} is not exclusive: {refused:?}", shared.lease);
+            (Some(Evidence::Uncertain(why)), again(RETRY))
+        }
         // Ended for good: a later tenure under this name may lead, or none.
         Err(error) if matches!(error.kind(), ErrorKind::Ended(reason) if !reason.may_rejoin()) => {
             (Some(Evidence::Replica), again(RETRY))

@@ -114,6 +114,15 @@ impl Link {
         Self { context, _last: last }
     }
 
+    pub(super) fn context(&self) -> Arc<LinkContext> {
+        Arc::clone(&self.context)
+    }
+
+    /// Whether two handles share a link.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.context, &other.context)
+    }
+
     pub(super) fn place(&self) -> &str {
         self.context.address.place()
     }
@@ -387,7 +396,7 @@ impl LinkContext {
     }
 
     /// The established connection, if any.
-    fn live(&self) -> Result<Arc<LiveConnection>> {
+    pub(super) fn live(&self) -> Result<Arc<LiveConnection>> {
         match &*self.read_state() {
             // A call that is not sent on an ended connection certainly changes nothing.
             LinkState::Up(live) => match live.why_ended() {

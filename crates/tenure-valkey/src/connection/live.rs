@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use super::link::LinkContext;
 use super::wait_connection::WaitConnection;
 use super::wire::Driver;
+use crate::address::Endpoint;
 use crate::classify::{Redirection, RefusalClass, classify, missing_rule};
 use crate::reply::{Malformed, Read, Reader};
 
@@ -40,6 +41,7 @@ pub(super) enum Failure {
 /// An established connection.
 pub(super) struct LiveConnection {
     number: u64,
+    at: Endpoint,
     wire: MultiplexedConnection,
     driver: Driver,
     /// The second connection, for calls that replicas must confirm.
@@ -57,9 +59,11 @@ impl LiveConnection {
         (wire, driver): (MultiplexedConnection, Driver),
         waiting: Option<WaitConnection>,
         store_clock: RemoteClock,
+        at: Endpoint,
     ) -> Arc<Self> {
         Arc::new(Self {
             number,
+            at,
             wire,
             driver,
             waiting,
@@ -71,6 +75,11 @@ impl LiveConnection {
 
     pub(super) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The server.
+    pub(super) fn at(&self) -> &Endpoint {
+        &self.at
     }
 
     /// Sends one command. Not bounded in time; the caller bounds it.

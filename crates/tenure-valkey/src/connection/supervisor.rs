@@ -198,10 +198,10 @@ async fn establish(context: &Arc<LinkContext>, number: u64) -> Result<Establishe
     let (mut confirming, mut wait_task) = (None, None);
     if let Some(wait) = context.address.wait() {
         let wire = wire::open(&context.runtime, &at, handshake, tls).await?;
-        let (waiting, task) = wait_connection::start(wire, at, wait);
+        let (waiting, task) = wait_connection::start(wire, at.clone(), wait);
         (confirming, wait_task) = (Some(waiting), Some(task));
     }
-    let live = LiveConnection::new(number, (wire, driver), confirming, store_clock);
+    let live = LiveConnection::new(number, (wire, driver), confirming, store_clock, at);
     Ok((live, found, wait_task))
 }
 

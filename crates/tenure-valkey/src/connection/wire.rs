@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redis::aio::MultiplexedConnection;
+use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, RedisConnectionInfo};
 use rustls::pki_types::ServerName;
 use tenure_core::error::{Error, ErrorKind, Outcome};
@@ -25,6 +25,32 @@ pub(super) async fn open(
     handshake: &RedisConnectionInfo,
     tls: Option<&ClientTls>,
 ) -> Result<(MultiplexedConnection, Driver), Error> {
+    let stream = connect(endpoint).await?;
+    match tls {
+        None => introduce(runtime, handshake, stream).await,
+        Some(files) => introduce(runtime, handshake, encrypt(runtime, endpoint, files, stream).await?).await,
+    }
+}
+
+/// Opens a connection for a subscription.
+///
+/// # Errors
+/// Those of [`open`].
+pub(super) async fn open_subscriber(
+    runtime: &Handle,
+    endpoint: &Endpoint,
+    handshake: &RedisConnectionInfo,
+    tls: Option<&ClientTls>,
+) -> Result<PubSub, Error> {
+    let stream = connect(endpoint).await?;
+    let opened = match tls {
+        None => PubSub::new(handshake, stream).await,
+        Some(files) => PubSub::new(handshake, encrypt(runtime, endpoint, files, stream).await?).await,
+    };
+    opened.map_err(|error| unsent(live::failure_of(&error)))
+}
+
+async fn connect(endpoint: &Endpoint) -> Result<TcpStream, Error> {
     let unreachable = |error: std::io::Error| {
         Error::unavailable(format!("cannot connect to {endpoint}"), Outcome::Unchanged).because(error)
     };
@@ -33,10 +59,7 @@ pub(super) async fn open(
         .map_err(unreachable)?;
     // Otherwise a small request waits for the acknowledgement of the previous one.
     stream.set_nodelay(true).map_err(unreachable)?;
-    match tls {
-        None => introduce(runtime, handshake, stream).await,
-        Some(files) => introduce(runtime, handshake, encrypt(runtime, endpoint, files, stream).await?).await,
-    }
+    Ok(stream)
 }
 
 async fn introduce<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(

@@ -1,8 +1,11 @@
--- ARGV 8..: member, term, leases. Returns '', for each lease 'g<token>' or 'g<token> <previous holder>', 'k<token>',
--- 'h<free in> <holder>', 'r<free in> <successor>' or 'u<retry in> <cause>', the tenure's revision, its remaining time,
--- and its revision before; or the reason why the tenure may not act.
-local member, term = ARGV[8], tonumber(ARGV[9])
+-- ARGV 8..: member, term, the number of places, '' or the number of a waiting request, its node and its longest wait;
+-- then leases. Returns '', for each lease 'g<token> <place>' or 'g<token> <place> <previous holder>', 'k<token> <place>',
+-- 'h<free in> <holder>', 'r<free in> <successor>', 'u<retry in> <cause>', 'd<places>', 'w<ahead> <until>' or
+-- 'f<waiting>', the tenure's revision, its remaining time, and its revision before; or the reason why the tenure may not
+-- act, or 'target' for a wait for a target.
+local member, term, places = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
 local tenure = member .. '@' .. text(term)
+local request, node, within = ARGV[11] ~= '' and ARGV[11] or nil, ARGV[12], tonumber(ARGV[13]) or 0
 
 local reason, m = refusal(member, term)
 if reason then
@@ -11,81 +14,130 @@ if reason then
   return { NONCE, now, 'ok', reason }
 end
 
-local leases, held, reserved = {}, {}, {}
-for i = 10, #ARGV do
+local leases = {}
+for i = 14, #ARGV do
   leases[#leases + 1] = ARGV[i]
 end
+if request and redis.call('HGET', PREFIX .. 'targets', leases[1]) then
+  -- A fleet decides who works on a target.
+  Lease.finish()
+  engage_brake()
+  commit()
+  return { NONCE, now, 'ok', 'target' }
+end
+if request then
+  Lease.confirm(node)
+end
 if #leases > 0 then
-  local holders = redis.call('HMGET', LEASES, unpack(leases))
-  local waiting = redis.call('HMGET', RESERVED, unpack(leases))
-  for i, lease in ipairs(leases) do
-    held[lease], reserved[lease] = holders[i], waiting[i]
-  end
+  Lease.preload(leases)
 end
 
--- How long until another tenure's lease is free, by tenure; false when it is free now. A tenure past its end is ended.
-local waits = {}
-local function wait_for(holder)
-  if waits[holder] == nil then
-    local current = not ended_now[holder] and load_tenure(holder) or nil
-    if current and now >= end_of(current) then
-      finish(member_of(holder), current, 'lapsed')
-      current = nil
-    end
-    local wait = free_in(holder, current)
-    waits[holder] = (current or wait > 0) and wait
+-- Grants a place that is not taken.
+local function grant(s, place, waited)
+  Lease.set_places(s, places)
+  local waiter = Lease.waiter_of(s.name, tenure)
+  local token, before = text(next_number()), s.at[place]
+  if before then
+    Lease.drop(s, before, true)
+    lose(before.tenure)
   end
-  return waits[holder]
-end
-
-local function grant(lease, from)
-  local token = text(next_number())
-  if from then
-    plan('SREM', leased_key(from), lease)
-    lose(from)
+  if s.reserved[place] then
+    Lease.reserve(s, place)
   end
-  if reserved[lease] then
-    plan('HDEL', RESERVED, lease)
-    plan('ZREM', RESERVATIONS, lease)
-    reserved[lease] = nil
+  if waiter then
+    Lease.leave(waiter)
   end
-  held[lease] = tenure .. ' ' .. token
-  plan('HSET', LEASES, lease, held[lease])
-  plan('SADD', leased_key(tenure), lease)
+  local row = Lease.add(s, place, tenure, token, request)
   m.revision = group.seq
-  if from then
-    event('lease_taken_over', tenure, 'lease', lease, 'token', token, 'from', from, 'reason', reason_of(from) or 'unknown')
-    return 'g' .. token .. ' ' .. from
+  local result, told = 'g' .. token .. ' ' .. text(place), nil
+  if before then
+    told = Lease.tell('lease_taken_over', s, row, 'from', before.tenure, 'reason', reason_of(before.tenure) or 'unknown')
+    result = result .. ' ' .. before.tenure
+  else
+    told = Lease.tell('lease_granted', s, row)
   end
-  event('lease_granted', tenure, 'lease', lease, 'token', token)
-  return 'g' .. token
+  if waited then
+    told[#told + 1], told[#told + 2] = 'request', request
+  end
+  return result
+end
+
+-- The answer to the holder itself. The grant belongs to the newest request that asked for it.
+local function keep(s)
+  local own = Lease.row_of(s, tenure)
+  if not own or own.revision > 0 or own.places ~= places then
+    return nil
+  end
+  if own.request ~= request then
+    own.request = request
+    Lease.save(s, own)
+  end
+  return 'k' .. own.token .. ' ' .. text(own.place)
+end
+
+local function refused(first)
+  if first.row then
+    return 'h' .. text(first.wait) .. ' ' .. first.row.tenure
+  end
+  return 'r' .. text(first.wait) .. ' ' .. first.reservation.heir
+end
+
+-- The refusal of a free lease that others wait for.
+local TURN = 1000000
+local function after(waiter)
+  return 'r' .. text(TURN) .. ' ' .. member_of(waiter.tenure)
+end
+
+-- The result when no place can be granted now: a place in the queue if the caller wants to wait.
+local function not_granted(s, place, first, waiter)
+  local unsettled = math.max(0, group.unsettled_until - now)
+  if request and within > 0 then
+    return Lease.join(s, tenure, places, request, node, within, unsettled > 0 and unsettled or first and first.wait or 0)
+  elseif place and unsettled > 0 then
+    return 'u' .. text(unsettled) .. ' ' .. CAUSES[group.cause]
+  end
+  return waiter and not (first and first.all) and after(waiter) or refused(first)
+end
+
+-- The refusal of a lease with another number of places, and of one that an operator released and that the caller has
+-- not noticed.
+local function refusal_of(s, first, waiter)
+  local fixed = first and s.places or waiter and waiter.places
+  if fixed and fixed ~= places then
+    return places > 1 and 'd' .. text(fixed) or first and refused(first) or after(waiter)
+  end
+  local own = Lease.row_of(s, tenure)
+  return own and 'h' .. text(Lease.wait_for(own)) .. ' ' .. tenure
+end
+
+local function outcome_of(name)
+  local s = Lease.load(name)
+  local result = keep(s)
+  if result then
+    return result
+  end
+  Lease.refresh(s)
+  local waiter = Lease.serve_first(s)
+  local count, place, is_reserved, first = Lease.look(s, member, places)
+  result = refusal_of(s, first, waiter)
+  if result then
+    return result
+  end
+  local own = request and Lease.waiter_of(name, tenure)
+  if own and own.place and now < own.reserved then
+    return grant(s, own.place, true)
+  end
+  local is_free = place and (is_reserved or not waiter)
+  if is_free and now >= group.unsettled_until then
+    return grant(s, place)
+  end
+  if first then
+    first.all = count >= places
+  end
+  return not_granted(s, is_free and place, first, waiter)
 end
 
 local revision = m.revision
-local function outcome_of(lease)
-  local holder, token = string.match(held[lease] or '', '^(%S+) (%d+)$')
-  if held[lease] and not holder then
-    error({ err = 'ERR user_script: a lease in an unknown format' })
-  end
-  if holder == tenure then
-    return 'k' .. token
-  end
-  local wait = holder and wait_for(holder)
-  if wait then
-    return 'h' .. text(wait) .. ' ' .. holder
-  end
-  local till, heir = string.match(reserved[lease] or '', '^(%d+) (%S+)$')
-  till = tonumber(till or 0)
-  -- A later end was computed by a clock that has since fallen back; it is over.
-  if now < till and till <= now + RESERVATION and heir ~= member then
-    return 'r' .. text(till - now) .. ' ' .. heir
-  end
-  if now < group.unsettled_until then
-    return 'u' .. text(group.unsettled_until - now) .. ' ' .. CAUSES[group.cause]
-  end
-  return grant(lease, holder)
-end
-
 local outcomes = {}
 for i, lease in ipairs(leases) do
   outcomes[i] = outcome_of(lease)
@@ -93,6 +145,7 @@ end
 if m.revision ~= revision then
   save_member(member, m)
 end
+Lease.finish()
 engage_brake()
 commit()
 return { NONCE, now, 'ok', '', outcomes, m.revision, free_in(tenure, m), revision }

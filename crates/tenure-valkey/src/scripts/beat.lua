@@ -3,7 +3,7 @@
 -- unknown, or minus the number of the end reason; and for each its revision.
 local count, ttls, told = tonumber(ARGV[8]), ARGV[10], ARGV[11]
 local known = ARGV[9] == '1' and {} or nil
-local REASON = { lapsed = -1, left = -2, superseded = -3, expelled = -4 }
+local REASON = { lapsed = -1, left = -2, superseded = -3, expelled = -4, no_progress = -5 }
 
 local tenures = {}
 for i = 1, count do
@@ -66,7 +66,8 @@ for i = 1, count do
     local reason = reason_of(tenure)
     replies[i] = reason and REASON[reason] or unknown(term_of(tenure))
   else
-    local deadline, ttl, revision = unpack_life(row)
+    local deadline, ttl, revision, marks = unpack_life(row)
+    local named = told ~= '' and struct.unpack('<d', told, 8 * i - 7) or 0
     -- The end of a tenure, as in `end_of`; inlined because this is the hot path.
     local last = given_at() + ttl
     if deadline <= now + ttl and deadline > last then
@@ -83,6 +84,7 @@ for i = 1, count do
         local new = struct.unpack('<d', ttls, 8 * i - 7)
         if new > 0 then
           if new < ttl then
+            Lease.wake_of(tenure)
             plan_whole('ZADD', DUE, 'LT', text(now + new), member_of(tenure))
           end
           ttl = new
@@ -96,16 +98,18 @@ for i = 1, count do
           max_ttl = ttl
         end
       end
-      row = pack_life(now + ttl, ttl, revision)
+      local is_revoked = marks >= REVOKED
+      if is_revoked and named > 0 then
+        is_revoked = Lease.notice(tenure, named)
+      end
+      row = pack_life(now + ttl, ttl, revision, (named > 0 and NAMED or 0) + (is_revoked and REVOKED or 0))
       renewed[n + 1], renewed[n + 2] = tenure, row
       n = n + 2
       replies[i], revisions[i] = ttl, revision
       if known then
         known[tenure] = row
       end
-      if told ~= '' then
-        compare(struct.unpack('<d', told, 8 * i - 7), revision)
-      end
+      compare(named, revision)
     end
   end
 end
@@ -113,6 +117,7 @@ if n > 0 then
   group.min_ttl, group.max_ttl = min_ttl, max_ttl
   plan_whole('HSET', ALIVE, unpack(renewed))
 end
+Lease.finish()
 engage_brake()
 commit()
 return { NONCE, now, 'ok', replies, revisions }

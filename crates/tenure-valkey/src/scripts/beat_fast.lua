@@ -24,24 +24,30 @@ do
     local rows = redis.call('HMGET', alive, unpack(ARGV, tenures_from, tenures_from + count - 1))
     local told = ARGV[11] ~= '' and { struct_unpack('<' .. string.rep('d', count), ARGV[11]) }
     local renewed, one_ttl, ttls, revisions = {}, nil, nil, nil
-    local before, after, deadline, ttl, revision
+    local before, after, deadline, ttl, revision, marks, named, known
     for i = 1, count do
       local row = rows[i]
+      known = told and told[i] or 0
       -- Adjacent values are mostly equal: Lua compares strings by address.
-      if row ~= before then
+      if row ~= before or (known > 0) ~= named then
         if not row then
           common = false
           break
         end
-        deadline, ttl, revision = unpack_life(row)
+        deadline, ttl, revision, marks = unpack_life(row)
         -- The end of a tenure, as in `end_of`.
         if now >= resumed + ttl and (deadline > now + ttl or now >= deadline) then
           common = false
           break
         end
-        before, after = row, pack_life(now + ttl, ttl, revision)
+        named = known > 0
+        if marks >= REVOKED and named then
+          -- The holder may have noticed an operator's release.
+          common = false
+          break
+        end
+        before, after = row, pack_life(now + ttl, ttl, revision, marks >= REVOKED and REVOKED or named and NAMED or 0)
       end
-      local known = told and told[i] or 0
       if revision ~= known then
         if known > revision then
           common = false

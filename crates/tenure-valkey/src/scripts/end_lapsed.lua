@@ -48,15 +48,13 @@ if #old > 0 then
   plan_whole('HDEL', ENDED, unpack(old))
   plan_whole('ZREM', FORGET, unpack(old))
 end
--- Expired reservations.
-local over = redis.call('ZRANGEBYSCORE', RESERVATIONS, '-inf', NOW, 'LIMIT', 0, limit)
-if #over > 0 then
-  plan_whole('HDEL', RESERVED, unpack(over))
-  plan_whole('ZREM', RESERVATIONS, unpack(over))
-end
+Lease.forget_reservations(limit)
+Lease.forget_waiters(limit)
+Lease.free_overdue(limit)
 if ARGV[9] == '1' and not more then
   note_refusal()
 end
+Lease.finish()
 engage_brake()
 commit()
 return { NONCE, now, 'ok', more and 1 or 0, ended }

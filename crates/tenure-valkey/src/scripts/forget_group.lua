@@ -1,7 +1,8 @@
 -- ARGV 8, 9: how long the group must have been empty; how long its last number is kept, in ms. Returns 'g' when it is
 -- removed, 'k' when it is kept, 'a' when there is no such group.
 local LISTS = { 'members', 'alive', 'labels', 'due', 'ended', 'forget', 'releasing', 'releasing:lapsed', 'lapses', 'leases',
-  'reserved', 'reservations', 'targets', 'sessions', 'disconnected', 'aliases', 'events', 'store', 'meta' }
+  'shared', 'shared:more', 'limits', 'waits', 'waits:until', 'wake', 'nodes', 'passed', 'reserved', 'reservations',
+  'targets', 'sessions', 'disconnected', 'aliases', 'events', 'store', 'meta' }
 if not stored[1] then
   return { NONCE, now, 'ok', 'a' }
 end
@@ -19,7 +20,7 @@ local function has_any(keys)
   end
 end
 local kept = roster or group.unsettled_until ~= 0 or group.brake_until ~= 0 or group.seq > now or count_members() > 0
-  or is_occupied() or has_any({ 'ended', 'reserved', 'targets', 'aliases' })
+  or is_occupied() or has_any({ 'ended', 'shared', 'waits', 'reserved', 'targets', 'aliases' })
 if kept then
   plan('HSET', META, 'empty', NOW)
   commit()

@@ -14,7 +14,7 @@ local function hear(provider, shown)
   end
   local standing, m = stand(provider, row)
   if standing == LIVES then
-    m.deadline = now + m.ttl
+    m.deadline, m.marks = now + m.ttl, without_name(m.marks)
     save_member(provider, m)
     return 1
   end

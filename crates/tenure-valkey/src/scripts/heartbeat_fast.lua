@@ -66,13 +66,13 @@ do
           common = false
           break
         end
-        local deadline, ttl, revision = unpack_life(row)
+        local deadline, ttl, revision, marks = unpack_life(row)
         -- The end of a tenure, as in `end_of`.
         if now >= resumed + ttl and (deadline > now + ttl or now >= deadline) then
           common = false
           break
         end
-        before, after = row, pack_life(now + ttl, ttl, revision)
+        before, after = row, pack_life(now + ttl, ttl, revision, without_name(marks))
       end
       renewed[2 * i - 1], renewed[2 * i] = tenures[i], after
     end

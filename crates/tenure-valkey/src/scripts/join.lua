@@ -29,6 +29,7 @@ end
 plan('ZADD', DUE, text(now + ttl), member)
 event('joined', member .. '@' .. text(group.seq))
 
+Lease.finish()
 -- A member that joined again no longer counts as lapsed.
 local gone = lapses_added
 if was_lapsed and lapses_added == 0 then

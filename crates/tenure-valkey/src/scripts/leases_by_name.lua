@@ -1,22 +1,99 @@
--- ARGV 3..: leases. Returns the held ones: lease, the holder's tenure and the token, the holder's packed value when it
--- is a current tenure, and how the holder's tenure ended.
-local leases, found, tenures = {}, {}, {}
+-- ARGV 3..: leases. Returns those that are held: lease, number of places, the places with a running reservation, the
+-- first waiters (end of the wait, tenure, its packed value when it is current) and the number of the others, and its
+-- grants: holder's tenure, the grant as stored, the holder's packed value when it is a current tenure, and how the
+-- holder's tenure ended.
+local leases = {}
 for i = 3, #ARGV do
   leases[i - 2] = ARGV[i]
 end
-if #leases > 0 then
-  for i, value in ipairs(redis.call('HMGET', PREFIX .. 'leases', unpack(leases))) do
-    if value then
-      tenures[#tenures + 1] = string.match(value, '^(%S*)')
-      found[#found + 1] = { leases[i], value }
+
+-- All grants met, to be completed together.
+local all = {}
+local function add_grant(grants, tenure, value)
+  grants[#grants + 1] = { tenure, value, '', '' }
+  all[#all + 1] = grants[#grants]
+end
+
+local function grants_of(lease, value)
+  local grants = {}
+  if value ~= '*' then
+    add_grant(grants, string.match(value, '^%S*'), value)
+    return grants
+  end
+  local found = redis.call('HGETALL', PREFIX .. 'holders:' .. lease)
+  for i = 1, #found, 2 do
+    add_grant(grants, found[i], found[i + 1])
+  end
+  return grants
+end
+
+-- Adds the state of the holders' tenures, in parts: a call takes only so many arguments.
+local PART = 1000
+local function complete_grants()
+  for from = 1, #all, PART do
+    local tenures = {}
+    for i = from, math.min(from + PART - 1, #all) do
+      tenures[#tenures + 1] = all[i][1]
+    end
+    local ended = redis.call('HMGET', PREFIX .. 'ended', unpack(tenures))
+    for i, packed in ipairs(current_of(tenures)) do
+      all[from + i - 1][3], all[from + i - 1][4] = packed or '', ended[i] or ''
     end
   end
 end
-if #found > 0 then
-  local packed = current_of(tenures)
-  local ended = redis.call('HMGET', PREFIX .. 'ended', unpack(tenures))
-  for i, lease in ipairs(found) do
-    lease[3], lease[4] = packed[i] or '', ended[i] or ''
+
+-- The places of a lease with a running reservation, by the rule of `lease.lua`.
+local LONGEST = 5000000
+local is_reserved = #leases > 0 and redis.call('HLEN', PREFIX .. 'reserved') > 0
+local function reserved_places(lease, places)
+  local fields, found = { lease }, {}
+  if not is_reserved then
+    return found
   end
+  for place = 0, places and places - 1 or -1 do
+    fields[place + 1] = lease .. '/' .. place
+  end
+  for i, value in ipairs(redis.call('HMGET', PREFIX .. 'reserved', unpack(fields))) do
+    local till = value and tonumber(string.match(value, '^%d+'))
+    if till and now < till and till <= now + LONGEST then
+      found[#found + 1] = i - 1
+    end
+  end
+  return found
+end
+
+-- The first waiters of a lease, and the number of the others.
+local is_waited_for = #leases > 0 and redis.call('HLEN', PREFIX .. 'waits') > 0
+local function waiters_of(lease)
+  local key = PREFIX .. 'waiting:' .. lease
+  local tenures = is_waited_for and redis.call('ZRANGE', key, 0, PART - 1) or {}
+  if #tenures == 0 then
+    return {}, 0
+  end
+  local fields, waiters = {}, {}
+  for i, tenure in ipairs(tenures) do
+    fields[i] = lease .. ' ' .. tenure
+  end
+  local values = redis.call('HMGET', PREFIX .. 'waits', unpack(fields))
+  for i, packed in ipairs(current_of(tenures)) do
+    local till = string.match(values[i] or '', '^%d+ %d+ %d+ (%d+) ')
+    waiters[i] = { till or '0', tenures[i], packed or '' }
+  end
+  return waiters, redis.call('ZCARD', key) - #tenures
+end
+
+local found = {}
+if #leases > 0 then
+  local values = redis.call('HMGET', PREFIX .. 'leases', unpack(leases))
+  local shared = redis.call('HMGET', PREFIX .. 'shared', unpack(leases))
+  for i, value in ipairs(values) do
+    if value then
+      local places = value == '*' and tonumber(shared[i]) or nil
+      local waiters, more = waiters_of(leases[i])
+      found[#found + 1] = { leases[i], places or 1, reserved_places(leases[i], places), waiters, more,
+        grants_of(leases[i], value) }
+    end
+  end
+  complete_grants()
 end
 return { NONCE, now, 'ok', life(), found }

@@ -222,8 +222,8 @@ group.tick = now
 -- revision. Members that beat together and own nothing then share one value, which Lua creates once; and a beat of an
 -- older term finds no value.
 local function unpack_tenure(term, row)
-  local deadline, ttl, revision = unpack_life(row)
-  return { term = term, deadline = deadline, ttl = ttl, revision = revision }
+  local deadline, ttl, revision, marks = unpack_life(row)
+  return { term = term, deadline = deadline, ttl = ttl, revision = revision, marks = marks }
 end
 local function load_tenure(tenure)
   local row = redis.call('HGET', ALIVE, tenure)
@@ -234,7 +234,7 @@ local function load_member(member)
   return packed and load_tenure(member .. '@' .. text((struct.unpack('<d', packed))))
 end
 local function save_member(member, m)
-  plan('HSET', ALIVE, member .. '@' .. text(m.term), pack_life(m.deadline, m.ttl, m.revision))
+  plan('HSET', ALIVE, member .. '@' .. text(m.term), pack_life(m.deadline, m.ttl, m.revision, m.marks or 0))
 end
 
 -- The refusal of beats by a daemon, as in `refusal.rs`: since when, and until when it counts.
@@ -280,8 +280,12 @@ end
 -- Reports the end of a tenure to the roster; see `offline.lua`, which follows.
 local note_offline
 
--- Ends a member's current tenure for good.
-local function finish(member, m, reason)
+-- The leases; see `lease.lua`. `waits`: how long until another tenure can have what a tenure holds; false for now.
+local Lease = { waits = {} }
+
+-- Ends a member's current tenure for good, with the end time to record if it is not that of its last beat, and a text for
+-- the event.
+local function finish(member, m, reason, at, note)
   local tenure = member .. '@' .. text(m.term)
   count_members()
   present = present - 1
@@ -289,8 +293,12 @@ local function finish(member, m, reason)
   plan('HDEL', ALIVE, tenure)
   plan('HDEL', LABELS, member)
   plan('ZREM', DUE, member)
-  ended_now[tenure] = reason .. ' ' .. text(end_of(m)) .. ' ' .. NOW
+  ended_now[tenure] = reason .. ' ' .. text(at or end_of(m)) .. ' ' .. NOW
   plan('HSET', ENDED, tenure, ended_now[tenure])
+  Lease.waits[tenure] = nil
+  if Lease.note_end then
+    Lease.note_end(tenure)
+  end
   -- A tenure gets a revision with its first holding: most members never have one.
   if m.revision ~= 0 and holds_anything(tenure) then
     plan('ZADD', reason == 'lapsed' and LAPSED or RELEASING, text(now + BURST), tenure)
@@ -301,7 +309,11 @@ local function finish(member, m, reason)
   if roster then
     note_offline(member, tenure, m, reason)
   end
-  event(reason, tenure)
+  if note and note ~= '' then
+    event(reason, tenure, 'reason', note)
+  else
+    event(reason, tenure)
+  end
   if reason == 'lapsed' then
     plan('ZADD', LAPSES, NOW, member)
     lapses_added = lapses_added + 1
@@ -310,14 +322,15 @@ local function finish(member, m, reason)
 end
 
 -- How long until another tenure can have what this one holds, if it sends no more beats. Takes the member's entry when
--- the tenure is current. The process of a superseded or expelled tenure may still be working until its last deadline.
+-- the tenure is current. The process of a tenure that was superseded, expelled or without progress may still
+-- be working until its last deadline.
 local function free_in(tenure, m)
   if m then
     return math.max(0, end_of(m) - now)
   end
   local record = ended_now[tenure] or redis.call('HGET', ENDED, tenure)
   local reason, last, at = string.match(record or '', '^(%S+) (%d+) (%d+)$')
-  if reason ~= 'superseded' and reason ~= 'expelled' then
+  if reason ~= 'superseded' and reason ~= 'expelled' and reason ~= 'no_progress' then
     return 0
   end
   last, at = tonumber(last), tonumber(at)
@@ -480,5 +493,8 @@ local function commit()
   if #news > 0 then
     local exactly = EVENTS_MAX <= 10000 and '=' or '~'
     redis.call('XADD', EVENTS, 'MAXLEN', exactly, ARGV[7], ids[#news], unpack(news[#news]))
+  end
+  if Lease.publish then
+    Lease.publish()
   end
 end

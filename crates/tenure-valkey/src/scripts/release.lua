@@ -58,6 +58,8 @@ local function keep_places()
   end
 end
 
+local evict_some
+do
 -- The holdings by registry: { registry = { keys } }. Adjacent holdings mostly share a registry, so its name is
 -- extracted once.
 local sub = string.sub
@@ -184,7 +186,7 @@ end
 -- Removes claims of a tenure, and when none are left, connections. Writes one event (several when the keys are long),
 -- and one for each session that has no connection left. Returns each registry with its count, how many connections it
 -- checked and how many it removed, and whether any of either are left.
-local function evict_some(tenure, holdings, more, room)
+function evict_some(tenure, holdings, more, room)
   local counts, removed = evict(tenure, holdings)
   if #holdings > 0 then
     plan_whole('SREM', held_key(tenure), unpack(holdings))
@@ -212,6 +214,7 @@ local function evict_some(tenure, holdings, more, room)
   end
   return counts, looked, gone, more
 end
+end
 
 -- Removes leases of a tenure, one event each, unless its process may still be working. Returns how many it checked, how
 -- many it removed, and when to retry if that is later than now.
@@ -232,14 +235,17 @@ local function free_some(tenure, room)
   if #leases <= 16 then
     table.sort(leases, byte_less)
   end
-  plan_whole('SREM', key, unpack(leases))
   local reason = reason_of(tenure) or 'unknown'
-  for i, value in ipairs(redis.call('HMGET', LEASES, unpack(leases))) do
-    local holder, token = string.match(value or '', '^(%S+) (%d+)$')
-    if holder == tenure then
-      plan('HDEL', LEASES, leases[i])
+  Lease.preload(leases)
+  for _, name in ipairs(leases) do
+    local s = Lease.load(name)
+    local row = Lease.row_of(s, tenure)
+    if row then
+      Lease.drop(s, row)
       removed = removed + 1
-      event('lease_released', tenure, 'lease', leases[i], 'token', token, 'reason', reason, 'pass', pass)
+      Lease.tell('lease_released', s, row, 'reason', reason, 'pass', pass)
+    else
+      plan('SREM', key, name)
     end
   end
   return #leases, removed
@@ -279,6 +285,7 @@ for _, visit in ipairs(visits) do
 end
 keep_places()
 flush_sessions()
+Lease.finish()
 commit()
 
 local more = #releasable(RELEASING) > 0 or (not braked and #releasable(LAPSED) > 0)

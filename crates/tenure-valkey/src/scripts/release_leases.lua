@@ -24,41 +24,56 @@ elseif heir ~= '' then
   heir = successor and heir or ''
 end
 
-local leases, held = {}, {}
+local leases = {}
 for i = 11, #ARGV, 2 do
   leases[#leases + 1] = ARGV[i]
 end
-for i, value in ipairs(#leases > 0 and redis.call('HMGET', LEASES, unpack(leases)) or {}) do
-  held[leases[i]] = value
+if #leases > 0 then
+  Lease.preload(leases)
 end
 
-local until_then = text(now + RESERVATION)
-local outcomes, changed = {}, false
-for i, lease in ipairs(leases) do
-  local value, token = held[lease], ARGV[10 + 2 * i]
-  if not value then
-    outcomes[i] = 'f'
-  elseif value ~= tenure .. ' ' .. token then
-    outcomes[i] = 'n' .. (string.match(value, '^%S+') or '')
-  else
-    plan('HDEL', LEASES, lease)
-    plan('SREM', leased_key(tenure), lease)
-    held[lease], changed = false, true
-    if heir ~= '' then
-      plan('HSET', RESERVED, lease, until_then .. ' ' .. heir)
-      plan('ZADD', RESERVATIONS, until_then, lease)
-      event('lease_released', tenure, 'lease', lease, 'token', token, 'reason', 'handed_off', 'to', heir)
-      outcomes[i] = 'r'
-    else
-      event('lease_released', tenure, 'lease', lease, 'token', token, 'reason', 'released')
-      outcomes[i] = 'f'
+-- Another holder of a lease, that of the lowest place.
+local function other_holder(s)
+  Lease.fill(s)
+  for place = 0, s.places - 1 do
+    if s.at[place] then
+      return s.at[place].tenure
     end
+  end
+end
+
+local function give_up(s, row)
+  if row.revision > 0 then
+    -- What an operator released cannot be handed off.
+    Lease.free_revoked(s, row)
+    return 'f'
+  end
+  Lease.drop(s, row)
+  if heir == '' then
+    Lease.tell('lease_released', s, row, 'reason', 'released')
+    return 'f'
+  end
+  Lease.reserve(s, row.place, now + RESERVATION, heir)
+  Lease.tell('lease_released', s, row, 'reason', 'handed_off', 'to', heir)
+  return 'r'
+end
+
+local outcomes, changed = {}, false
+for i, name in ipairs(leases) do
+  local s = Lease.load(name)
+  local row, token = Lease.row_of(s, tenure), ARGV[10 + 2 * i]
+  if row and row.token == token then
+    outcomes[i], changed = give_up(s, row), true
+  else
+    local other = row and tenure or other_holder(s)
+    outcomes[i] = other and 'n' .. other or 'f'
   end
 end
 if changed then
   m.revision = next_number()
   save_member(member, m)
 end
+Lease.finish()
 engage_brake()
 commit()
 return { NONCE, now, 'ok', '', outcomes, m.revision, before }

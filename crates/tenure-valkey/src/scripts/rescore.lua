@@ -61,10 +61,13 @@ local function rescore_rest()
   end
   more = cut(LAPSES, now) or more
   more = cut(FORGET, now + 2 * MAX_TTL) or more
+  for _, list in ipairs({ 'wake', 'nodes' }) do
+    more = cut(PREFIX .. list, now) or more
+  end
   local reserved = redis.call('ZRANGEBYSCORE', RESERVATIONS, '(' .. text(now + RESERVATION), '+inf', 'LIMIT', 0, AT_ONCE)
-  for _, lease in ipairs(reserved) do
-    plan('ZREM', RESERVATIONS, lease)
-    plan('HDEL', RESERVED, lease)
+  for _, field in ipairs(reserved) do
+    plan('ZREM', RESERVATIONS, field)
+    plan('HDEL', RESERVED, field)
   end
   return more or #reserved == AT_ONCE
 end

@@ -29,7 +29,7 @@ local function seat(provider)
   end
   if m then
     if beat then
-      m.deadline = now + m.ttl
+      m.deadline, m.marks = now + m.ttl, without_name(m.marks or 0)
       save_member(provider, m)
     end
     seated[provider] = m

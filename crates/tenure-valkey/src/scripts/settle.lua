@@ -8,6 +8,8 @@ end
 if answer == 'e' then
   group.unsettled_until, group.grants, group.cause = 0, 0, 0
   event('group_settled', nil, 'reason', 'operator')
+  Lease.wake_all()
+  Lease.finish()
 end
 commit()
 return { NONCE, now, 'ok', answer, cause }

@@ -43,5 +43,6 @@ local function status(not_before)
   return { NONCE, now, 'ok', fields, redis.call('HLEN', PREFIX .. 'members'), redis.call('ZCARD', PREFIX .. 'lapses'),
     due, first('releasing'), first('releasing:lapsed'),
     redis.call('ZCARD', PREFIX .. 'releasing'), redis.call('ZCARD', PREFIX .. 'releasing:lapsed'),
-    redis.call('HLEN', PREFIX .. 'leases'), count('sessions'), away, reap_at, offline + lapsed, offline_at, lapsed_at, meta[4] }
+    redis.call('HLEN', PREFIX .. 'leases') + redis.call('SCARD', PREFIX .. 'shared:more'), count('sessions'), away, reap_at,
+    offline + lapsed, offline_at, lapsed_at, meta[4], first('wake') }
 end

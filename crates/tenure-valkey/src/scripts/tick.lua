@@ -1,4 +1,4 @@
--- ARGV 8, 9: the sweeper, how many bytes of events are kept. Settles a group whose grace is over and lifts an expired
+-- ARGV 8..10: the sweeper, how many bytes of events are kept, the process whose waiters this confirms, or ''. Settles a group whose grace is over and lifts an expired
 -- brake; returns the status, with a later due time for a sweeper that is not needed before that.
 if not stored[1] and redis.call('HGET', GONE, 'seq') then
   -- The group was forgotten, and a sweep does not recreate it.
@@ -8,6 +8,11 @@ if group.unsettled_until ~= 0 and now >= group.unsettled_until then
   event('group_settled', nil, 'reason', CAUSES[group.cause])
   group.unsettled_until, group.cause = 0, 0
 end
+if ARGV[10] ~= '' then
+  Lease.confirm(ARGV[10])
+  Lease.forget_nodes()
+end
+Lease.finish()
 lift_brake(false)
 
 -- Since when every tick has found it empty. A group with a roster never counts as empty: a gap in its ticks makes the

@@ -90,7 +90,7 @@ local function is_online(provider, row)
   return row.term > 0 and is_current(tenure_of(provider, row))
 end
 
-local REASONS = { left = true, lapsed = true, superseded = true, expelled = true, unknown = true }
+local REASONS = { left = true, lapsed = true, superseded = true, expelled = true, no_progress = true, unknown = true }
 
 -- Checks that an ended tenure is listed as pending, at its own time.
 local function check_pending(provider, row)

@@ -130,6 +130,8 @@ mod valkey {
     }
 
     tenure_core::conformance_tests!(make);
+    tenure_core::conformance_tests!(make, shared_leases);
+    tenure_core::conformance_tests!(make, waits);
     tenure_core::roster_conformance_tests!(make);
 }
 
@@ -141,5 +143,7 @@ mod redis {
     }
 
     tenure_core::conformance_tests!(make);
+    tenure_core::conformance_tests!(make, shared_leases);
+    tenure_core::conformance_tests!(make, waits);
     tenure_core::roster_conformance_tests!(make);
 }

@@ -9,3 +9,4 @@ mod parts;
 mod permission;
 mod refusal;
 mod server;
+mod wait;

@@ -28,12 +28,14 @@ use crate::registry::{PATIENCE, Registry};
 const SOURCE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The event types that a fleet reads.
-const KINDS: [EventKind; 9] = [
+const KINDS: [EventKind; 11] = [
     EventKind::Joined,
     EventKind::Left,
     EventKind::Lapsed,
     EventKind::Superseded,
     EventKind::Expelled,
+    EventKind::NoProgress,
+    EventKind::LabelsChanged,
     EventKind::LeaseGranted,
     EventKind::LeaseReleased,
     EventKind::LeaseTakenOver,

@@ -3,11 +3,12 @@
 mod world;
 
 use tenure_core::fleet;
+use tenure_core::membership::Labels;
 use tenure_core::verdict::Verdict;
 
 use super::*;
 use crate::testing::{Fault, Verb, ms, secs};
-use world::{Behaviour, TTL, World};
+use world::{Behaviour, TTL, World, labels};
 
 #[tokio::test]
 async fn three_nodes_share_targets_exclusively() {
@@ -547,6 +548,38 @@ async fn member_weights_and_labels_apply() {
     let counts = world.counts();
     assert!((200..=250).contains(&counts["a"]), "{counts:?}");
     world.until_all_held(secs(1)).await;
+}
+
+#[tokio::test]
+async fn changed_labels_move_targets_without_a_rejoin() {
+    let mut world = World::new(300);
+    world.settings.nodes = Nodes::Labelled {
+        name: "role".to_owned(),
+        value: "poller".to_owned(),
+    };
+    world.join_labelled("a", &[("role", "poller")]).await;
+    world.join_labelled("b", &[("role", "spare")]).await;
+    world.until_all_held(secs(2)).await;
+    world.pass(secs(3)).await;
+    let (a, b) = (world.member_of("a"), world.member_of("b"));
+    let tenures = [a.tenure(), b.tenure()];
+    // An event tells the nodes; the next listing is 10 s away.
+    b.set_labels(labels(&[("role", "poller")])).await.unwrap();
+    let sees = |world: &World, nodes| world.fleet("a").status().nodes == nodes;
+    world.until("b is a node", ms(200), |world| sees(world, 2)).await;
+    world.pass(secs(60)).await;
+    let counts = world.counts();
+    assert!((120..=180).contains(&counts["b"]), "{counts:?}");
+    a.set_labels(labels(&[("role", "poller"), ("fleet.weight", "3")]))
+        .await
+        .unwrap();
+    world.pass(secs(60)).await;
+    let counts = world.counts();
+    assert!((200..=250).contains(&counts["a"]), "{counts:?}");
+    assert_eq!([a.tenure(), b.tenure()], tenures);
+    b.set_labels(Labels::default()).await.unwrap();
+    world.until("b is no node", ms(200), |world| sees(world, 1)).await;
+    world.check_store().await;
 }
 
 #[tokio::test]

@@ -190,9 +190,12 @@ impl FleetView {
     pub(super) fn apply_event(&mut self, event: &Event, now: Mono) -> Hint {
         let mut hint = Hint::default();
         match event.kind {
-            EventKind::Joined | EventKind::Left | EventKind::Lapsed | EventKind::Superseded | EventKind::Expelled => {
-                hint.nodes_changed = true;
+            EventKind::Joined | EventKind::Left | EventKind::Lapsed | EventKind::Superseded => {
+                hint.nodes_changed = true
             }
+            EventKind::Expelled | EventKind::NoProgress => hint.nodes_changed = true,
+            // They select the nodes, and set their weights.
+            EventKind::LabelsChanged => hint.nodes_changed = true,
             EventKind::TargetChanged => hint.targets_changed = true,
             EventKind::LeaseGranted | EventKind::LeaseTakenOver => {
                 if let (Some(lease), Some(token), Some(by)) = (&event.lease, event.token, &event.tenure) {

@@ -5,11 +5,15 @@ use reqwest::Method;
 use tenure_core::call::Serve;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::Group;
-use tenure_core::membership::{BeatReplies, Beats, End, EndBy, EndReason, Join, Joined, Member, MemberOf, Members};
+use tenure_core::membership::{
+    BeatReplies, Beats, End, EndBy, EndReason, Join, Joined, Member, MemberOf, Members, SetLabels,
+};
 use tenure_core::store::{Call, Page};
 
 use super::{HttpStore, check_page};
-use crate::wire::{self, BeatsAnswer, END_REASON, JoinAnswer, JoinRequest, MembersPage, ms};
+use crate::wire::{
+    self, BeatsAnswer, END_REASON, JoinAnswer, JoinRequest, LabelsRequest, MembersPage, StalledWork, ms,
+};
 
 #[async_trait]
 impl Serve<Join> for HttpStore {
@@ -56,14 +60,17 @@ impl Serve<Beats> for HttpStore {
 #[async_trait]
 impl Serve<End> for HttpStore {
     async fn serve(&self, group: &Group, ask: End, call: Call) -> Result<EndReason> {
-        let End { tenure, by } = ask;
+        let End { tenure, by, text } = ask;
         let path = ["v1", "groups", group.as_str(), "tenures", &tenure.to_string()];
         let request = self.mutate(Method::DELETE, &path, call);
-        let request = if by == EndBy::Expel {
-            request.query(&[("expel", "true")])
-        } else {
-            request
-        };
+        let mut query = Vec::new();
+        match by {
+            EndBy::Leave => {}
+            EndBy::Expel => query.push(("expel", "true")),
+            EndBy::NoProgress { stopped } => query.push(("no_progress", StalledWork::of(stopped).as_str())),
+        }
+        query.extend(text.as_deref().map(|text| ("reason", text)));
+        let request = request.query(&query);
         let answer = self.send(request).await?;
         let reason = answer
             .headers
@@ -71,6 +78,16 @@ impl Serve<End> for HttpStore {
             .and_then(|reason| reason.to_str().ok())
             .and_then(EndReason::parse);
         Ok(reason.unwrap_or(EndReason::Unknown))
+    }
+}
+
+#[async_trait]
+impl Serve<SetLabels> for HttpStore {
+    async fn serve(&self, group: &Group, ask: SetLabels, call: Call) -> Result<()> {
+        let SetLabels { tenure, labels } = ask;
+        let path = ["v1", "groups", group.as_str(), "tenures", &tenure.to_string(), "labels"];
+        let request = self.mutate(Method::PUT, &path, call).json(&LabelsRequest { labels });
+        self.send(request).await.map(drop)
     }
 }
 

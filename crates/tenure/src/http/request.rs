@@ -26,6 +26,8 @@ pub(super) struct Request {
     body: Option<Result<Vec<u8>>>,
     effect: Effect,
     patience: Duration,
+    /// Until when it may take effect, if that is before the time-out.
+    takes_effect: Option<Duration>,
     expected: &'static [Code],
     token: Option<HeaderValue>,
 }
@@ -95,6 +97,7 @@ impl HttpStore {
             body: None,
             effect,
             patience: self.inner.settings.request_timeout,
+            takes_effect: None,
             expected: &[],
             token: None,
         }
@@ -145,6 +148,13 @@ impl Request {
         self
     }
 
+    /// Waits this much longer for the answer. The request itself takes effect within the usual time-out.
+    pub(super) fn wait(mut self, wait: Duration) -> Self {
+        self.takes_effect = Some(self.patience);
+        self.patience += wait;
+        self
+    }
+
     /// Returns problems with these codes as responses, because they carry more than an error.
     pub(super) fn expects(mut self, codes: &'static [Code]) -> Self {
         self.expected = codes;
@@ -182,7 +192,7 @@ impl Inner {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Error::unavailable("this client is closed", Outcome::Unchanged));
         }
-        let give_up = self.clock.mono() + request.patience;
+        let give_up = self.clock.mono() + request.takes_effect.unwrap_or(request.patience);
         let body = request.body.transpose()?;
         let ready = PreparedRequest {
             method: request.method,

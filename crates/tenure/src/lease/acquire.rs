@@ -1,5 +1,7 @@
 //! Acquiring leases.
 
+mod wait;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +9,7 @@ use tenure_core::call::Parts;
 use tenure_core::clock::{Mono, jitter, within};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::{LeaseName, TenureId};
-use tenure_core::lease::{AcquireOutcome, Acquired};
+use tenure_core::lease::{self as core, AcquireOutcome, Acquired, Holders};
 use tenure_core::membership::{EndReason, Revision};
 use tenure_core::timeout::Timeout;
 use tenure_core::verdict::Verdict;
@@ -19,31 +21,27 @@ use crate::loops::FLOOR;
 use crate::membership::Shared;
 use crate::registry::PATIENCE;
 
+pub(super) use wait::acquire_waiting;
+
 /// Tries to acquire leases, each independently.
-pub(super) async fn acquire(shared: &Arc<Shared>, leases: &[LeaseName]) -> Result<Vec<Acquire>> {
+pub(super) async fn acquire(shared: &Arc<Shared>, leases: &[LeaseName], holders: Holders) -> Result<Vec<Acquire>> {
     let (mut answers, mut done) = (Vec::with_capacity(leases.len()), Parts::default());
     for part in leases.chunks(PART) {
-        answers.extend(done.take(acquire_part(shared, part).await)?);
+        answers.extend(done.take(acquire_part(shared, part, holders).await)?);
     }
     Ok(answers)
 }
 
-async fn acquire_part(shared: &Arc<Shared>, leases: &[LeaseName]) -> Result<Vec<Acquire>> {
+async fn acquire_part(shared: &Arc<Shared>, leases: &[LeaseName], holders: Holders) -> Result<Vec<Acquire>> {
     let deadline = shared.now() + PATIENCE;
-    let tenure = shared.acting_tenure()?;
-    if shared.verdict_of(&tenure) == Verdict::Lost {
-        return Err(Error::unavailable(
-            "the tenure was not confirmed for a whole ttl; acquire again after the next confirmed beat",
-            Outcome::Unchanged,
-        ));
-    }
-    let (mut answers, older) = attempt(shared, &tenure, leases, deadline).await?;
+    let tenure = confirmed_tenure(shared)?;
+    let (mut answers, older) = attempt(shared, &tenure, leases, holders, deadline).await?;
     if older.is_empty() {
         return Ok(answers);
     }
     // An error here does not affect the other leases, which are granted.
     let names: Vec<LeaseName> = older.iter().map(|place| leases[*place].clone()).collect();
-    match attempt(shared, &tenure, &names, deadline).await {
+    match attempt(shared, &tenure, &names, holders, deadline).await {
         Ok((anew, _)) => older
             .into_iter()
             .zip(anew)
@@ -56,11 +54,28 @@ async fn acquire_part(shared: &Arc<Shared>, leases: &[LeaseName]) -> Result<Vec<
     Ok(answers)
 }
 
+/// The tenure to acquire under.
+fn confirmed_tenure(shared: &Shared) -> Result<TenureId> {
+    let tenure = shared.acting_tenure()?;
+    if shared.verdict_of(&tenure) == Verdict::Lost {
+        return Err(unconfirmed());
+    }
+    Ok(tenure)
+}
+
+fn unconfirmed() -> Error {
+    Error::unavailable(
+        "the tenure was not confirmed for a whole ttl; acquire again after the next confirmed beat",
+        Outcome::Unchanged,
+    )
+}
+
 /// One acquire. Also returns the indices of leases that we hold by an older, unknown grant. Those are being released.
 async fn attempt(
     shared: &Arc<Shared>,
     tenure: &TenureId,
     leases: &[LeaseName],
+    holders: Holders,
     deadline: Mono,
 ) -> Result<(Vec<Acquire>, Vec<usize>)> {
     let asking = PendingAcquire::begin(shared, leases, deadline).await;
@@ -68,7 +83,11 @@ async fn attempt(
         Vec::new()
     } else {
         let known = shared.leases.sent().known;
-        let acquired = ask(shared, tenure, &asking.wanted, deadline).await?;
+        let acquire = core::Acquire {
+            holders,
+            ..core::Acquire::new(tenure.clone(), asking.wanted.clone())
+        };
+        let acquired = ask(shared, acquire, deadline).await?;
         take(shared, tenure, &asking, known, acquired)?
     }
     .into_iter();
@@ -134,19 +153,20 @@ impl Drop for PendingAcquire<'_> {
 }
 
 /// Calls the store until it answers or the time is over. A retry returns the token of a grant whose reply was lost.
-async fn ask(shared: &Shared, tenure: &TenureId, wanted: &[LeaseName], deadline: Mono) -> Result<Acquired> {
+async fn ask(shared: &Shared, acquire: core::Acquire, deadline: Mono) -> Result<Acquired> {
+    let wanted = acquire.leases.len();
     let clock = &*shared.context.clock;
     let attempt = (shared.timing().request_timeout * 2).min(PATIENCE);
-    let mut act = shared.act(wanted.len(), attempt);
+    let mut act = shared.act(wanted, attempt);
     let mut unheard = false;
     loop {
         let bound = attempt.min(deadline.since(shared.now()));
         act.again(shared.now() + bound);
         let call = shared.call(bound);
         let store = &shared.context.store;
-        let asked = store.acquire(&shared.group, tenure, wanted, call);
-        let error = match Timeout::change(bound).steps(clock, &**store, wanted.len(), asked).await {
-            Ok(acquired) if acquired.outcomes.len() == wanted.len() => {
+        let asked = store.acquire_with(&shared.group, acquire.clone(), call);
+        let error = match Timeout::change(bound).steps(clock, &**store, wanted, asked).await {
+            Ok(acquired) if acquired.outcomes.len() == wanted => {
                 shared.heed_answer(act.answered(acquired.before, acquired.revision));
                 return Ok(acquired);
             }
@@ -185,12 +205,12 @@ fn take(
     outcomes
         .map(|(lease, outcome)| {
             Ok(Recorded::Answer(match outcome {
-                AcquireOutcome::Granted { token, from } => {
-                    let grant = Grant::new(lease.clone(), token, tenure.clone());
+                AcquireOutcome::Granted { token, place, from } => {
+                    let grant = Grant::new(lease.clone(), token, place, tenure.clone());
                     Acquire::Granted(enter(shared, grant, from.as_ref())?)
                 }
-                AcquireOutcome::Kept { token } => {
-                    let grant = Grant::new(lease.clone(), token, tenure.clone());
+                AcquireOutcome::Kept { token, place } => {
+                    let grant = Grant::new(lease.clone(), token, place, tenure.clone());
                     if token.get() <= known.0 && !shared.leases.others_act {
                         shared.leases.release_older(shared, grant);
                         return Ok(Recorded::Older);
@@ -200,6 +220,12 @@ fn take(
                 AcquireOutcome::Held { by, free_in } => Acquire::Held { by, free_in },
                 AcquireOutcome::Reserved { to, free_in } => Acquire::Reserved { to, free_in },
                 AcquireOutcome::Unsettled { retry_in, cause } => Acquire::Unsettled { retry_in, cause },
+                AcquireOutcome::HoldersDiffer { holders } => Acquire::HoldersDiffer { holders },
+                AcquireOutcome::QueueFull { waiting } => Acquire::QueueFull { waiting },
+                other @ AcquireOutcome::Waiting { .. } => {
+                    let message = format!("the lease {lease} was answered {other:?}, which was not asked for");
+                    return Err(Error::new(ErrorKind::Internal, message));
+                }
             }))
         })
         .collect()

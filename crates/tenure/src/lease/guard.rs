@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tenure_core::clock::Mono;
 use tenure_core::error::Result;
 use tenure_core::id::{LeaseName, MemberId, TenureId};
-use tenure_core::lease::{ReleaseOutcome, Token};
+use tenure_core::lease::{Place, ReleaseOutcome, Token};
 use tenure_core::verdict::Verdict;
 use tokio_util::sync::CancellationToken;
 
@@ -62,6 +62,23 @@ impl LeaseGuard {
     #[must_use]
     pub fn token(&self) -> Token {
         self.grant.token
+    }
+
+    /// The place of this grant: 0 for an exclusive lease, 0 to N − 1 for a lease with N holders.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.grant.place
+    }
+
+    /// The name under which storage keeps the mark of this grant (see [`crate::fence`]): the lease, followed by `/` and the
+    /// place unless that is 0. Each place has tokens of its own order: with one mark for all places, the newest holder
+    /// would shut the others out.
+    #[must_use]
+    pub fn fence_resource(&self) -> String {
+        match self.place().get() {
+            0 => self.grant.lease.to_string(),
+            place => format!("{}/{place}", self.grant.lease),
+        }
     }
 
     /// The tenure that holds it.

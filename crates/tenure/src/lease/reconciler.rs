@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_core::clock::Mono;
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::{LeaseName, TenureId};
-use tenure_core::lease::{HeldLeases, Token};
+use tenure_core::lease::{HeldLeases, Place, Token};
 use tenure_core::membership::Revision;
 use tenure_core::store::{MAX_PAGE, PageRequest};
 use tokio::sync::Notify;
@@ -193,7 +193,8 @@ impl LeaseTable {
                 continue;
             }
             strange += 1;
-            let grant = Grant::new(lease.clone(), token, tenure.clone());
+            // It is released by its token; the place does not matter.
+            let grant = Grant::new(lease.clone(), token, Place::FIRST, tenure.clone());
             grant.lost.cancel();
             let giving_up = Some(PendingRelease::default());
             state.entries.insert(lease, LeaseEntry { grant, giving_up });

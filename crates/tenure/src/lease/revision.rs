@@ -20,6 +20,8 @@ pub(crate) struct Act<'a> {
     known: Revision,
     /// Whether it runs in several parts, some of which may be applied when it fails.
     in_parts: bool,
+    /// Whether it explains a revision that no reply has told us.
+    explains: bool,
     /// Until when the call may still take effect without an answer, if it can.
     unheard: Option<Mono>,
 }
@@ -28,8 +30,11 @@ pub(crate) struct Act<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BeatSnapshot {
     epoch: u64,
-    /// The revision sent with the beat.
+    /// The known revision.
     pub(crate) known: Revision,
+    /// The revision to send with the beat. A lease that an operator released is free as soon as a beat names that release,
+    /// so a beat names no revision whose effect on our guards is not read yet.
+    pub(crate) named: Revision,
 }
 
 /// The result of comparing the revision in a beat's answer.
@@ -67,16 +72,37 @@ impl LeaseTable {
             doubts: state.doubts,
             known: state.known,
             in_parts: holdings > BATCH as usize,
+            explains: true,
             unheard: Some(until),
+        }
+    }
+
+    /// Starts a wait for a lease. It may take a minute, so it explains no revision: a grant that a beat shows before its
+    /// answer is re-read. The same re-read finds what became of a wait that was dropped.
+    pub(crate) fn waiting_act(&self) -> Act<'_> {
+        let state = self.state();
+        Act {
+            table: self,
+            epoch: state.epoch,
+            doubts: state.doubts,
+            known: state.known,
+            in_parts: false,
+            explains: false,
+            unheard: None,
         }
     }
 
     /// The snapshot for a beat that is about to be sent.
     pub(crate) fn sent(&self) -> BeatSnapshot {
         let state = self.state();
+        let is_unread = state.doubted || (self.others_act && !state.entries.is_empty());
         BeatSnapshot {
             epoch: state.epoch,
             known: state.known,
+            named: match is_unread {
+                true => state.known.min(state.verified),
+                false => state.known,
+            },
         }
     }
 
@@ -207,7 +233,9 @@ impl Drop for Act<'_> {
         if state.epoch != self.epoch {
             return;
         }
-        state.in_flight = state.in_flight.saturating_sub(1);
+        if self.explains {
+            state.in_flight = state.in_flight.saturating_sub(1);
+        }
         if let Some(until) = self.unheard {
             state.read_from(until);
             drop(state);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tenure_core::clock::Mono;
 use tenure_core::error::Result;
 use tenure_core::id::{Group, LeaseName, MemberId, TenureId};
-use tenure_core::lease::{ReleaseOutcome, Token};
+use tenure_core::lease::{Place, ReleaseOutcome, Token};
 use tenure_core::membership::Revision;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -23,16 +23,18 @@ use crate::meters;
 pub(crate) struct Grant {
     pub(crate) lease: LeaseName,
     pub(crate) token: Token,
+    pub(crate) place: Place,
     pub(crate) tenure: TenureId,
     /// Cancelled once the grant is lost or released; final.
     pub(crate) lost: CancellationToken,
 }
 
 impl Grant {
-    pub(super) fn new(lease: LeaseName, token: Token, tenure: TenureId) -> Arc<Self> {
+    pub(super) fn new(lease: LeaseName, token: Token, place: Place, tenure: TenureId) -> Arc<Self> {
         Arc::new(Self {
             lease,
             token,
+            place,
             tenure,
             lost: CancellationToken::new(),
         })

@@ -3,6 +3,7 @@
 mod doubts;
 mod losing;
 mod replies;
+mod waits;
 
 use std::pin::pin;
 use std::sync::Arc;

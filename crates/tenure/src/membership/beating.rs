@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tenure_core::clock::{Mono, jitter};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
-use tenure_core::membership::{Beat, BeatReply, EndReason, Joined, Member, Revision};
+use tenure_core::membership::{Beat, BeatReply, EndBy, EndReason, Joined, Member, Revision};
 use tenure_core::timeout::Timeout;
 use tenure_core::verdict::Verdict;
 
@@ -18,12 +18,15 @@ use super::shared::Shared;
 use crate::batch::BeatOutcome;
 use crate::lease::{BeatSnapshot, RevisionCheck};
 use crate::loops::FLOOR;
+use crate::meters;
 
 /// The next or current call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// Renew the tenure.
     Beat,
+    /// The work makes no progress: end the tenure.
+    Stall,
     /// The tenure ended: check whether another process of the same name has taken over.
     Look(EndReason),
     /// No process has taken over: start a new tenure.
@@ -33,6 +36,7 @@ enum Step {
 enum CallReply {
     /// With the revision known when it was sent.
     Beat(BeatSnapshot, Result<BeatOutcome>),
+    Stall(Result<EndReason>),
     Look(Result<Option<Member>>),
     Join(Result<Joined>),
 }
@@ -141,16 +145,23 @@ impl Beating {
                 tracing::warn!(%group, %tenure, within = ?self.shared.progress_within, "paused: no progress, no beats");
             }
             self.paused = true;
-            self.next_at = now + self.shared.timing.interval;
+            match self.step {
+                Step::Beat => self.call(now, Step::Stall),
+                _ => self.next_at = now + self.shared.timing.interval,
+            }
             return;
         }
         if std::mem::take(&mut self.paused) {
             tracing::warn!(group = %self.shared.group, tenure = %self.shared.tenure(), "resumed after progress");
         }
+        self.call(now, self.step);
+    }
+
+    fn call(&mut self, now: Mono, step: Step) {
         self.sent_at = now;
         self.in_flight = Some(InFlightCall {
             sent_at: now,
-            answer: send(Arc::clone(&self.shared), self.step),
+            answer: send(Arc::clone(&self.shared), step),
         });
     }
 
@@ -170,6 +181,13 @@ impl Beating {
                     BeatReply::Unknown => return self.ended(EndReason::Unknown),
                 }
             }
+            CallReply::Stall(Ok(reason)) => {
+                self.recovered();
+                if reason == EndReason::NoProgress {
+                    meters::ended(&self.shared.group, reason, 1);
+                }
+                return self.ended(reason);
+            }
             CallReply::Look(Ok(found)) => {
                 let ours = self.shared.tenure();
                 if found.is_some_and(|member| member.alive && member.tenure.term() > ours.term()) {
@@ -187,6 +205,12 @@ impl Beating {
                     // Another process may take over before the next attempt.
                     self.step = Step::Look(reason);
                 }
+                if error.kind() == ErrorKind::TooLate {
+                    self.shared.store_clock.forget();
+                }
+                self.failed(&error);
+            }
+            CallReply::Stall(Err(error)) => {
                 if error.kind() == ErrorKind::TooLate {
                     self.shared.store_clock.forget();
                 }
@@ -299,14 +323,16 @@ impl Beating {
         tracing::warn!(%group, %tenure, ?late, "the process was paused; uncertain until confirmed");
         self.doubted_at = Some(now);
         self.shared.doubt();
+        // The work was paused, too.
+        self.shared.note_progress();
         self.next_at = now;
         self.shared.publish(|status| status.pauses += 1);
     }
 
     fn publish(&self) {
         let phase = match self.step {
-            Step::Beat if self.paused => Phase::Paused,
-            Step::Beat => Phase::Beating,
+            _ if self.paused => Phase::Paused,
+            Step::Beat | Step::Stall => Phase::Beating,
             Step::Look(after) | Step::Join(after) => Phase::Rejoining { after },
         };
         self.shared.publish(|status| {
@@ -340,17 +366,24 @@ fn send(shared: Arc<Shared>, step: Step) -> BoxFuture<'static, CallReply> {
                 let beat = Beat {
                     tenure: shared.tenure(),
                     ttl: None,
-                    revision: sent.known,
+                    revision: sent.named,
                 };
                 let beated = shared.context.batcher.beat(group, beat);
                 CallReply::Beat(sent, bound.step(clock, &**store, beated).await)
+            }
+            Step::Stall => {
+                let by = EndBy::NoProgress { stopped: false };
+                let tenure = shared.tenure();
+                let end = store.end(group, &tenure, by, shared.call(patience));
+                CallReply::Stall(bound.step(clock, &**store, end).await)
             }
             Step::Look(_) => {
                 let look = store.member(group, shared.member());
                 CallReply::Look(Timeout::read(patience).step(clock, &**store, look).await)
             }
             Step::Join(_) => {
-                let join = store.join(group, &shared.join, shared.call(patience));
+                let join = shared.next_join();
+                let join = store.join(group, &join, shared.call(patience));
                 CallReply::Join(bound.call(clock, "the store", join).await)
             }
         }

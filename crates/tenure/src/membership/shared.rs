@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure_core::clock::Mono;
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{Group, MemberId, RegistryName, TenureId};
-use tenure_core::membership::{EndReason, Join, Joined};
+use tenure_core::membership::{EndBy, EndReason, Join, Joined, Labels};
 use tenure_core::remote_clock::RemoteClock;
 use tenure_core::store::Call;
 use tenure_core::time::StoreTime;
@@ -29,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) context: Context,
     pub(crate) group: Group,
     pub(super) join: Join,
+    /// The labels of the next join.
+    labels: Mutex<Labels>,
     pub(super) timing: Timing,
     pub(super) progress_within: Option<Duration>,
     /// Time of the last reported progress, in nanoseconds of the trust clock.
@@ -42,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) reassert: Notify,
     /// Cancelled to leave.
     pub(super) stop: CancellationToken,
+    /// How to leave.
+    leave_by: Mutex<EndBy>,
     /// Estimate of the store's clock for the not-after of our calls; a store in this process does not add one.
     pub(super) store_clock: RemoteClock,
     pub(crate) registries: Mutex<BTreeMap<RegistryName, Arc<Remembered>>>,
@@ -85,6 +89,7 @@ impl Shared {
             connections: session::LiveHandles::default(),
             context,
             group,
+            labels: Mutex::new(join.labels.clone()),
             join,
             timing,
             progress_within,
@@ -99,6 +104,7 @@ impl Shared {
             behind: AtomicU64::new(0),
             reassert: Notify::new(),
             stop: CancellationToken::new(),
+            leave_by: Mutex::new(EndBy::Leave),
             store_clock: RemoteClock::default(),
             registries: Mutex::default(),
         };
@@ -108,6 +114,32 @@ impl Shared {
 
     pub(crate) fn member(&self) -> &MemberId {
         &self.join.member
+    }
+
+    /// The join that would begin the next tenure.
+    pub(super) fn next_join(&self) -> Join {
+        let labels = self.labels.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Join {
+            labels,
+            ..self.join.clone()
+        }
+    }
+
+    pub(super) fn keep_labels(&self, labels: Labels) {
+        *self.labels.lock().unwrap_or_else(PoisonError::into_inner) = labels;
+    }
+
+    pub(super) fn leave_by(&self) -> EndBy {
+        *self.leave_by.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves; the first call decides how.
+    pub(super) fn leave(&self, by: EndBy) {
+        let mut leave_by = self.leave_by.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.stop.is_cancelled() {
+            *leave_by = by;
+            self.stop.cancel();
+        }
     }
 
     pub(crate) fn tenure(&self) -> TenureId {
@@ -136,7 +168,7 @@ impl Shared {
         self.state().trust.changes_in(now)
     }
 
-    pub(super) fn lost(&self) -> CancellationToken {
+    pub(crate) fn lost(&self) -> CancellationToken {
         self.state().lost.clone()
     }
 
@@ -165,6 +197,11 @@ impl Shared {
     /// Starts an act on holdings under the current tenure, which times out after `patience`.
     pub(crate) fn act(&self, holdings: usize, patience: Duration) -> Act<'_> {
         self.leases.act(holdings, self.now() + patience)
+    }
+
+    /// Starts a wait for a lease under the current tenure.
+    pub(crate) fn waiting_act(&self) -> Act<'_> {
+        self.leases.waiting_act()
     }
 
     pub(crate) fn timing(&self) -> Timing {

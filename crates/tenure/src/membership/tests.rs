@@ -5,7 +5,7 @@ mod timeouts;
 use std::sync::Mutex;
 
 use tenure_core::clock::{Clock, ManualClock};
-use tenure_core::membership::Member;
+use tenure_core::membership::{Beat, BeatReply, Member};
 use tenure_core::memory::MemoryStore;
 use tenure_core::registry::{ClaimMode, ClaimOutcome};
 use tenure_core::store::{Call, Store, StoreOptions};
@@ -178,6 +178,33 @@ async fn fails_closed_while_silent_and_rejoins_when_confirmed() {
         "the new tenure has a token of its own"
     );
     assert_eq!(membership.status().rejoins, 1);
+}
+
+#[tokio::test]
+async fn changed_labels_go_with_a_later_rejoin() {
+    let world = world().await;
+    let membership = world.join().await;
+    let tenure = membership.tenure();
+    let zone = |zone: &str| Labels::new([("zone".to_owned(), zone.to_owned())].into()).unwrap();
+    membership.set_labels(zone("a")).await.unwrap();
+    let seen = world.seen("a").await.unwrap();
+    assert_eq!((seen.labels, seen.tenure), (zone("a"), tenure.clone()));
+    // It lapses while the store is away; the labels of a call that failed go with the rejoin, too.
+    for verb in [Verb::Beat, Verb::End] {
+        world.store.always(verb, Some(Fault::Fail(ErrorKind::Unavailable)));
+    }
+    world.pass(TTL * 2).await;
+    assert_eq!(
+        membership.set_labels(zone("b")).await.unwrap_err().kind(),
+        ErrorKind::Unavailable
+    );
+    world.store.heal();
+    world
+        .until("it has rejoined", || membership.status().rejoins == 1)
+        .await;
+    let seen = world.seen("a").await.unwrap();
+    assert_eq!((seen.labels, seen.tenure), (zone("b"), membership.tenure()));
+    assert_ne!(membership.tenure(), tenure);
 }
 
 #[tokio::test]
@@ -606,17 +633,70 @@ async fn beats_stop_without_progress() {
     world
         .until("it pauses", || membership.status().phase == Phase::Paused)
         .await;
-    world.pass(TTL * 2).await;
+    settle().await;
     assert_eq!(membership.verdict(), Verdict::Lost);
     assert!(
         world.seen("a").await.is_none(),
-        "other clients see that it does not work"
+        "other clients see that it does not work, without waiting for its ttl"
     );
+    let ended = world.memory.beat(world.group.name(), &[Beat::of(tenure.clone())]).await;
+    assert_eq!(ended.unwrap().replies, [BeatReply::Ended(EndReason::NoProgress)]);
+    world.pass(TTL * 2).await;
+    assert_eq!(
+        (membership.status().phase, membership.status().rejoins),
+        (Phase::Paused, 0)
+    );
+    assert!(world.seen("a").await.is_none());
     membership.progress();
     world
         .until("held again", || membership.verdict() == Verdict::Held)
         .await;
     assert_ne!(membership.tenure(), tenure);
+}
+
+#[tokio::test]
+async fn a_stall_is_reported_once_the_store_answers() {
+    let world = world().await;
+    let options = JoinOptions {
+        progress_within: Some(secs(5)),
+        ..named("a")
+    };
+    let membership = world.group.join(options).await.unwrap();
+    world.store.always(Verb::End, Some(Fault::Fail(ErrorKind::Unavailable)));
+    world
+        .until("it pauses", || membership.status().phase == Phase::Paused)
+        .await;
+    world.pass(secs(2)).await;
+    assert!(world.seen("a").await.is_some(), "its tenure stands");
+    world.store.heal();
+    world
+        .until("the tenure is lost", || membership.verdict() == Verdict::Lost)
+        .await;
+    assert_eq!(membership.leave().await.unwrap(), EndReason::NoProgress);
+}
+
+#[tokio::test]
+async fn leaving_without_progress_names_the_reason() {
+    let world = world().await;
+    for stopped in [false, true] {
+        let membership = world.join().await;
+        assert!(matches!(
+            membership.leases().acquire("poll").await.unwrap(),
+            crate::lease::Acquire::Granted(_)
+        ));
+        let reason = membership.leave_without_progress(stopped).await.unwrap();
+        assert_eq!(reason, EndReason::NoProgress);
+        assert_eq!(membership.leave().await.unwrap(), EndReason::NoProgress, "idempotent");
+        let other = world.other.join(named("b")).await.unwrap();
+        let granted = other.leases().acquire("poll").await.unwrap().granted();
+        assert_eq!(
+            granted.is_some(),
+            stopped,
+            "only a process that has ended frees it at once"
+        );
+        other.leave().await.unwrap();
+        world.pass(TTL).await;
+    }
 }
 
 #[tokio::test]

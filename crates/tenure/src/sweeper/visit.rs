@@ -128,7 +128,9 @@ impl<'a> Visit<'a> {
 
     async fn tick(&mut self) -> Result<GroupStatus> {
         let group = self.context.group;
-        let tick = self.context.steps()?.tick(group);
+        let waiting = self.context.inner.waiting.get();
+        let node = waiting.and_then(|waiting| waiting.node_in(group));
+        let tick = self.context.steps()?.tick_of(group, node);
         let (status, arrived) = self.context.read_status(tick).await?;
         meters::group(
             group,
@@ -222,7 +224,10 @@ impl<'a> Visit<'a> {
         };
         // Jitter only shortens it: a third of the gap is guaranteed.
         let cadence = jitter(&*self.context.inner.clock, cadence.mul_f64(0.9), 10);
-        self.context
-            .until(&[status.next_due, status.next_release], status, cadence)
+        self.context.until(
+            &[status.next_due, status.next_release, status.next_wake],
+            status,
+            cadence,
+        )
     }
 }

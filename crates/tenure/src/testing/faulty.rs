@@ -45,11 +45,11 @@ impl Verb {
         Some(match verb {
             V::Join => Self::Join,
             V::Beat => Self::Beat,
-            V::End => Self::End,
+            V::End | V::SetLabels => Self::End,
             V::Claim => Self::Claim,
             V::ReleaseClaim => Self::ReleaseClaim,
             V::Acquire => Self::Acquire,
-            V::ReleaseLeases => Self::ReleaseLeases,
+            V::ReleaseLeases | V::Withdraw | V::RevokeLease => Self::ReleaseLeases,
             V::Member | V::Members | V::ClaimOf | V::Claims => Self::Look,
             V::LeaseOf | V::Leases | V::HeldLeases | V::Target | V::Targets => Self::Look,
             V::PutTarget | V::RemoveTarget => Self::Targets,
@@ -76,6 +76,7 @@ impl Verb {
             | V::ForgetGroup
             | V::Settle
             | V::WaitForEvents
+            | V::WaitForGrants
             | V::Doomed
             | V::Status
             | V::Sweep => {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tenure_core::error::Result;
 use tenure_core::event::{Event, EventKind};
 use tenure_core::id::{Group, TenureId};
-use tenure_core::lease::Lease;
+use tenure_core::lease::{Lease, LeaseHolder};
 use tenure_core::membership::Member;
 use tenure_core::registry::Claim;
 use tenure_core::session::Session;
@@ -69,14 +69,42 @@ impl CurrentState {
 }
 
 fn describe_current_lease(lease: &Lease) -> String {
-    let (tenure, token) = (&lease.tenure, lease.token);
-    let left = show_duration(lease.expires_in);
-    if lease.alive {
+    let shared = !lease.places.is_one();
+    let holders = lease.holders.iter().map(|one| {
+        let place = if shared {
+            format!("place {} ", one.place)
+        } else {
+            String::new()
+        };
+        format!("{place}{}", describe_holder(one))
+    });
+    let mut text = holders.collect::<Vec<_>>().join("; ");
+    if shared {
+        text = format!("{text} ({} of {} places free)", lease.free, lease.places);
+    }
+    match lease.waiting {
+        0 => text,
+        1 => format!("{text}; 1 request waits, and is served when a place is free"),
+        waiting => format!("{text}; {waiting} requests wait, and are served in the order in which they came"),
+    }
+}
+
+fn describe_holder(holder: &LeaseHolder) -> String {
+    let (tenure, token) = (&holder.tenure, holder.token);
+    let left = show_duration(holder.expires_in);
+    if holder.revoked && holder.alive {
+        format!(
+            "taken by {tenure} (token {token}), which is alive: an operator released it, and it is free when its holder has \
+             noticed, or its tenure has ended"
+        )
+    } else if holder.alive {
         format!("held by {tenure}, which is alive, with token {token}")
-    } else if lease.expires_in.is_zero() {
+    } else if holder.expires_in.is_zero() {
         format!("still listed for {tenure}, which is dead; the next acquire takes it over")
     } else {
-        format!("blocked for another {left}: {tenure} was superseded or expelled, and its process may still run")
+        format!(
+            "blocked for another {left}: {tenure} was superseded, expelled or without progress, and its process may still run"
+        )
     }
 }
 
@@ -229,14 +257,20 @@ impl<'a> HistoryBuilder<'a> {
         let count = |name: &str| event.counts.get(name).copied().unwrap_or(0);
         match event.kind {
             EventKind::Joined => format!("{who} joined"),
-            EventKind::Left => format!("{who} left"),
+            EventKind::Left => match &event.reason {
+                Some(text) => format!("{who} left ({text:?})"),
+                None => format!("{who} left"),
+            },
             EventKind::Lapsed => format!("{who} lapsed: its end time passed without a beat"),
             EventKind::Superseded => format!("{who} was superseded: the same member joined again"),
             EventKind::Expelled => format!("{who} was expelled by an operator"),
+            EventKind::NoProgress => format!("{who} was ended by its own process: it made no progress (no_progress)"),
+            EventKind::LabelsChanged => format!("the labels of {who} were changed"),
             EventKind::Evicted => self.describe_eviction(event, &who, reason),
-            EventKind::LeaseGranted | EventKind::LeaseReleased | EventKind::LeaseTakenOver => {
-                describe_lease(event, &who, reason)
-            }
+            EventKind::LeaseGranted
+            | EventKind::LeaseReleased
+            | EventKind::LeaseTakenOver
+            | EventKind::LeaseRevoked => describe_lease(event, &who, reason),
             EventKind::TargetChanged => {
                 let target = event.lease.as_ref().map(ToString::to_string).unwrap_or_default();
                 format!("the target {target} was {reason}")
@@ -291,9 +325,24 @@ impl<'a> HistoryBuilder<'a> {
 fn describe_lease(event: &Event, who: &str, reason: &str) -> String {
     let lease = event.lease.as_ref().map(ToString::to_string).unwrap_or_default();
     let token = event.token.map(|token| token.to_string()).unwrap_or_default();
+    let lease = match event.place {
+        Some(place) => format!("{lease} in place {place}"),
+        None => lease,
+    };
+    let waited = if event.request.is_some() { " after a wait" } else { "" };
     match (event.kind, reason, &event.from, &event.to) {
         (EventKind::LeaseTakenOver, _, Some(from), _) => {
-            format!("{who} took the lease {lease} over from {from}, which had ended ({reason}), with token {token}")
+            format!(
+                "{who} took the lease {lease} over from {from}{waited}, which had ended ({reason}), with token {token}"
+            )
+        }
+        (EventKind::LeaseRevoked, ..) => {
+            format!(
+                "an operator released the lease {lease} of {who} (token {token}); it is free when its holder has noticed"
+            )
+        }
+        (EventKind::LeaseReleased, "revoked", ..) => {
+            format!("the lease {lease} (token {token}) of {who} is free: an operator had released it")
         }
         (EventKind::LeaseReleased, "released", ..) => format!("{who} released the lease {lease} (token {token})"),
         (EventKind::LeaseReleased, "handed_off", _, Some(to)) => {
@@ -303,6 +352,6 @@ fn describe_lease(event: &Event, who: &str, reason: &str) -> String {
             let pass = event.pass.as_deref().unwrap_or("unknown");
             format!("the lease {lease} (token {token}) was removed from {who}, which had ended ({reason}); pass {pass}")
         }
-        _ => format!("{who} was granted the lease {lease} with token {token}"),
+        _ => format!("{who} was granted the lease {lease}{waited} with token {token}"),
     }
 }

@@ -9,8 +9,8 @@ pub use release::{ReleaseLeaseAnswer, ReleaseLeaseRequest, ReleaseLeaseResult, R
 use serde::{Deserialize, Serialize};
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{MemberId, TenureId};
-use tenure_core::lease::HeldLeases;
 pub use tenure_core::lease::Lease;
+use tenure_core::lease::{HeldLeases, RevokeOf, Token};
 use tenure_core::membership::Revision;
 use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest};
 
@@ -97,6 +97,47 @@ pub struct LeasesQuery {
         skip_serializing_if = "Option::is_none"
     )]
     pub limit: Option<u32>,
+}
+
+/// `DELETE …/leases/{l}`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
+pub struct RevokeQuery {
+    /// The member whose grant is released.
+    #[serde(
+        default,
+        deserialize_with = "super::if_given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
+    pub holder: Option<MemberId>,
+    /// The token of the grant that is released. Not together with `holder`.
+    #[serde(
+        default,
+        deserialize_with = "super::if_given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", param(value_type = Option<u64>))]
+    pub token: Option<u64>,
+}
+
+impl RevokeQuery {
+    /// Converts to the grant to release.
+    ///
+    /// # Errors
+    /// `Invalid` for a holder together with a token, and for a number that is no token.
+    pub fn of(self) -> Result<RevokeOf> {
+        match (self.holder, self.token) {
+            (None, None) => Ok(RevokeOf::Any),
+            (Some(holder), None) => Ok(RevokeOf::Holder(holder)),
+            (None, Some(token)) => Token::new(token).map(RevokeOf::Token),
+            (Some(_), Some(_)) => Err(Error::invalid(
+                "in the query: holder and token cannot be combined; give one of them",
+            )),
+        }
+    }
 }
 
 /// The leases to list.

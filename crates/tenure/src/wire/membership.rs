@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_core::error::Result;
+use tenure_core::error::{Error, Result};
 use tenure_core::id::{MemberId, TenureId, Term};
 pub use tenure_core::membership::Member;
-use tenure_core::membership::{BeatReply, EndReason, Join, Joined, Labels, Revision};
+use tenure_core::membership::{BeatReply, EndBy, EndReason, Join, Joined, Labels, Revision};
 use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest};
 use tenure_core::time::StoreTime;
 use tenure_core::timing::DEFAULT_TTL;
@@ -39,6 +39,16 @@ impl From<JoinRequest> for Join {
             labels: request.labels,
         }
     }
+}
+
+/// `PUT …/tenures/{t}/labels`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LabelsRequest {
+    /// All labels from now on: at most 16, with names and values of at most 256 bytes. Labels that are left out are removed.
+    #[cfg_attr(feature = "openapi", schema(value_type = std::collections::BTreeMap<String, String>))]
+    pub labels: Labels,
 }
 
 /// A new tenure.
@@ -262,7 +272,7 @@ pub struct BeatsAnswer {
 }
 
 /// `DELETE …/tenures/{t}`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
@@ -270,4 +280,59 @@ pub struct EndQuery {
     /// An operator ends the tenure instead of its member. The client then does not rejoin.
     #[serde(default)]
     pub expel: bool,
+    /// The process of the member ends it because its work makes no progress; the recorded reason is `no_progress`.
+    /// `may_run`: a process of the work may still run. `stopped`: none is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
+    pub no_progress: Option<StalledWork>,
+    /// A text for the event, at most 256 bytes. It changes nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What is left of work that made no progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StalledWork {
+    /// A process of it may still run: leases are free only after the last deadline of the tenure, as after an expulsion.
+    MayRun,
+    /// No process of it is left: leases are free immediately, as after a leave.
+    Stopped,
+}
+
+impl StalledWork {
+    /// Whether no process of it is left.
+    #[must_use]
+    pub fn of(stopped: bool) -> Self {
+        if stopped { Self::Stopped } else { Self::MayRun }
+    }
+
+    /// The name on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::MayRun => "may_run",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+impl EndQuery {
+    /// Who ends the tenure, and how.
+    ///
+    /// # Errors
+    /// `Invalid` for both at a time.
+    pub fn by(&self) -> Result<EndBy> {
+        match (self.expel, self.no_progress) {
+            (true, Some(_)) => Err(Error::invalid(
+                "expel and no_progress are given; an operator expels, and the member itself reports no progress: use one",
+            )),
+            (true, None) => Ok(EndBy::Expel),
+            (false, None) => Ok(EndBy::Leave),
+            (false, Some(work)) => {
+                let stopped = work == StalledWork::Stopped;
+                Ok(EndBy::NoProgress { stopped })
+            }
+        }
+    }
 }

@@ -22,10 +22,11 @@ pub use event::{EventAnswer, EventsPage, EventsQuery, Gap};
 pub use lease::{
     AcquireAnswer, AcquireLeasesAnswer, AcquireRequest, AcquireResult, AcquireWord, Lease, LeaseFilter, LeasesPage,
     LeasesQuery, ReleaseLeaseAnswer, ReleaseLeaseRequest, ReleaseLeaseResult, ReleaseLeasesAnswer, ReleaseWord,
+    RevokeQuery,
 };
 pub use membership::{
-    BeatRequest, BeatResult, BeatStatus, BeatsAnswer, EndQuery, JoinAnswer, JoinRequest, Member, MembersPage,
-    PageQuery, Renewed,
+    BeatRequest, BeatResult, BeatStatus, BeatsAnswer, EndQuery, JoinAnswer, JoinRequest, LabelsRequest, Member,
+    MembersPage, PageQuery, Renewed, StalledWork,
 };
 pub use problem::{Code, PROBLEM_JSON, Problem};
 pub use registry::{

@@ -5,9 +5,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure_core::error::{Error, ErrorKind, Outcome};
 use tenure_core::id::{MemberId, SessionId, TenureId};
+use tenure_core::lease::{AcquireOutcome, Holders};
 use tenure_core::ledger::Engagement;
 use tenure_core::membership::EndReason;
 use tenure_core::session::Limit;
+use tenure_core::settling::GapCause;
 
 use super::{ms_up, roster};
 
@@ -115,6 +117,10 @@ codes! {
     ClaimHeld = "claim_held", 409, "A living member owns this key";
     /// Another member holds the lease, or it is reserved for another member.
     LeaseHeld = "lease_held", 409, "Another member has this lease";
+    /// The lease is held or waited for with another number of holders.
+    HoldersDiffer = "holders_differ", 409, "The lease has another number of holders";
+    /// A later request of the same tenure has taken over the place in the queue.
+    WaitReplaced = "wait_replaced", 409, "A later request waits in its place";
     /// Another tenure owns what should be released.
     NotOwner = "not_owner", 409, "Another tenure holds this";
     /// The lease to release is held by another tenure or under another token, or the connection to detach is held by
@@ -150,6 +156,8 @@ codes! {
     Invalid = "invalid", 422, "The request is not valid";
     /// The caller exceeded its request rate; nothing was done.
     RateLimited = "rate_limited", 429, "Too many requests from one caller";
+    /// Too many requests wait for the lease, or for leases of the group or of the daemon; nothing was done.
+    QueueFull = "queue_full", 429, "Too many requests wait";
     /// A bug.
     Internal = "internal", 500, "Internal error";
     /// The daemon's configuration is not valid.
@@ -233,6 +241,20 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub reserved_for: Option<MemberId>,
+    /// With `holders_differ`: the number of holders that the lease has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u16>))]
+    pub holders: Option<Holders>,
+    /// With `unsettled`: the cause of the grace period (`new`, `silent`, `clock_back`, `data_loss` or `tail_loss`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub cause: Option<GapCause>,
+    /// With `queue_full`: how many requests wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<u32>,
+    /// After a wait for a lease: how long it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_ms: Option<u64>,
     /// With `alias_taken`: the session that has the alias.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
@@ -269,6 +291,10 @@ impl Problem {
             owner: None,
             tenure: None,
             reserved_for: None,
+            holders: None,
+            cause: None,
+            waiting: None,
+            waited_ms: None,
             session: None,
             connections: None,
             limit: None,
@@ -317,6 +343,34 @@ impl Problem {
         self
     }
 
+    /// Adds the number of holders of the lease.
+    #[must_use]
+    pub fn with_holders(mut self, holders: Holders) -> Self {
+        self.holders = Some(holders);
+        self
+    }
+
+    /// Adds the cause of the grace period.
+    #[must_use]
+    pub fn with_cause(mut self, cause: GapCause) -> Self {
+        self.cause = Some(cause);
+        self
+    }
+
+    /// Adds how many requests wait.
+    #[must_use]
+    pub fn with_waiting(mut self, waiting: u32) -> Self {
+        self.waiting = Some(waiting);
+        self
+    }
+
+    /// Adds how long the request waited.
+    #[must_use]
+    pub fn with_waited(mut self, waited: Option<Duration>) -> Self {
+        self.waited_ms = waited.map(super::ms);
+        self
+    }
+
     /// Adds the session that has the alias.
     #[must_use]
     pub fn with_session(mut self, session: SessionId) -> Self {
@@ -352,6 +406,32 @@ impl Problem {
         self
     }
 
+    /// The outcome of an acquire that was refused; `None` if a part is missing.
+    #[must_use]
+    pub fn refusal(&self) -> Option<AcquireOutcome> {
+        let free_in = Duration::from_millis(self.retry_after_ms.unwrap_or(0));
+        match Code::parse(&self.code)? {
+            Code::LeaseHeld => match (&self.tenure, &self.reserved_for) {
+                (Some(by), _) => Some(AcquireOutcome::Held {
+                    by: by.clone(),
+                    free_in,
+                }),
+                (None, Some(to)) => Some(AcquireOutcome::Reserved {
+                    to: to.clone(),
+                    free_in,
+                }),
+                (None, None) => None,
+            },
+            Code::HoldersDiffer => self.holders.map(|holders| AcquireOutcome::HoldersDiffer { holders }),
+            Code::QueueFull => self.waiting.map(|waiting| AcquireOutcome::QueueFull { waiting }),
+            Code::Unsettled => self.cause.map(|cause| AcquireOutcome::Unsettled {
+                retry_in: free_in,
+                cause,
+            }),
+            _ => None,
+        }
+    }
+
     /// Converts to an error. An unknown code is classified by its status: below 500 nothing changed, from 500 on the
     /// outcome is unknown.
     #[must_use]
@@ -362,12 +442,13 @@ impl Problem {
         };
         let kind = match Code::parse(&self.code) {
             Some(Code::StoreUnavailable) => None,
-            Some(Code::Overloaded | Code::RateLimited) => {
+            Some(Code::Overloaded | Code::RateLimited | Code::QueueFull) => {
                 return self.finish(Error::unavailable(self.detail.clone(), Outcome::Unchanged));
             }
             Some(Code::RequestTimeout) => None,
             Some(Code::TenureEnded) => Some(ErrorKind::Ended(self.reason.unwrap_or(EndReason::Unknown))),
             Some(Code::ClaimHeld | Code::LeaseHeld | Code::AliasTaken | Code::SessionActive) => Some(ErrorKind::Held),
+            Some(Code::HoldersDiffer | Code::WaitReplaced) => Some(ErrorKind::Held),
             Some(Code::ProviderBusy | Code::NoneAvailable | Code::EngagementConflict) => Some(ErrorKind::Held),
             Some(Code::NotOwner | Code::NotHolder) => Some(ErrorKind::NotOwner),
             Some(Code::NotFound | Code::SessionNotFound) => Some(ErrorKind::NotFound),

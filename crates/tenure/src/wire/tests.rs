@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure_core::error::{Error, ErrorKind, Outcome};
 use tenure_core::event::{EventId, EventKind};
 use tenure_core::id::{LeaseName, MemberId, TenureId, Term};
-use tenure_core::lease::{AcquireOutcome, Acquired, ReleaseOutcome, ReleasedLeases, Token};
+use tenure_core::lease::{AcquireOutcome, Acquired, Place, ReleaseOutcome, ReleasedLeases, Token};
 use tenure_core::membership::{Beat, BeatReply, EndReason, Revision};
 use tenure_core::settling::GapCause;
 use tenure_core::time::StoreTime;
@@ -118,13 +118,18 @@ fn acquire_results_round_trip() {
     let outcomes = vec![
         AcquireOutcome::Granted {
             token: token(),
+            place: Place::FIRST,
             from: None,
         },
         AcquireOutcome::Granted {
             token: token(),
+            place: Place::FIRST,
             from: Some(tenure()),
         },
-        AcquireOutcome::Kept { token: token() },
+        AcquireOutcome::Kept {
+            token: token(),
+            place: Place::FIRST,
+        },
         AcquireOutcome::Held {
             by: tenure(),
             free_in: wait,

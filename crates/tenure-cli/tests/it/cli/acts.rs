@@ -199,6 +199,95 @@ mod lease {
     }
 }
 
+mod waiting {
+    use super::*;
+
+    /// Waits until a request waits for the lease.
+    fn until_waiting(daemon: &Daemon) {
+        wait::until("the request waits", SOON, || {
+            act(daemon, &["leases", "report", "--json"]).json()["waiting"] == 1
+        });
+    }
+
+    #[test]
+    fn acquire_waits_for_its_turn() {
+        let (daemon, [_, b]) = with_members();
+        let token =
+            act(&daemon, &["acquire", "report", "--as", "a", "--json"]).json()["results"][0]["token"].to_string();
+        let waiter = daemon.spawn(&["acquire", "report", "--as", "b", "--wait", "60s", "--group", "g"]);
+        until_waiting(&daemon);
+        let why = act(&daemon, &["why", "lease:report"]);
+        assert!(why.out.contains("1 request waits"), "{}", why.out);
+        let listed = act(&daemon, &["leases"]);
+        assert_eq!(rows(&listed)[1][..4], ["report", "0 of 1", "1", "a"], "{}", listed.out);
+        act(&daemon, &["release", "lease", "report", "--as", "a", "--token", &token]);
+        said(&waiter, "granted");
+        let held = act(&daemon, &["leases", "report", "--json"]).json();
+        assert_eq!(held["tenure"], Value::from(b.as_str()));
+    }
+
+    #[test]
+    fn wait_that_is_over_fails() {
+        let (daemon, [a, _]) = with_members();
+        act(&daemon, &["acquire", "report", "--as", "a"]);
+        let ran = act(&daemon, &["acquire", "report", "--as", "b", "--wait", "200ms"]);
+        assert_eq!(ran.code, Some(1));
+        assert!(ran.err.contains(&format!("not acquired: {a} holds it")), "{}", ran.err);
+    }
+
+    #[test]
+    fn wait_is_for_one_lease() {
+        let (daemon, _) = with_members();
+        let ran = act(&daemon, &["acquire", "one", "two", "--as", "a", "--wait", "1s"]);
+        assert_eq!(ran.code, Some(2));
+        assert!(ran.err.contains("--wait is for one lease"), "{}", ran.err);
+    }
+
+    #[test]
+    fn holders_share_a_lease() {
+        let (daemon, _) = with_members();
+        for (place, member) in ["a", "b"].into_iter().enumerate() {
+            let ran = act(
+                &daemon,
+                &["acquire", "slots", "--as", member, "--holders", "2", "--json"],
+            );
+            assert_eq!(ran.json()["results"][0]["place"], Value::from(place), "{}", ran.out);
+        }
+        let listed = act(&daemon, &["leases", "slots"]);
+        let places: Vec<_> = rows(&listed)[1..].iter().map(|row| (row[1], row[3])).collect();
+        assert_eq!(places, [("0 of 2", "a"), ("1 of 2", "b")], "{}", listed.out);
+        let ran = act(&daemon, &["acquire", "slots", "--as", "a", "--holders", "0"]);
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
+    }
+
+    #[test]
+    fn operator_releases_a_lease() {
+        let (daemon, [a, _]) = with_members();
+        let token = act(&daemon, &["acquire", "report", "--as", "a", "--json"]).json()["results"][0]["token"].clone();
+        let ran = act(&daemon, &["leases", "release", "report", "--json"]);
+        let released = ran.json();
+        assert_eq!(
+            (&released["tenure"], &released["token"]),
+            (&Value::from(a.as_str()), &token)
+        );
+        assert_eq!(released["free_when"], "tenure_ends", "{released}");
+        assert!(ran.err.contains("its holder cannot notice"), "{}", ran.err);
+        let why = act(&daemon, &["why", "lease:report"]);
+        assert!(why.out.contains("an operator released the lease report"), "{}", why.out);
+        for (args, must_say) in [
+            (["--holder", "b"], "does not hold lease"),
+            (["--token", "7"], "is not held by"),
+        ] {
+            let ran = act(&daemon, &[&["leases", "release", "report"], &args[..]].concat());
+            assert_eq!(ran.code, Some(1));
+            assert!(ran.err.contains(must_say), "{}", ran.err);
+        }
+        let ran = act(&daemon, &["leases", "release", "other"]);
+        assert_eq!(ran.code, Some(1));
+        assert!(ran.err.contains("lease \"other\" is not held"), "{}", ran.err);
+    }
+}
+
 #[test]
 fn released_keys_are_free_and_keys_of_others_stay() {
     let (daemon, _) = with_members();
@@ -220,6 +309,43 @@ fn released_keys_are_free_and_keys_of_others_stay() {
     );
     let left = act(&daemon, &["claims", "--registry", "devices", "--json"]).json();
     assert_eq!(left["claims"].as_array().unwrap().len(), 1, "{left}");
+}
+
+mod labels {
+    use super::*;
+
+    #[test]
+    fn labels_are_replaced_while_the_tenure_stays() {
+        let (daemon, [a, b]) = with_members();
+        let ran = act(&daemon, &["labels", "zone=b", "version=2", "--as", "a"]);
+        assert_eq!(
+            (ran.code, ran.err),
+            (Some(0), format!("tenure: labels of {a}: version=2,zone=b\n"))
+        );
+        let seen = act(&daemon, &["members", "a", "--json"]).json();
+        assert_eq!(
+            (&seen["labels"], &seen["tenure"]),
+            (&json!({"zone": "b", "version": "2"}), &json!(a))
+        );
+        let ran = act(&daemon, &["labels", "--none", "--as", &a, "--json"]);
+        assert_eq!(ran.json(), json!({"tenure": a, "labels": {}}));
+        let why = act(&daemon, &["why", "a"]).out;
+        assert_eq!(
+            why.matches(&format!("the labels of {a} were changed")).count(),
+            2,
+            "{why}"
+        );
+        daemon.http("DELETE", &format!("/v1/groups/g/tenures/{b}"), "");
+        let ran = act(&daemon, &["labels", "zone=b", "--as", &b]);
+        assert_eq!(
+            (ran.code, ran.err),
+            (Some(1), format!("tenure: error: the tenure {b} has left\n"))
+        );
+        for wrong in [&["zone"][..], &[], &["a=1", "a=2"], &["a=1", "--none"]] {
+            let ran = act(&daemon, &[&["labels", "--as", "a"], wrong].concat());
+            assert_eq!(ran.code, Some(2), "{wrong:?} {}", ran.err);
+        }
+    }
 }
 
 mod expel {

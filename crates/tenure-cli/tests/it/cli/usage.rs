@@ -123,7 +123,8 @@ fn wrong_arguments_are_refused_with_what_would_be_right() {
             &["leases", "--holder", "a@1"],
             "the member \"a@1\" has '@' at position 2",
         ),
-        (&["leases", "release", "l"], "unexpected argument 'l'"),
+        (&["leases", "release"], "<LEASE>"),
+        (&["leases", "release", "l", "--token", "0"], "outside 1..=2^53-1"),
         (&["targets", "a b"], "the lease \"a b\" has ' ' at position 2"),
         (&["targets", "add"], "<TARGET>..."),
         (&["targets", "pause"], "<TARGET>..."),
@@ -166,7 +167,10 @@ fn a_timing_that_cannot_work_is_refused_with_the_numbers() {
             &["--ttl", "12s", "--interval", "6s"],
             "--ttl, --interval: two missed beats (2 x 6s) + request timeout (500ms) + margin (1s) = 13500ms must fit into the ttl of 12s: raise the ttl or shorten the beat interval",
         ),
-        (&["--label", "a=1", "--label", "a=2"], "--label: a name is given twice"),
+        (
+            &["--label", "a=1", "--label", "a=2"],
+            "a label is given twice; give each name once",
+        ),
     ];
     for (args, message) in exact {
         let ran = refused(&[&["join"], *args, &["--", "true"]].concat(), &[]);

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use crate::call::Reply;
-use crate::lease::{AcquireOutcome, HeldLeases};
+use crate::lease::{AcquireOutcome, HeldLeases, Lease};
 use crate::membership::BeatReply;
 use crate::session::{AttachOutcome, DetachOutcome, PatchOutcome};
 use crate::store::Page;
@@ -59,9 +59,9 @@ fn spans(reply: &mut Reply) -> Vec<&mut Duration> {
         Reply::Member(found) => found.iter_mut().map(|member| &mut member.expires_in).collect(),
         Reply::Members(page) => page.items.iter_mut().map(|member| &mut member.expires_in).collect(),
         Reply::Acquire(acquired) => vec![&mut acquired.expires_in],
-        Reply::LeaseOf(found) => found.iter_mut().map(|lease| &mut lease.expires_in).collect(),
+        Reply::LeaseOf(found) => found.iter_mut().flat_map(lease_spans).collect(),
         Reply::Leases(page) | Reply::HeldLeases(HeldLeases { page, .. }) => {
-            page.items.iter_mut().map(|lease| &mut lease.expires_in).collect()
+            page.items.iter_mut().flat_map(lease_spans).collect()
         }
         Reply::Attach(attached) => attached.outcomes.iter_mut().filter_map(attached_reap_in).collect(),
         Reply::Detach(outcomes) => outcomes.iter_mut().filter_map(detached_reap_in).collect(),
@@ -84,8 +84,14 @@ fn spans(reply: &mut Reply) -> Vec<&mut Duration> {
 fn waits(reply: &mut Reply) -> Vec<&mut Duration> {
     match reply {
         Reply::Acquire(acquired) => acquired.outcomes.iter_mut().filter_map(wait_of).collect(),
+        Reply::RevokeLease(revoked) => vec![&mut revoked.free_in],
         _ => Vec::new(),
     }
+}
+
+fn lease_spans(lease: &mut Lease) -> impl Iterator<Item = &mut Duration> {
+    let holders = lease.holders.iter_mut().map(|holder| &mut holder.expires_in);
+    std::iter::once(&mut lease.expires_in).chain(holders)
 }
 
 fn renewed_for(reply: &mut BeatReply) -> Option<&mut Duration> {
@@ -114,6 +120,6 @@ fn wait_of(outcome: &mut AcquireOutcome) -> Option<&mut Duration> {
         AcquireOutcome::Held { free_in: wait, .. }
         | AcquireOutcome::Reserved { free_in: wait, .. }
         | AcquireOutcome::Unsettled { retry_in: wait, .. } => Some(wait),
-        AcquireOutcome::Granted { .. } | AcquireOutcome::Kept { .. } => None,
+        _ => None,
     }
 }

@@ -7,8 +7,8 @@ use crate::call::Op;
 use crate::conformance::Chance;
 use crate::event::{EventId, EventQuery};
 use crate::id::{Key, LeaseName, MemberId, RegistryName, TenureId, Term};
-use crate::lease::{Acquire, LeaseOf, Leases, LeasesOf, ReleaseLeases, Token};
-use crate::membership::{Beat, Beats, End, EndBy, Join, Labels, MemberOf, Members, Revision};
+use crate::lease::{Acquire, Holders, LeaseOf, Leases, LeasesOf, ReleaseLeases, Token};
+use crate::membership::{Beat, Beats, End, EndBy, Join, Labels, MemberOf, Members, Revision, SetLabels};
 use crate::registry::{ClaimKeys, ClaimMode, ClaimOf, Claims, ReleaseClaim};
 use crate::settling::GapCause;
 use crate::store::PageRequest;
@@ -33,6 +33,13 @@ pub(super) fn member(n: usize) -> MemberId {
     MemberId::new(format!("m{n}")).expect("a name")
 }
 
+const ENDS: [EndBy; 4] = [
+    EndBy::Leave,
+    EndBy::Expel,
+    EndBy::NoProgress { stopped: false },
+    EndBy::NoProgress { stopped: true },
+];
+
 fn registry(n: usize) -> RegistryName {
     RegistryName::new(format!("r{n}")).expect("a name")
 }
@@ -55,29 +62,54 @@ pub(super) fn tenure(chance: &mut Chance, known: &Known) -> TenureId {
     found.unwrap_or_else(|| TenureId::new(member(99), Term::new(3).expect("a term")))
 }
 
+fn labels(n: usize) -> Labels {
+    let label = |n: usize| (format!("label{n}"), n.to_string());
+    Labels::new((0..n).map(label).collect()).expect("good labels")
+}
+
 /// A call that may change something.
 pub(super) fn step(chance: &mut Chance, known: &mut Known) -> Op {
-    match chance.below(30) {
+    match chance.below(31) {
         0..=3 => Op::Join(Join {
             member: member(chance.below(8)),
             ttl: ms(*chance.of(&TTLS)),
-            labels: Labels::default(),
+            labels: labels(chance.below(2)),
         }),
         4..=7 => beats(chance, known),
         8 => Op::End(End {
             tenure: tenure(chance, known),
-            by: *chance.of(&[EndBy::Leave, EndBy::Expel]),
+            by: *chance.of(&ENDS),
+            text: None,
         }),
         9..=11 => claims(chance, known),
-        12..=14 => Op::Acquire(Acquire {
-            tenure: tenure(chance, known),
-            leases: (0..=chance.below(3)).map(|_| lease(chance.below(6))).collect(),
-        }),
+        12..=14 => acquire(chance, known),
         15 | 16 => release(chance, known),
         17..=20 => super::draw_session::step(chance, known),
         21..=24 => super::draw_roster::step(chance, known),
+        25 => Op::SetLabels(SetLabels {
+            tenure: tenure(chance, known),
+            labels: labels(chance.below(3)),
+        }),
         _ => sweep(chance, known),
     }
+}
+
+/// The number of holders of a lease: the last two are shared.
+pub(super) fn holders(lease: &LeaseName) -> Holders {
+    let is_shared = (4..6).any(|n| *lease == self::lease(n));
+    Holders::new(if is_shared { 2 } else { 1 }).expect("a valid number")
+}
+
+fn acquire(chance: &mut Chance, known: &Known) -> Op {
+    let first = lease(chance.below(6));
+    let holders = holders(&first);
+    let among = if holders.is_one() { 0..4 } else { 4..6 };
+    let more = (0..chance.below(3)).map(|_| lease(among.start + chance.below(among.len())));
+    let leases = std::iter::once(first).chain(more).collect();
+    Op::Acquire(Acquire {
+        holders,
+        ..Acquire::new(tenure(chance, known), leases)
+    })
 }
 
 fn beats(chance: &mut Chance, known: &Known) -> Op {

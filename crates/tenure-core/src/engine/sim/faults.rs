@@ -119,7 +119,7 @@ impl History {
     fn resume(&mut self) -> Result<(), String> {
         for group in groups() {
             if self.world.lives.contains_key(&group) {
-                self.world.ask(&group, Op::Tick(Tick), Call::default())?;
+                self.world.ask(&group, Op::Tick(Tick::default()), Call::default())?;
             }
         }
         self.world.settle().map(drop)

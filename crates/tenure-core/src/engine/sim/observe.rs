@@ -19,9 +19,12 @@ use crate::target::Targets;
 use crate::time::StoreTime;
 
 /// What follows from time or is of one process alone.
-const OF_TIME: [&str; 17] = [
+const OF_TIME: [&str; 20] = [
     "alive:",
     "expires_in:",
+    "free:",
+    "waiting:",
+    "next_wake:",
     "last_beat_at:",
     "state:",
     "reap_in:",

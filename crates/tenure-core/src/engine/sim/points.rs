@@ -75,10 +75,7 @@ fn beat(tenure: &TenureId, ttl: Option<Duration>) -> Op {
 }
 
 fn acquire(tenure: &TenureId, n: usize) -> Op {
-    Op::Acquire(Acquire {
-        tenure: tenure.clone(),
-        leases: vec![lease(n)],
-    })
+    Op::Acquire(Acquire::new(tenure.clone(), vec![lease(n)]))
 }
 
 #[track_caller]

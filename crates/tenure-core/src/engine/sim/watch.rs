@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::world::Answer;
 use crate::call::{Op, Reply};
 use crate::id::{Group, LeaseName, TenureId};
-use crate::lease::{Acquire, AcquireOutcome};
-use crate::membership::{BeatReply, End, EndBy, EndReason, Join};
+use crate::lease::{Acquire, AcquireOutcome, Place};
+use crate::membership::{BeatReply, End, Join};
 use crate::time::StoreTime;
 
 type Named<T> = (Group, T);
@@ -18,7 +18,7 @@ pub(super) struct Watch {
     trust: BTreeMap<Named<TenureId>, StoreTime>,
     /// Who may be at work under a lease, with the token.
     holders: BTreeMap<Named<LeaseName>, BTreeMap<TenureId, u64>>,
-    highest: BTreeMap<Named<LeaseName>, u64>,
+    highest: BTreeMap<Named<(LeaseName, Place)>, u64>,
     tenures: BTreeSet<Named<TenureId>>,
     /// When a tenure was first seen dead, since the last gap.
     dead: BTreeMap<Named<TenureId>, StoreTime>,
@@ -39,10 +39,9 @@ impl Watch {
                     }
                 }
             }
-            Op::End(End {
-                tenure,
-                by: EndBy::Leave,
-            }) => drop(self.trust.remove(&(group.clone(), tenure.clone()))),
+            Op::End(End { tenure, by, .. }) if by.is_stopped() => {
+                self.trust.remove(&(group.clone(), tenure.clone()));
+            }
             Op::ReleaseLeases(asked) => {
                 for (lease, _) in &asked.leases {
                     if let Some(holders) = self.holders.get_mut(&(group.clone(), lease.clone())) {
@@ -118,7 +117,7 @@ impl Watch {
                     *until = (*until).max(sent_at + expires_in);
                 }
             }
-            BeatReply::Ended(EndReason::Superseded | EndReason::Expelled) => {
+            BeatReply::Ended(reason) if reason.may_still_run() => {
                 self.ended.insert(tenure.clone());
             }
             BeatReply::Ended(_) | BeatReply::Unknown => {
@@ -138,24 +137,26 @@ impl Watch {
         now: StoreTime,
     ) -> Result<(), String> {
         let (tenure, named) = (&asked.tenure, (group.clone(), lease.clone()));
-        let AcquireOutcome::Granted { token, .. } = outcome else {
+        let AcquireOutcome::Granted { token, place, .. } = outcome else {
             return Ok(());
         };
-        let highest = self.highest.entry(named.clone()).or_default();
+        // Grants of two places may be answered in any order.
+        let highest = self
+            .highest
+            .entry((group.clone(), (lease.clone(), *place)))
+            .or_default();
         must(token.get() > *highest, || format!("{lease}: {token} after {highest}"))?;
         *highest = token.get();
         let holders = self.holders.entry(named).or_default();
         holders.remove(tenure);
-        for holder in holders.keys() {
-            let until = self
-                .trust
-                .get(&(group.clone(), holder.clone()))
-                .copied()
-                .unwrap_or_default();
-            must(until <= now, || {
-                format!("{lease} was granted to {tenure}, and {holder} trusts it until {until}")
-            })?;
-        }
+        let trust = |holder: &TenureId| self.trust.get(&(group.clone(), holder.clone())).copied();
+        let others: Vec<_> = holders
+            .keys()
+            .filter(|holder| trust(holder).unwrap_or_default() > now)
+            .collect();
+        must(others.len() < usize::from(asked.holders.get()), || {
+            format!("{lease} was granted to {tenure}, and {others:?} trust it at {now}")
+        })?;
         holders.insert(tenure.clone(), token.get());
         Ok(())
     }

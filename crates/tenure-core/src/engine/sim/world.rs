@@ -343,7 +343,7 @@ impl World {
             self.clock.advance(part);
             left -= part;
             for group in self.lives.keys().cloned().collect::<Vec<_>>() {
-                answers.extend(self.ask(&group, Op::Tick(Tick), Call::default())?);
+                answers.extend(self.ask(&group, Op::Tick(Tick::default()), Call::default())?);
             }
         }
         Ok(answers)

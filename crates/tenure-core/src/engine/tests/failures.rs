@@ -168,6 +168,7 @@ async fn panic_in_a_step_undoes_its_group_alone() {
     let ask = Op::End(crate::membership::End {
         tenure: a.clone(),
         by: EndBy::Expel,
+        text: None,
     });
     let group = &world.group;
     let panics = shared.step::<()>(group, Call::default(), |model, now| {

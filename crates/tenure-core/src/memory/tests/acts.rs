@@ -175,7 +175,12 @@ impl Met {
             }),
             18..22 => Op::End(End {
                 tenure,
-                by: if act.yes(5) { EndBy::Leave } else { EndBy::Expel },
+                by: match three % 4 {
+                    0 => EndBy::NoProgress { stopped: act.yes(2) },
+                    _ if act.yes(5) => EndBy::Leave,
+                    _ => EndBy::Expel,
+                },
+                text: None,
             }),
             22..31 => Op::Claim(ClaimKeys {
                 registry: registry(three),
@@ -192,10 +197,10 @@ impl Met {
                 key: key(two),
                 tenure,
             }),
-            34..42 => Op::Acquire(Acquire {
+            34..42 => Op::Acquire(Acquire::new(
                 tenure,
-                leases: (0..=two % 3).map(|n| lease((n + three) % 6)).collect(),
-            }),
+                (0..=two % 3).map(|n| lease((n + three) % 6)).collect(),
+            )),
             42..46 => {
                 let granted = self.granted.iter().rev().nth(usize::from(three % 3)).cloned();
                 let (tenure, name, token) = granted.unwrap_or((tenure, lease(0), Token::new(5).unwrap()));
@@ -255,7 +260,7 @@ impl Met {
             force: act.three == 0,
         };
         match act.what {
-            64..68 => Op::Tick(Tick),
+            64..68 => Op::Tick(Tick::default()),
             68..72 => Op::EndLapsed(EndLapsed { limit: request.limit }),
             72 => Op::Spare(Spare { limit: request.limit }),
             73..78 => Op::Release(Release(request)),

@@ -231,7 +231,7 @@ fn looks(now: StoreTime) -> Vec<(&'static str, Op)> {
                 force: false,
             }),
         ),
-        ("tick", Op::Tick(Tick)),
+        ("tick", Op::Tick(Tick::default())),
         ("end lapsed", Op::EndLapsed(EndLapsed { limit: 200 })),
         (
             "reap",
@@ -306,6 +306,7 @@ fn steps_on_a_large_group_take_less_than_two_milliseconds() {
             &Op::End(End {
                 tenure,
                 by: EndBy::Expel,
+                text: None,
             }),
         );
         if n % 200 == 0 {
@@ -317,12 +318,12 @@ fn steps_on_a_large_group_take_less_than_two_milliseconds() {
     reads(&mut large);
     large.report("50,000 ended and waiting");
     large.now = large.now + TTL * 2;
-    large.timed("tick after a gap", &Op::Tick(Tick));
+    large.timed("tick after a gap", &Op::Tick(Tick::default()));
     large.now = large.now + Duration::from_secs(1);
     let mut ended = 0;
     while large.now < now + TTL * 9 && ended < 200 {
         large.now = large.now + Duration::from_secs(1);
-        large.timed("tick", &Op::Tick(Tick));
+        large.timed("tick", &Op::Tick(Tick::default()));
         large.timed("end lapsed", &Op::EndLapsed(EndLapsed { limit: 200 }));
         ended += 1;
         large.commit();
@@ -335,7 +336,7 @@ fn steps_on_a_large_group_take_less_than_two_milliseconds() {
     large.report("everyone lapsed, braked");
     for second in 0..400 {
         large.now = large.now + Duration::from_secs(1);
-        large.timed("tick", &Op::Tick(Tick));
+        large.timed("tick", &Op::Tick(Tick::default()));
         let op = release(&mut large);
         large.timed(if second < 350 { "release" } else { "release later" }, &op);
         large.commit();
@@ -347,10 +348,7 @@ fn steps_on_a_large_group_take_less_than_two_milliseconds() {
 
 fn leases_and_providers(large: &mut Large, tenures: &[TenureId]) {
     for n in 0..WAITING {
-        let acquire = Acquire {
-            tenure: tenures[n].clone(),
-            leases: vec![LeaseName::new(name("lease", n)).unwrap()],
-        };
+        let acquire = Acquire::new(tenures[n].clone(), vec![LeaseName::new(name("lease", n)).unwrap()]);
         large.timed("acquire", &Op::Acquire(acquire));
         let put = Put::newer(MirrorEntry::Row(provider(n, &tenures[n])));
         large.timed("put provider", &Op::PutProviders(PutProviders { puts: vec![put] }));

@@ -24,6 +24,7 @@ const WANTED: &str = "
     get /v1/groups/{g}/leases read
     post /v1/groups/{g}/leases-acquire beat
     post /v1/groups/{g}/leases-release beat
+    delete /v1/groups/{g}/leases/{l} operate
     get /v1/groups/{g}/leases/{l} read beat
     post /v1/groups/{g}/leases/{l}/acquire beat
     post /v1/groups/{g}/leases/{l}/release beat
@@ -53,6 +54,7 @@ const WANTED: &str = "
     put /v1/groups/{g}/targets/{t} write
     delete /v1/groups/{g}/tenures/{t} beat operate
     put /v1/groups/{g}/tenures/{t}/beat beat
+    put /v1/groups/{g}/tenures/{t}/labels beat
     get /v1/now read beat write operate
     get /v1/rosters read
     get /v1/rosters/{r} read

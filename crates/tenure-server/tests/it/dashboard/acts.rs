@@ -66,6 +66,29 @@ async fn expel_confirms_then_expels() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn lease_is_released_by_its_token() {
+    let daemon = open().await;
+    let tenure = join(&daemon, "g", "worker").await;
+    let path = "/v1/groups/g/leases/job/acquire";
+    act(&daemon, "POST", path, json!({"tenure": tenure})).await;
+    let Some(mut page) = Page::open(&daemon.base, "#/why/g/lease:job", DESK).await else {
+        return;
+    };
+    page.click(".act:not([hidden])").await;
+    page.until_says("#act-title", "Release job?").await;
+    page.until_says("#act-text", &format!("The lease job is taken from {tenure}"))
+        .await;
+    page.click("#act-do").await;
+    page.until_says("#act-outcome", "job was released. Its holder cannot notice")
+        .await;
+    page.click("#act-close").await;
+    page.until_says(".facts", "released by an operator").await;
+    let held = daemon.get("/v1/groups/g/leases/job").await.json();
+    assert_eq!(held["holders"][0]["revoked"], true, "{held}");
+    page.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_group_is_settled_with_the_cause_of_its_wait() {
     let system = SystemClock::shared();
     let clock = Arc::new(ManualClock::new(system.wall_micros(), 1));

@@ -52,4 +52,6 @@ async fn make(options: StoreOptions) -> Box<dyn Harness> {
 }
 
 tenure_core::conformance_tests!(make, one_per_call);
+tenure_core::conformance_tests!(make, shared_leases);
+tenure_core::conformance_tests!(make, waits);
 tenure_core::roster_conformance_tests!(make, one_per_call);

@@ -38,6 +38,7 @@ macro_rules! least {
             }
 
             tenure_core::conformance_tests!(make, one_per_call);
+            tenure_core::conformance_tests!(make, waits);
             tenure_core::roster_conformance_tests!(make, one_per_call);
         }
     )*};

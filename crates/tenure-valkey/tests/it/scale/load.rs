@@ -235,7 +235,7 @@ async fn contend(shared: Arc<Shared>, tenure: TenureId) {
                 });
                 Some(token)
             }
-            Ok(AcquireOutcome::Kept { token }) => Some(token),
+            Ok(AcquireOutcome::Kept { token, .. }) => Some(token),
             Ok(_) => None,
             Err(error) => {
                 shared.failed(&error);

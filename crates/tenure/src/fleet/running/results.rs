@@ -15,6 +15,8 @@ use crate::lease::Acquire;
 
 /// Leases are listed this many times less often than members while events are available.
 const LISTING_EVERY: u32 = 6;
+/// When a lease that is used as a semaphore is tried again.
+const RETRY: Duration = Duration::from_secs(10);
 
 impl Running<'_> {
     /// Handles the result of a call.
@@ -144,6 +146,10 @@ impl Running<'_> {
                 Acquire::Unsettled { retry_in, cause } => {
                     self.log_unsettled(&cause.why_no_lease(retry_in));
                     self.view.free_from(lease, now + retry_in, now);
+                }
+                // Acquired by hand as a semaphore; the fleet asks again when that is over.
+                Acquire::HoldersDiffer { .. } | Acquire::QueueFull { .. } => {
+                    self.view.free_from(lease, now + RETRY, now);
                 }
             }
         }

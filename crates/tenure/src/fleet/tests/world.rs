@@ -118,6 +118,13 @@ fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
     record.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+pub(super) fn labels(pairs: &[(&str, &str)]) -> Labels {
+    let own = pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Labels::new(own.collect()).unwrap()
+}
+
 impl World {
     /// A fixture with `targets` targets, `t-00000` and so on, without nodes.
     pub(super) fn new(targets: usize) -> Self {
@@ -184,12 +191,9 @@ impl World {
             ..ClientSettings::default()
         };
         let tenure = Tenure::on_store(store.clone(), self.clock.clone(), Handle::current(), &settings).unwrap();
-        let labels = labels
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let options = JoinOptions {
             ttl: TTL,
-            labels: Labels::new(labels.collect()).unwrap(),
+            labels: self::labels(labels),
             ..JoinOptions::named(name).unwrap()
         };
         let membership = Arc::new(tenure.group("g").unwrap().join(options).await.unwrap());
@@ -202,6 +206,10 @@ impl World {
         };
         self.members.insert(name.to_owned(), member);
         membership
+    }
+
+    pub(super) fn member_of(&self, name: &str) -> Arc<Membership> {
+        Arc::clone(&self.members[name].membership)
     }
 
     pub(super) fn fleet(&self, name: &str) -> Arc<Fleet> {

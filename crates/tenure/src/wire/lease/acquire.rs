@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::id::{LeaseName, MemberId, TenureId};
-use tenure_core::lease::{AcquireOutcome, Acquired, Token};
+use tenure_core::lease::{AcquireOutcome, Acquired, Holders, Place, Token};
 use tenure_core::membership::Revision;
 use tenure_core::settling::GapCause;
 use tenure_core::time::StoreTime;
@@ -19,6 +19,14 @@ pub struct AcquireRequest {
     /// The tenure that acquires.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub tenure: TenureId,
+    /// The number of holders, for a semaphore. It is fixed while a place of the lease is taken or waited for.
+    #[serde(default, skip_serializing_if = "Holders::is_one")]
+    #[cfg_attr(feature = "openapi", schema(value_type = u16, minimum = 1, maximum = 1000, default = 1))]
+    pub holders: Holders,
+    /// Waits this long if the lease is not free, first come, first served. Absent or 0 answers immediately.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 60_000))]
+    pub wait_ms: Option<u64>,
 }
 
 /// The outcome of an acquire.
@@ -36,6 +44,12 @@ pub enum AcquireWord {
     Reserved,
     /// Free, but the group is in a grace period and may have lost a grant. Nothing changed.
     Unsettled,
+    /// The request waits in the queue.
+    Waiting,
+    /// Held or waited for with another number of holders. Nothing changed.
+    HoldersDiffer,
+    /// The queue is full. Nothing changed.
+    QueueFull,
 }
 
 /// An acquired lease.
@@ -54,10 +68,18 @@ pub struct AcquireAnswer {
     /// The fencing token: higher than every earlier token of this group, below 2^53.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub token: Token,
-    /// Time until the tenure expires without a beat, and the lease with it, counted from when the request was sent.
+    /// The place of the grant: 0 for an exclusive lease, 0 to N − 1 with N holders. A fence keeps a mark per place.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = u16))]
+    pub place: Place,
+    /// Time until the tenure expires without a beat, and the lease with it, counted from when the request was sent; after a
+    /// wait, from when it was answered.
     pub expires_in_ms: u64,
     /// `granted` or `kept`.
     pub outcome: AcquireWord,
+    /// With `wait_ms`: how long the request waited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_ms: Option<u64>,
     /// With `granted`: the ended tenure it was taken over from, if the janitor had not released it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
@@ -70,9 +92,33 @@ pub struct AcquireAnswer {
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
+    /// The revision before this call. If it is lower than the last one received, the store lost its latest writes;
+    /// re-read the leases.
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub revision_before: Revision,
     /// The store's time of the answer.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub as_of: StoreTime,
+}
+
+impl AcquireAnswer {
+    /// Converts to the core type.
+    #[must_use]
+    pub fn acquired(self) -> Acquired {
+        let Self { token, place, from, .. } = self;
+        let outcome = match self.outcome {
+            AcquireWord::Kept => AcquireOutcome::Kept { token, place },
+            _ => AcquireOutcome::Granted { token, place, from },
+        };
+        Acquired {
+            outcomes: vec![outcome],
+            expires_in: Duration::from_millis(self.expires_in_ms),
+            revision: self.revision,
+            before: self.revision_before,
+            as_of: self.as_of,
+        }
+    }
 }
 
 /// The result for one of many leases.
@@ -88,6 +134,17 @@ pub struct AcquireResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub token: Option<Token>,
+    /// With `granted` and `kept`: the place of the grant, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u16>))]
+    pub place: Option<Place>,
+    /// With `holders_differ`: the number of holders the lease has now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u16>))]
+    pub holders: Option<Holders>,
+    /// With `waiting` and `queue_full`: the number of waiters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<u32>,
     /// With `granted`: the ended tenure it was taken over from, if the janitor had not released it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
@@ -127,11 +184,17 @@ impl AcquireResult {
             AcquireOutcome::Held { .. } => AcquireWord::Held,
             AcquireOutcome::Reserved { .. } => AcquireWord::Reserved,
             AcquireOutcome::Unsettled { .. } => AcquireWord::Unsettled,
+            AcquireOutcome::Waiting { .. } => AcquireWord::Waiting,
+            AcquireOutcome::HoldersDiffer { .. } => AcquireWord::HoldersDiffer,
+            AcquireOutcome::QueueFull { .. } => AcquireWord::QueueFull,
         };
         let mut result = Self {
             lease,
             outcome: word,
             token: outcome.token(),
+            place: outcome.place(),
+            holders: None,
+            waiting: None,
             from: None,
             from_member: None,
             holder: None,
@@ -147,6 +210,14 @@ impl AcquireResult {
                 return result;
             }
             AcquireOutcome::Kept { .. } => return result,
+            AcquireOutcome::HoldersDiffer { holders } => {
+                result.holders = Some(holders);
+                return result;
+            }
+            AcquireOutcome::Waiting { ahead: waiting, .. } | AcquireOutcome::QueueFull { waiting } => {
+                result.waiting = Some(waiting);
+                return result;
+            }
             AcquireOutcome::Held { by, free_in } => {
                 result.holder = Some(by.member().clone());
                 result.tenure = Some(by);
@@ -172,9 +243,17 @@ impl AcquireResult {
         Some(match self.outcome {
             AcquireWord::Granted => AcquireOutcome::Granted {
                 token: self.token?,
+                place: self.place.unwrap_or_default(),
                 from: self.from,
             },
-            AcquireWord::Kept => AcquireOutcome::Kept { token: self.token? },
+            AcquireWord::Kept => AcquireOutcome::Kept {
+                token: self.token?,
+                place: self.place.unwrap_or_default(),
+            },
+            AcquireWord::HoldersDiffer => AcquireOutcome::HoldersDiffer { holders: self.holders? },
+            AcquireWord::QueueFull => AcquireOutcome::QueueFull { waiting: self.waiting? },
+            // A daemon answers only when the wait is over.
+            AcquireWord::Waiting => return None,
             AcquireWord::Held => AcquireOutcome::Held {
                 by: self.tenure?,
                 free_in: wait?,

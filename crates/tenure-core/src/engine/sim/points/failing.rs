@@ -18,6 +18,7 @@ mod failed_commit {
             Op::End(End {
                 tenure,
                 by: EndBy::Expel,
+                text: None,
             }),
         );
         world.pass(ms(360)).unwrap();

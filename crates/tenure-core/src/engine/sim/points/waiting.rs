@@ -1,6 +1,7 @@
 //! What waits, and for what: points 1 to 4.
 
 use super::*;
+use crate::lease::{Place, RevokeLease, RevokeOf};
 
 mod order {
     use super::*;
@@ -32,10 +33,10 @@ mod whole_steps {
         world.end_commit(Luck::Good);
         let state = world.platter.state();
         let stored = &state.image.groups[&g()];
-        let Some(Row::Lease(first)) = stored.rows.get(&RowKey::Lease(lease(1))) else {
+        let Some(Row::Lease(first)) = stored.rows.get(&RowKey::Lease(lease(1), Place::FIRST)) else {
             panic!("{:?}", stored.rows)
         };
-        assert!(!stored.rows.contains_key(&RowKey::Lease(lease(2))));
+        assert!(!stored.rows.contains_key(&RowKey::Lease(lease(2), Place::FIRST)));
         let Some(Row::Member(row)) = stored.rows.get(&RowKey::Member(member(1))) else {
             panic!("{:?}", stored.rows)
         };
@@ -91,6 +92,7 @@ mod gate {
         let end = End {
             tenure: a.clone(),
             by: EndBy::Leave,
+            text: None,
         };
         waits(&mut world, &g(), Op::End(end));
         // The 410 of a tenure whose end is not durable.
@@ -119,6 +121,39 @@ mod beats {
         assert!(matches!(beaten.replies[0], BeatReply::Renewed { revision, .. } if revision > none));
     }
 
+    fn told(tenure: &TenureId, revision: Revision) -> Op {
+        let (tenure, ttl) = (tenure.clone(), None);
+        Op::Beat(Beats {
+            beats: vec![Beat { tenure, ttl, revision }],
+        })
+    }
+
+    /// Until then a beat would extend the trust of a holder that does not know of the release.
+    #[test]
+    fn beat_waits_until_a_release_by_an_operator_is_durable() {
+        let mut world = World::new(options());
+        let a = joined(&mut world, 1);
+        let Ok(Reply::Acquire(acquired)) = get(&mut world, acquire(&a, 1)) else {
+            panic!("no answer")
+        };
+        let known = acquired.revision;
+        at_once(&mut world, told(&a, known)).unwrap();
+        let (lease, of) = (lease(1), RevokeOf::Any);
+        // The judge does not follow which revisions beats named.
+        let call = Call::not_after(world.now() + ms(1_000));
+        let revoke = Op::RevokeLease(RevokeLease { lease, of });
+        assert!(world.ask(&g(), revoke, call).unwrap().is_none());
+        waits(&mut world, &g(), told(&a, known));
+        let answers = world.settle().unwrap();
+        let beaten = answers.iter().find_map(|answer| match &answer.reply {
+            Ok(Reply::Beat(beaten)) => Some(beaten.replies[0]),
+            _ => None,
+        });
+        assert!(matches!(beaten, Some(BeatReply::Renewed { revision, .. }) if revision > known));
+        // Once it is durable, beats that have not noticed wait for nothing.
+        at_once(&mut world, told(&a, known)).unwrap();
+    }
+
     #[test]
     fn beat_that_a_crash_must_not_forget_waits() {
         let mut world = World::new(options());
@@ -136,6 +171,7 @@ mod beats {
             Op::End(End {
                 tenure: tenure.clone(),
                 by: EndBy::Expel,
+                text: None,
             })
         };
         waits(&mut world, &g(), end(&b.tenure));

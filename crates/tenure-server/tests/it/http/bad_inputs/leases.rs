@@ -140,7 +140,7 @@ fn routes() -> Vec<Case> {
         lost("/v1/groups/g/leases/l/"),
         lost("/v1/groups/g/leases/l/renew"),
         wrong("POST", "/v1/groups/g/leases"),
-        wrong("DELETE", "/v1/groups/g/leases/l"),
+        wrong("POST", "/v1/groups/g/leases/l"),
         wrong("PUT", "/v1/groups/g/leases/l"),
         wrong("GET", ACQUIRE),
         wrong("PUT", RELEASE),

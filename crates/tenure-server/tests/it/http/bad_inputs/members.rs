@@ -8,6 +8,8 @@ const MEMBERS: &str = "/v1/groups/g/members";
 const BEATS: &str = "/v1/groups/g/beats";
 const BEAT: &str = "/v1/groups/g/tenures/a@1/beat";
 
+const LABELS: &str = "/v1/groups/g/tenures/a@1/labels";
+
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, must_say) in names() {
@@ -23,7 +25,7 @@ pub fn cases() -> Vec<Case> {
         cases.push(refused("PUT", &format!("{path}/beat"), Value::Null, ""));
         cases.push(refused("DELETE", &path, Value::Null, ""));
     }
-    for (method, path) in [("POST", MEMBERS), ("POST", BEATS), ("PUT", BEAT)] {
+    for (method, path) in [("POST", MEMBERS), ("POST", BEATS), ("PUT", BEAT), ("PUT", LABELS)] {
         cases.extend(bodies(method, path));
     }
     // Deeply nested: refused by the parser before the stack overflows.
@@ -31,6 +33,14 @@ pub fn cases() -> Vec<Case> {
     cases.push(raw("POST", MEMBERS, kind, deep.as_bytes(), 400, "malformed_json"));
     cases.push(too_large("POST", MEMBERS, 1));
     cases.push(too_large("PUT", BEAT, 1));
+    cases.push(too_large("PUT", LABELS, 1));
+    cases.push(refused("PUT", LABELS, json!({}), "missing field `labels`"));
+    cases.push(refused(
+        "PUT",
+        LABELS,
+        json!({"labels": {"": "x"}}),
+        "the name at least 1",
+    ));
     cases.push(too_large("POST", BEATS, 4));
     cases.extend(joins());
     cases.extend(beats());

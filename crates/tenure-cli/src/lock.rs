@@ -1,0 +1,277 @@
+//! `tenure lock`: runs a command only while a lease is certainly held.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use tenure::lease::{Acquire, AcquireOptions, LeaseGuard};
+use tenure::membership::{JoinOptions, Membership};
+use tenure_core::clock::{Clock, Mono, jitter};
+use tenure_core::error::Error;
+use tenure_core::id::{LeaseName, MemberId};
+use tenure_core::lease::{Holders, MAX_WAIT};
+use tenure_core::settling::GapCause;
+use tenure_core::time::{parse_duration, show_duration};
+use tenure_core::timing::{Timing, check_ttl};
+use tenure_core::verdict::Verdict;
+use tenure_supervise::child::Child;
+use tenure_supervise::signals::Signals;
+
+use crate::acquire::holders;
+use crate::cli::{GroupArgs, StoreArgs};
+use crate::connect::{self, Connected};
+use crate::exit::{FAILED, NOT_ACQUIRED, Usage, say};
+use crate::join::child;
+use crate::launch::CANNOT_EXECUTE;
+use crate::secrets;
+use crate::settings::LONGEST_TTL;
+
+/// Runs a command while it holds a lock, like flock(1), across machines.
+///
+/// It joins, acquires the lease, and runs the command only while the lease is certainly held. If the lease cannot be confirmed
+/// any longer, the whole process group of the command gets TERM, and KILL before another process can acquire the lease; this
+/// also holds while this process is stopped (SIGSTOP). The exit code is then 1. The command's own exit code is passed on
+/// (128 + n for a signal); 75 means that the lease was not acquired.
+///
+/// The command reads its fencing token from TENURE_FENCING_TOKEN, its place of N from TENURE_PLACE, and TENURE_LEASE,
+/// TENURE_ID, TENURE_MEMBER, TENURE_GROUP and TENURE_STORE. It runs in its own process group and receives TERM, INT, HUP, QUIT, USR1, USR2 and WINCH. Secrets are not passed
+/// on: neither TENURE_TOKEN nor the password in TENURE_STORE.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Lock {
+    /// The name of the lock.
+    lease: LeaseName,
+    /// How long to wait if it is held: first come, first served. A wait of more than a minute joins the queue again each
+    /// minute. By default it is tried once.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
+    wait: Duration,
+    /// The number of processes that may hold it at a time (a semaphore); the same for all.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = holders)]
+    holders: Holders,
+    #[command(flatten)]
+    group: GroupArgs,
+    /// The member's name. Default: a new name at every start, HOST-START-RANDOM.
+    #[arg(long, value_name = "MEMBER")]
+    member: Option<MemberId>,
+    /// After this time without a heartbeat others can acquire the lock.
+    #[arg(long, value_name = "DURATION", env = "TENURE_TTL", default_value = "15s", value_parser = parse_duration, help_heading = "Heartbeat")]
+    ttl: Duration,
+    /// The longest ttl of a store that is used without a daemon; the same for all its users.
+    #[arg(long, value_name = "DURATION", env = "TENURE_MAX_TTL", default_value = "2m", value_parser = parse_duration, help_heading = "Heartbeat")]
+    max_ttl: Duration,
+    /// The time between TERM and KILL when the command is stopped; at most, and by default, a sixth of the ttl when the lock
+    /// is lost.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration, help_heading = "Command")]
+    grace: Duration,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// The pause before asking again after a wait that ended early.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// The result of the wait.
+enum Acquired {
+    Guard(LeaseGuard),
+    /// Not in time, for this reason.
+    Not(String),
+    /// A signal ended the wait.
+    Signal(u8),
+}
+
+/// The end of the command.
+enum CommandEnd {
+    Ended(u8),
+    /// The lock may be lost at this time, so the command must have ended by then.
+    Lost(Mono),
+}
+
+impl Lock {
+    pub(crate) fn run(self) -> anyhow::Result<u8> {
+        check_ttl(self.ttl, LONGEST_TTL).map_err(|error| Usage::new(format!("--ttl: {error}")))?;
+        crate::logging::start_unhindered("warn")?;
+        connect::block_on(self.live())
+    }
+
+    async fn live(self) -> anyhow::Result<u8> {
+        let mut signals = Signals::listen().context("cannot listen to signals")?;
+        let connected = connect::for_membership(&self.store.url, self.max_ttl).await?;
+        let options = JoinOptions {
+            member: self.member.clone(),
+            ttl: self.ttl,
+            // The command may claim and acquire under this tenure.
+            others_act: true,
+            ..JoinOptions::default()
+        };
+        let membership = connected.tenure.group(self.group.name.as_str())?.join(options).await?;
+        let code = self.hold(&connected, &membership, &mut signals).await;
+        // No process of the command is left, so others may take over now.
+        if let Err(error) = membership.leave().await {
+            let (lease, error) = (&self.lease, error.chain());
+            say(format_args!(
+                "could not leave, lock \"{lease}\" comes free with the ttl: {error}"
+            ));
+        }
+        connected.tenure.close().await;
+        code
+    }
+
+    async fn hold(&self, connected: &Connected, membership: &Membership, signals: &mut Signals) -> anyhow::Result<u8> {
+        let clock = connected.tenure.clock();
+        match self.acquire(membership, &**clock, signals).await? {
+            Acquired::Guard(guard) => self.run_under(&guard, connected, membership, signals).await,
+            Acquired::Signal(code) => Ok(code),
+            Acquired::Not(why) => {
+                say(format_args!("not acquired: {why}"));
+                Ok(NOT_ACQUIRED)
+            }
+        }
+    }
+
+    async fn acquire(
+        &self,
+        membership: &Membership,
+        clock: &dyn Clock,
+        signals: &mut Signals,
+    ) -> Result<Acquired, Error> {
+        let until = clock.mono() + self.wait;
+        let asking = async {
+            loop {
+                let options = AcquireOptions {
+                    holders: self.holders,
+                    wait: until.since(clock.mono()).min(MAX_WAIT),
+                };
+                let why = match membership.leases().acquire_with(self.lease.as_str(), options).await? {
+                    Acquire::Granted(guard) => return Ok(Acquired::Guard(guard)),
+                    other => self.describe(&other),
+                };
+                if until.since(clock.mono()).is_zero() {
+                    return Ok(Acquired::Not(why));
+                }
+                clock.sleep(jitter(clock, AGAIN, 50)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            code = child::end_asked(signals) => Ok(Acquired::Signal(code)),
+            acquired = asking => acquired,
+        }
+    }
+
+    fn describe(&self, outcome: &Acquire) -> String {
+        let lease = &self.lease;
+        match outcome {
+            Acquire::Held { by, .. } => format!("lock \"{lease}\" is held by {by}"),
+            Acquire::Reserved { to, .. } => format!("lock \"{lease}\" is reserved for {to}"),
+            Acquire::Unsettled { retry_in, cause } => {
+                let (left, after) = (
+                    show_duration(*retry_in),
+                    match cause {
+                        GapCause::New => "the store is new",
+                        _ => "the store may have forgotten a holder",
+                    },
+                );
+                format!("lock \"{lease}\" is granted in {left} at the earliest: {after}")
+            }
+            Acquire::HoldersDiffer { holders } => {
+                let (has, asked) = (holders.get(), self.holders.get());
+                format!("lock \"{lease}\" has {has} holders, not {asked}: use the same --holders everywhere")
+            }
+            Acquire::QueueFull { waiting } => format!("{waiting} requests wait for lock \"{lease}\" already"),
+            Acquire::Granted(_) => String::new(),
+        }
+    }
+
+    /// Runs the command until it exits or the lock may be lost. No process of it is left afterwards.
+    async fn run_under(
+        &self,
+        guard: &LeaseGuard,
+        connected: &Connected,
+        membership: &Membership,
+        signals: &mut Signals,
+    ) -> anyhow::Result<u8> {
+        let clock: &Arc<dyn Clock> = connected.tenure.clock();
+        if guard.decided().await != Verdict::Held {
+            say(format_args!(
+                "not acquired: lock \"{}\" was lost before the command began",
+                self.lease
+            ));
+            return Ok(NOT_ACQUIRED);
+        }
+        let mut variables: Vec<(OsString, OsString)> = vec![
+            ("TENURE_ID".into(), guard.tenure().to_string().into()),
+            ("TENURE_MEMBER".into(), membership.member().as_str().into()),
+            ("TENURE_GROUP".into(), membership.group().as_str().into()),
+            ("TENURE_LEASE".into(), guard.lease().as_str().into()),
+            ("TENURE_FENCING_TOKEN".into(), guard.token().to_string().into()),
+            ("TENURE_PLACE".into(), guard.place().get().to_string().into()),
+        ];
+        let store = secrets::without_password(&connected.url);
+        variables.extend(store.map(|url| ("TENURE_STORE".into(), url.into())));
+        let mut child = match child::start(&self.command, variables, clock).await {
+            Ok(child) => child,
+            Err(error) => {
+                say(format_args!("error: cannot start the command: {error}"));
+                return Ok(CANNOT_EXECUTE);
+            }
+        };
+        let end = self
+            .watch(guard, membership.timing(), &mut child, &**clock, signals)
+            .await;
+        let grace = match end {
+            CommandEnd::Ended(_) => self.grace,
+            // Its tenure lives: an operator released the lock, which comes free with the next heartbeat.
+            CommandEnd::Lost(_) if membership.verdict() == Verdict::Held && guard.verdict() == Verdict::Lost => {
+                Duration::ZERO
+            }
+            CommandEnd::Lost(by) => by.since(clock.mono()).min(self.grace),
+        };
+        child::stop(&mut child, &**clock, grace, signals).await;
+        match end {
+            CommandEnd::Ended(code) => Ok(code),
+            CommandEnd::Lost(_) => {
+                let (lease, command) = (&self.lease, self.command[0].to_string_lossy());
+                say(format_args!(
+                    "stopped {command}: lock \"{lease}\" was lost, or could not be confirmed in time"
+                ));
+                Ok(FAILED)
+            }
+        }
+    }
+
+    /// Waits until the command ends, or until it must be stopped for its process group to be gone before the deadline.
+    async fn watch(
+        &self,
+        guard: &LeaseGuard,
+        timing: Timing,
+        child: &mut Child,
+        clock: &dyn Clock,
+        signals: &mut Signals,
+    ) -> CommandEnd {
+        let (lost, lead) = (guard.lost(), self.grace.min(timing.ttl / 6));
+        let mut deadline = Mono::default();
+        loop {
+            if guard.verdict() == Verdict::Held {
+                // The watchdog kills the command at this time if this process cannot.
+                deadline = deadline.max(guard.valid_until());
+                child.set_deadline(Some(deadline), clock);
+            }
+            let now = clock.mono();
+            let left = deadline.since(now);
+            if left <= lead {
+                return CommandEnd::Lost(deadline);
+            }
+            tokio::select! {
+                biased;
+                code = child.ended() => return CommandEnd::Ended(code),
+                () = lost.cancelled() => return CommandEnd::Lost(deadline),
+                signal = signals.next() => child.pass(signal),
+                () = clock.sleep((left - lead).min(timing.interval / 4)) => {}
+            }
+        }
+    }
+}

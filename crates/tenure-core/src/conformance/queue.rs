@@ -1,0 +1,361 @@
+//! Cases about waiting for leases. On a shared store a freed lease is first reserved for the waiter, until its node takes
+//! it: a case sends the request again, which is answered granted there and kept elsewhere.
+
+use super::world::{Make, World, lease, member, ms, refused, s};
+use crate::error::ErrorKind;
+use crate::event::EventKind;
+use crate::id::{NodeId, TenureId};
+use crate::lease::{
+    Acquire, AcquireOutcome, Queue, ReleaseOutcome, RequestId, RevokeOf, Token, WaitingTurn, Withdrawn,
+};
+use crate::membership::{EndBy, Revision};
+use crate::store::Call;
+use crate::target::TargetSpec;
+
+fn node() -> NodeId {
+    NodeId::new("node").expect("a name")
+}
+
+fn request(number: u64) -> RequestId {
+    RequestId::new(number).expect("a small number")
+}
+
+fn queue(number: u64, within: std::time::Duration) -> Queue {
+    let (request, node) = (request(number), node());
+    Queue { within, request, node }
+}
+
+fn ahead(outcome: &AcquireOutcome) -> u32 {
+    match outcome {
+        AcquireOutcome::Waiting { ahead, .. } => *ahead,
+        other => panic!("expected a place in the queue, got {other:?}"),
+    }
+}
+
+impl World {
+    async fn wait(&self, tenure: &TenureId, name: &str, number: u64) -> AcquireOutcome {
+        self.ask_for(tenure, name, 1, Some(queue(number, s(60)))).await
+    }
+
+    /// The token of a request whose turn has come.
+    async fn served(&self, tenure: &TenureId, name: &str, number: u64) -> Token {
+        let outcome = self.wait(tenure, name, number).await;
+        outcome.token().unwrap_or_else(|| panic!("{tenure}: {outcome:?}"))
+    }
+
+    async fn withdraw(&self, tenure: &TenureId, name: &str, number: u64) -> Withdrawn {
+        let (lease, call) = (lease(name), Call::default());
+        let withdrawn = self.store.withdraw(&self.group, tenure, &lease, request(number), call);
+        withdrawn.await.expect("an answer")
+    }
+
+    async fn waiting(&self, name: &str) -> u32 {
+        let seen = self.store.lease_of(&self.group, &lease(name)).await.expect("a look-up");
+        seen.map_or(0, |lease| lease.waiting)
+    }
+
+    async fn three(&self) -> [TenureId; 3] {
+        [
+            self.join("a", s(30)).await,
+            self.join("b", s(30)).await,
+            self.join("c", s(30)).await,
+        ]
+    }
+}
+
+/// First come, first served. While a request waits, an acquire without a wait is refused, also the last holder's.
+pub async fn a_freed_lease_goes_to_the_first_waiter(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, c] = world.three().await;
+    let token = world.granted(&a, "poll").await;
+    assert_eq!(ahead(&world.wait(&b, "poll", 1).await), 0);
+    world.pass(ms(1)).await;
+    assert_eq!(ahead(&world.wait(&c, "poll", 2).await), 1);
+    assert_eq!(world.waiting("poll").await, 2);
+    assert_eq!(world.release(&a, "poll", token, None).await, ReleaseOutcome::Released);
+    assert!(world.acquire(&a, "poll").await.token().is_none());
+    let next = world.served(&b, "poll", 1).await;
+    assert!(next > token);
+    assert_eq!(
+        (ahead(&world.wait(&c, "poll", 2).await), world.waiting("poll").await),
+        (0, 1)
+    );
+    let granted = world.events_of(EventKind::LeaseGranted).await;
+    let shown: Vec<_> = granted.iter().map(|event| (event.token, event.request)).collect();
+    assert_eq!(shown, [(Some(token), None), (Some(next), Some(request(1)))]);
+    world.release(&b, "poll", next, None).await;
+    world.served(&c, "poll", 2).await;
+}
+
+/// A free lease is granted immediately, also to a request that would wait.
+pub async fn a_free_lease_needs_no_wait(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, _] = world.three().await;
+    assert!(matches!(
+        world.wait(&a, "poll", 1).await,
+        AcquireOutcome::Granted { .. }
+    ));
+    assert!(matches!(world.wait(&a, "poll", 2).await, AcquireOutcome::Kept { .. }));
+    // A wait of no time is none.
+    let outcome = world.ask_for(&b, "poll", 1, Some(queue(3, ms(0)))).await;
+    assert!(matches!(outcome, AcquireOutcome::Held { .. }), "{outcome:?}");
+}
+
+/// A place ends with its tenure and with its wait, and then delays no other.
+pub async fn a_place_ends_with_its_tenure_and_its_wait(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, c] = world.three().await;
+    let d = world.join("d", s(30)).await;
+    let token = world.granted(&a, "poll").await;
+    world.wait(&b, "poll", 1).await;
+    world.ask_for(&c, "poll", 1, Some(queue(2, s(2)))).await;
+    world.wait(&d, "poll", 3).await;
+    assert_eq!(world.waiting("poll").await, 3);
+    world.leave(&b).await;
+    world.pass(s(2)).await;
+    assert_eq!(world.waiting("poll").await, 1, "a read shows no ghosts");
+    world.release(&a, "poll", token, None).await;
+    let next = world.served(&d, "poll", 3).await;
+    world.wait(&c, "poll", 4).await;
+    world.leave(&c).await;
+    world.release(&d, "poll", next, None).await;
+    world.granted(&a, "poll").await;
+}
+
+/// Asking again keeps the place. Place and grant belong to the newest request; a withdrawal of an older one does nothing.
+pub async fn asking_again_keeps_the_place(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, c] = world.three().await;
+    let token = world.granted(&a, "poll").await;
+    world.wait(&b, "poll", 1).await;
+    world.wait(&c, "poll", 2).await;
+    assert_eq!(ahead(&world.wait(&b, "poll", 3).await), 0);
+    assert_eq!(
+        (world.withdraw(&b, "poll", 1).await, world.waiting("poll").await),
+        (Withdrawn::Nothing, 2)
+    );
+    assert_eq!(
+        (world.withdraw(&b, "poll", 3).await, world.waiting("poll").await),
+        (Withdrawn::Removed, 1)
+    );
+    assert_eq!(
+        ahead(&world.wait(&b, "poll", 4).await),
+        1,
+        "a withdrawn request starts behind"
+    );
+    world.release(&a, "poll", token, None).await;
+    let of_c = world.served(&c, "poll", 2).await;
+    assert_eq!(
+        world.withdraw(&b, "poll", 2).await,
+        Withdrawn::Nothing,
+        "another tenure's number"
+    );
+    assert_eq!(
+        world.withdraw(&c, "poll", 2).await,
+        Withdrawn::GivenBack { token: of_c }
+    );
+    assert_eq!(world.withdraw(&c, "poll", 2).await, Withdrawn::Nothing);
+    world.served(&b, "poll", 4).await;
+}
+
+/// A grant that a newer request was told of is not given back for an older one.
+pub async fn a_kept_grant_belongs_to_the_newest_request(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, _] = world.three().await;
+    world.served(&a, "poll", 1).await;
+    let token = world.served(&a, "poll", 2).await;
+    assert_eq!(world.withdraw(&a, "poll", 1).await, Withdrawn::Nothing);
+    assert_eq!(world.holder("poll").await, Some((a.clone(), token, true)));
+    // A request without a wait has no number.
+    assert_eq!(world.acquire(&a, "poll").await.token(), Some(token));
+    assert_eq!(world.withdraw(&a, "poll", 2).await, Withdrawn::Nothing);
+    world.served(&a, "poll", 3).await;
+    world.leave(&a).await;
+    assert_eq!(
+        world.withdraw(&a, "poll", 3).await,
+        Withdrawn::Nothing,
+        "an ended tenure gives nothing back"
+    );
+    world.granted(&b, "poll").await;
+}
+
+/// A lease that comes free by time alone is served by the sweep, which knows the moment.
+pub async fn a_lapsed_holders_lease_goes_to_the_waiter(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(4)).await, world.join("b", s(30)).await);
+    world.granted(&a, "poll").await;
+    world.wait(&b, "poll", 1).await;
+    let status = world.tick().await;
+    assert!(
+        status.next_wake.is_some_and(|at| at <= status.as_of + s(4)),
+        "{status:?}"
+    );
+    world.pass(s(2)).await;
+    world.beat(&a).await;
+    world.pass(s(4) - ms(1)).await;
+    world.end_lapsed().await;
+    assert_eq!(ahead(&world.wait(&b, "poll", 1).await), 0);
+    world.pass(ms(1)).await;
+    world.end_lapsed().await;
+    let turns = world.store.wait_for_grants(&node(), s(5)).await.expect("turns");
+    let (group, tenure) = (world.group.clone(), b.clone());
+    let turn = WaitingTurn {
+        group,
+        lease: lease("poll"),
+        tenure,
+        request: request(1),
+    };
+    assert!(turns.contains(&turn), "{turns:?}");
+    world.served(&b, "poll", 1).await;
+    assert!(world.tick().await.next_wake.is_none());
+}
+
+/// A waiter is served at the last deadline of an expelled holder, not before.
+pub async fn a_waiter_is_served_at_the_last_deadline(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(10)).await, world.join("b", s(30)).await);
+    world.granted(&a, "poll").await;
+    world.wait(&b, "poll", 1).await;
+    world
+        .store
+        .end(&world.group, &a, EndBy::Expel, Call::default())
+        .await
+        .expect("an end");
+    world.pass(s(10) - ms(1)).await;
+    world.end_lapsed().await;
+    assert_eq!(ahead(&world.wait(&b, "poll", 1).await), 0);
+    world.pass(ms(1)).await;
+    world.end_lapsed().await;
+    world.served(&b, "poll", 1).await;
+}
+
+/// A hand-off goes before the queue, once.
+pub async fn a_hand_off_goes_before_the_queue(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, c] = world.three().await;
+    let token = world.granted(&a, "poll").await;
+    world.wait(&b, "poll", 1).await;
+    assert_eq!(
+        world.release(&a, "poll", token, Some("c")).await,
+        ReleaseOutcome::Reserved
+    );
+    assert_eq!(ahead(&world.wait(&b, "poll", 1).await), 0);
+    let token = world.granted(&c, "poll").await;
+    world.release(&c, "poll", token, None).await;
+    assert!(world.acquire(&c, "poll").await.token().is_none());
+    let token = world.served(&b, "poll", 1).await;
+    // A reservation that is not taken ends, and the queue follows.
+    world.wait(&c, "poll", 2).await;
+    world.release(&b, "poll", token, Some("a")).await;
+    world.pass(crate::lease::RESERVATION).await;
+    world.end_lapsed().await;
+    world.served(&c, "poll", 2).await;
+}
+
+/// In a grace period nothing is granted; the waiter is served at its end.
+pub async fn a_waiter_is_served_at_the_end_of_a_grace(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, c] = world.three().await;
+    let token = world.granted(&a, "poll").await;
+    world.wait(&b, "poll", 1).await;
+    world.outage(s(5)).await;
+    let until = world.tick().await.unsettled.expect("a grace").until;
+    world.release(&a, "poll", token, None).await;
+    assert_eq!(ahead(&world.wait(&b, "poll", 1).await), 0);
+    assert_eq!(ahead(&world.wait(&c, "poll", 2).await), 1);
+    let status = world.tick().await;
+    assert!(status.next_wake.is_some_and(|at| at <= until), "{status:?}");
+    while world.tick().await.as_of < until {
+        world.beats(&[a.clone(), b.clone(), c.clone()]).await;
+        world.pass(s(5)).await;
+    }
+    world.beats(&[b.clone(), c.clone()]).await;
+    world.end_lapsed().await;
+    world.served(&b, "poll", 1).await;
+}
+
+/// A wait that is too long, for several leases or for a target is refused, and a late request does not join.
+pub async fn a_bad_wait_changes_nothing(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, _] = world.three().await;
+    world.granted(&a, "poll").await;
+    let ask = |names: &[&str], within, call| {
+        let acquire = Acquire {
+            queue: Some(queue(1, within)),
+            ..Acquire::new(b.clone(), names.iter().map(|name| lease(name)).collect())
+        };
+        let (store, group) = (world.store.clone(), world.group.clone());
+        async move { store.acquire_with(&group, acquire, call).await }
+    };
+    let call = Call::default();
+    refused(ask(&["poll"], s(61), call).await, ErrorKind::Invalid);
+    refused(ask(&["poll", "x"], s(1), call).await, ErrorKind::Invalid);
+    let now = world.store.now().await.expect("the time");
+    world.pass(ms(10)).await;
+    refused(ask(&["poll"], s(1), Call::not_after(now)).await, ErrorKind::TooLate);
+    let put = world
+        .store
+        .put_target(&world.group, &lease("poll"), TargetSpec::default(), call)
+        .await;
+    put.expect("a target");
+    refused(ask(&["poll"], s(1), call).await, ErrorKind::Invalid);
+    assert_eq!(world.waiting("poll").await, 0);
+    assert!(matches!(world.acquire(&b, "poll").await, AcquireOutcome::Held { .. }));
+}
+
+/// Each free place of a shared lease goes to the next waiter, and waiting fixes the number of holders.
+pub async fn places_of_a_shared_lease_are_waited_for(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, c] = world.three().await;
+    let d = world.join("d", s(30)).await;
+    let (of_a, _) = world.share(&a, "pool", 2).await;
+    let (of_b, _) = world.share(&b, "pool", 2).await;
+    let wait = async |tenure: &TenureId, number| world.ask_for(tenure, "pool", 2, Some(queue(number, s(60)))).await;
+    assert_eq!(ahead(&wait(&c, 1).await), 0);
+    assert_eq!(ahead(&wait(&d, 2).await), 1);
+    world.release(&b, "pool", of_b, None).await;
+    assert_eq!(wait(&c, 1).await.place().map(crate::lease::Place::get), Some(1));
+    assert_eq!(ahead(&wait(&d, 2).await), 0);
+    let differs = world.ask_for(&b, "pool", 3, Some(queue(3, s(60)))).await;
+    assert!(matches!(differs, AcquireOutcome::HoldersDiffer { .. }), "{differs:?}");
+    world.release(&a, "pool", of_a, None).await;
+    assert_eq!(wait(&d, 2).await.place().map(crate::lease::Place::get), Some(0));
+}
+
+/// The lease of a holder that an operator released goes to the waiter once the holder has noticed.
+pub async fn a_revoked_lease_goes_to_the_waiter(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, _] = world.three().await;
+    let known = Revision(world.granted(&a, "poll").await.get());
+    world.beat_naming(&a, known).await;
+    world.wait(&b, "poll", 1).await;
+    let of = RevokeOf::Holder(member("a"));
+    let revoked = world
+        .store
+        .revoke_lease(&world.group, &lease("poll"), of, Call::default())
+        .await;
+    revoked.expect("a release");
+    assert_eq!(ahead(&world.wait(&b, "poll", 1).await), 0);
+    let crate::membership::BeatReply::Renewed { revision, .. } = world.beat_naming(&a, known).await else {
+        panic!("the holder is alive");
+    };
+    assert_eq!(ahead(&world.wait(&b, "poll", 1).await), 0);
+    world.beat_naming(&a, revision).await;
+    world.served(&b, "poll", 1).await;
+}
+
+/// The brake pauses removals, never the hand-over of a lease to its waiter.
+pub async fn the_brake_does_not_hold_waiters(make: Make<'_>) {
+    let world = World::new(make).await;
+    let b = world.join("b", s(60)).await;
+    let mut members = Vec::new();
+    for n in 0..20 {
+        members.push(world.join(&format!("m{n}"), s(4)).await);
+    }
+    world.granted(&members[0], "poll").await;
+    world.wait(&b, "poll", 1).await;
+    world.pass(s(4)).await;
+    world.end_lapsed().await;
+    assert!(world.tick().await.brake.is_some());
+    world.served(&b, "poll", 1).await;
+}

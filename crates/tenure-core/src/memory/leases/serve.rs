@@ -1,0 +1,221 @@
+//! Waiting for a lease: joining and leaving the queue, and granting freed leases to the first living waiter.
+
+use super::acquire::Grant;
+use super::queue::{Served, Waiter};
+use crate::error::Result;
+use crate::id::{Group, LeaseName, NodeId, TenureId};
+use crate::lease::{
+    Acquire, AcquireOutcome, MAX_WAITING_PER_GROUP, MAX_WAITING_PER_LEASE, Queue, WaitingTurn, Withdraw, Withdrawn,
+};
+use crate::membership::Revision;
+use crate::memory::GroupModel;
+use crate::memory::decide::Decide;
+use crate::store::Call;
+use crate::sweep::Unsettled;
+use crate::time::StoreTime;
+
+/// The maximum number of waiters that one step serves or removes; the next step serves more.
+pub(super) const SERVED: usize = 200;
+
+impl Decide<Withdraw> for GroupModel {
+    /// Compares the tenure and the number of the request, and else does nothing: a client that asked again on another
+    /// connection keeps what it has.
+    fn step(&mut self, ask: &Withdraw, call: Call, now: StoreTime) -> Result<Withdrawn> {
+        self.open(now, call)?;
+        let withdrawn = match self.require_alive(&ask.tenure, now) {
+            Ok(()) => self.withdraw(ask, now),
+            Err(_) => Withdrawn::Nothing,
+        };
+        self.serve_waiting(now);
+        self.engage_brake(now);
+        Ok(withdrawn)
+    }
+}
+
+impl GroupModel {
+    fn withdraw(&mut self, Withdraw { tenure, lease, request }: &Withdraw, now: StoreTime) -> Withdrawn {
+        let queue = &mut self.leases.queue;
+        if queue
+            .find(lease, tenure)
+            .is_some_and(|waiter| waiter.request == *request)
+        {
+            queue.leave(lease, tenure);
+            queue.wake(lease, StoreTime::ZERO);
+            return Withdrawn::Removed;
+        }
+        let granted = self.grant_of(tenure, lease);
+        let Some((key, row)) = granted.filter(|(_, row)| row.request == Some(*request)) else {
+            return Withdrawn::Nothing;
+        };
+        let (token, is_revoked) = (row.token, row.revoked.is_some());
+        let reason = if is_revoked { "revoked" } else { "given_back" };
+        self.free_place(&key, reason, |_| {}, now);
+        let revision = Revision(self.next_number(now));
+        self.revise(tenure, revision);
+        Withdrawn::GivenBack { token }
+    }
+
+    /// Joins the queue, or keeps the place with the number and the end of this request.
+    pub(super) fn join_queue(
+        &mut self,
+        ask: &Acquire,
+        lease: &LeaseName,
+        queue: &Queue,
+        wake: StoreTime,
+        now: StoreTime,
+    ) -> AcquireOutcome {
+        let known = self.leases.queue.find(lease, &ask.tenure).map(|waiter| waiter.number);
+        let (all, of_lease) = self.leases.queue.counts(lease);
+        let full = [(all, MAX_WAITING_PER_GROUP), (of_lease, MAX_WAITING_PER_LEASE)];
+        if let Some((waiting, _)) = full.iter().find(|(count, limit)| known.is_none() && count >= limit) {
+            let waiting = u32::try_from(*waiting).unwrap_or(u32::MAX);
+            return AcquireOutcome::QueueFull { waiting };
+        }
+        let until = now + queue.within;
+        let number = known.unwrap_or_else(|| self.next_number(now));
+        let waiter = Waiter {
+            number,
+            tenure: self.own_name(&ask.tenure),
+            request: queue.request,
+            holders: ask.holders,
+            node: queue.node.clone(),
+            until,
+        };
+        self.leases.queue.put(lease, waiter);
+        self.leases.queue.wake(lease, wake);
+        let ahead = self.leases.queue.of(lease).take_while(|waiter| waiter.number < number);
+        let ahead = u32::try_from(ahead.count()).unwrap_or(u32::MAX);
+        AcquireOutcome::Waiting { ahead, until }
+    }
+
+    /// Whether a waiter can be granted a lease: its tenure is alive, and its wait is not over.
+    fn is_waiting(&self, waiter: &Waiter, resumed_at: StoreTime, now: StoreTime) -> bool {
+        now < waiter.until && self.is_alive(&waiter.tenure, resumed_at, now)
+    }
+
+    /// The first living waiter of a lease.
+    pub(super) fn first_waiter(&self, lease: &LeaseName, now: StoreTime) -> Option<&Waiter> {
+        if !self.leases.queue.has(lease) {
+            return None;
+        }
+        let resumed_at = self.head().resumed_at;
+        let mut waiters = self.leases.queue.of(lease);
+        waiters.find(|waiter| self.is_waiting(waiter, resumed_at, now))
+    }
+
+    /// The number of living waiters of a lease.
+    pub(super) fn waiting(&self, lease: &LeaseName, resumed_at: StoreTime, now: StoreTime) -> u32 {
+        let waiters = self.leases.queue.of(lease);
+        let living = waiters.filter(|waiter| self.is_waiting(waiter, resumed_at, now));
+        u32::try_from(living.count()).unwrap_or(u32::MAX)
+    }
+
+    /// The grace in which no lease is granted.
+    pub(super) fn unsettled_now(&self, now: StoreTime) -> Option<Unsettled> {
+        self.head().unsettled.filter(|unsettled| now < unsettled.until)
+    }
+
+    /// Grants the leases that may be free to their first living waiters. Part of every step that can free a lease.
+    pub(in crate::memory) fn serve_waiting(&mut self, now: StoreTime) {
+        let mut left = SERVED;
+        while left > 0
+            && let Some(lease) = self.leases.queue.due(now)
+        {
+            self.serve_lease(&lease, &mut left, now);
+        }
+    }
+
+    /// Grants a lease to its first living waiters, as far as places are free, and notes when the next one may be.
+    pub(super) fn serve_lease(&mut self, lease: &LeaseName, left: &mut usize, now: StoreTime) {
+        self.refresh_lease(lease, now);
+        while *left > 0 {
+            let Some(waiter) = self.leases.queue.of(lease).next().cloned() else {
+                return;
+            };
+            *left -= 1;
+            self.end_if_past(&waiter.tenure, now);
+            if now >= waiter.until || self.current(&waiter.tenure).is_none() {
+                self.leases.queue.leave(lease, &waiter.tenure);
+                continue;
+            }
+            if let Some(unsettled) = self.unsettled_now(now) {
+                self.leases.queue.set_wake(lease, Some(unsettled.until));
+                return;
+            }
+            let places = self.places_of(lease, self.head().resumed_at, now);
+            let Some((place, _)) = places.place_for(waiter.tenure.member(), waiter.holders) else {
+                let free_in = places.free_in().unwrap_or_default();
+                self.leases.queue.set_wake(lease, Some(now + free_in));
+                return;
+            };
+            let grant = Grant {
+                tenure: &waiter.tenure,
+                key: (lease.clone(), place),
+                holders: waiter.holders,
+                request: Some(waiter.request),
+                waited: true,
+            };
+            if self.grant(grant, now).is_err() {
+                return;
+            }
+            let (step, lease) = (self.lives.table.step(), lease.clone());
+            let served = Served { lease, waiter, at: now };
+            self.leases.queue.note_served(step, served);
+        }
+        self.leases.queue.wake(lease, StoreTime::ZERO);
+    }
+
+    /// Notes that the leases of a tenure may be free earlier than known: it ended, or has a shorter ttl.
+    pub(in crate::memory) fn wake_leases_of(&mut self, tenure: &TenureId) {
+        let held = self.held.of(tenure).leases;
+        if held == 0 || self.leases.queue.is_empty() {
+            return;
+        }
+        let leases: Vec<LeaseName> =
+            match usize::try_from(held).is_ok_and(|held| held <= self.leases.queue.leases().len()) {
+                true => self.held.leases(tenure, None).cloned().collect(),
+                false => {
+                    let awaited = self.leases.queue.leases();
+                    let held = awaited.filter(|lease| self.held.place_of(tenure, lease).is_some());
+                    held.cloned().collect()
+                }
+            };
+        for lease in leases {
+            self.leases.queue.wake(&lease, StoreTime::ZERO);
+        }
+    }
+
+    /// Whether a tick must take a step, because a lease with waiters may be free.
+    pub(in crate::memory) fn is_wake_due(&self, now: StoreTime) -> bool {
+        self.leases.queue.next_wake().is_some_and(|at| at <= now)
+    }
+
+    /// Whether waiters were served whose process has not fetched that.
+    pub(crate) fn has_turns(&self) -> bool {
+        self.leases.queue.has_served()
+    }
+
+    /// Takes the served waiters of a process.
+    pub(crate) fn take_turns(&mut self, group: &Group, node: &NodeId) -> Vec<WaitingTurn> {
+        let served = self.leases.queue.take_served(node).into_iter();
+        let turns = served.map(|served| WaitingTurn {
+            group: group.clone(),
+            lease: served.lease,
+            tenure: served.waiter.tenure,
+            request: served.waiter.request,
+        });
+        turns.collect()
+    }
+}
+
+#[cfg(test)]
+impl GroupModel {
+    /// The number of the waiting request of a tenure.
+    pub(in crate::memory) fn leases_waiting(
+        &self,
+        lease: &LeaseName,
+        tenure: &TenureId,
+    ) -> Option<crate::lease::RequestId> {
+        self.leases.queue.find(lease, tenure).map(|waiter| waiter.request)
+    }
+}

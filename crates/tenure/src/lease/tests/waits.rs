@@ -1,0 +1,227 @@
+//! Waiting for leases.
+
+use tenure_core::error::ErrorKind;
+use tenure_core::lease::{FreeWhen, Holders, RevokeOf};
+use tenure_core::store::Call;
+use tenure_core::target::TargetSpec;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::lease::AcquireOptions;
+use crate::testing::{Fault, Verb, ms};
+
+type Waiter = JoinHandle<tenure_core::Result<Acquire>>;
+
+const LONG: Duration = secs(60);
+
+fn wait(membership: &Membership, name: &'static str) -> Waiter {
+    let leases = membership.leases();
+    tokio::spawn(async move { leases.acquire_within(name, LONG).await })
+}
+
+impl World {
+    async fn waiting(&self, name: &str) -> u32 {
+        self.seen(name).await.map_or(0, |lease| lease.waiting)
+    }
+
+    /// Waits until so many requests wait.
+    async fn until_waiting(&self, name: &str, waiting: u32) {
+        let end = self.clock.mono() + secs(60);
+        while self.waiting(name).await != waiting {
+            assert!(self.clock.mono() < end, "{} wait for {name}", self.waiting(name).await);
+            self.pass(ms(10)).await;
+        }
+    }
+
+    async fn served(&self, waiter: Waiter) -> LeaseGuard {
+        let answer = self.run(waiter).await.unwrap().unwrap();
+        answer.granted().expect("granted")
+    }
+}
+
+#[tokio::test]
+async fn waiter_holds_the_lease_after_its_release() {
+    let world = world().await;
+    let (a, b) = (world.join().await, world.rival().await);
+    let held = world.granted(&a, "t1").await;
+    let waiter = wait(&b, "t1");
+    world.until_waiting("t1", 1).await;
+    let token = held.token();
+    world.run(held.release()).await.unwrap();
+    let guard = world.served(waiter).await;
+    assert!(guard.token() > token);
+    world.pass(TTL * 2).await;
+    assert!(is_held(&guard));
+}
+
+#[tokio::test]
+async fn dropped_wait_gives_up_its_place() {
+    let world = world().await;
+    let (a, b) = (world.join().await, world.rival().await);
+    let _held = world.granted(&a, "t1").await;
+    let waiter = wait(&b, "t1");
+    world.until_waiting("t1", 1).await;
+    waiter.abort();
+    world.until_waiting("t1", 0).await;
+}
+
+#[tokio::test]
+async fn grant_to_a_wait_that_is_dropped_is_given_back() {
+    let world = world().await;
+    let (a, b) = (world.join().await, world.rival().await);
+    let held = world.granted(&a, "t1").await;
+    let waiter = wait(&b, "t1");
+    world.until_waiting("t1", 1).await;
+    // The grant is made, and its answer is under way.
+    world.other_store.next(Verb::Acquire, Fault::Hang { applied: true });
+    world.run(held.release()).await.unwrap();
+    world.pass(ms(10)).await;
+    assert_eq!(world.seen("t1").await.unwrap().tenure, b.tenure());
+    waiter.abort();
+    let end = world.clock.mono() + secs(10);
+    while world.seen("t1").await.is_some() {
+        assert!(world.clock.mono() < end, "the grant was not given back");
+        world.pass(ms(50)).await;
+    }
+    assert!(is_held(&world.granted(&a, "t1").await));
+}
+
+#[tokio::test]
+async fn lost_reply_of_a_waiter_is_asked_again() {
+    for fault in [Fault::LoseReply, Fault::LoseRequest, Fault::Hang { applied: true }] {
+        let world = world().await;
+        let (a, b) = (world.join().await, world.rival().await);
+        let held = world.granted(&a, "t1").await;
+        let waiter = wait(&b, "t1");
+        world.until_waiting("t1", 1).await;
+        world.other_store.next(Verb::Acquire, fault.clone());
+        world.run(held.release()).await.unwrap();
+        let guard = world.served(waiter).await;
+        world.pass(TTL).await;
+        let seen = world.seen("t1").await.unwrap();
+        assert_eq!((seen.token, is_held(&guard)), (guard.token(), true), "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn wait_ends_with_the_tenure() {
+    let world = world().await;
+    let (a, b) = (world.join().await, world.rival().await);
+    let _held = world.granted(&a, "t1").await;
+    let waiter = wait(&b, "t1");
+    world.until_waiting("t1", 1).await;
+    world.run(world.group.expel(&b.tenure())).await.unwrap();
+    let error = world.run(waiter).await.unwrap().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Ended(_)), "{error}");
+}
+
+#[tokio::test]
+async fn wait_that_is_over_names_the_holder() {
+    let world = world().await;
+    let (a, b) = (world.join().await, world.rival().await);
+    let _held = world.granted(&a, "t1").await;
+    let began = world.clock.mono();
+    let over = world.run(b.leases().acquire_within("t1", secs(5))).await.unwrap();
+    assert!(matches!(over, Acquire::Held { by, .. } if by == a.tenure()));
+    assert!((secs(5)..secs(6)).contains(&world.clock.mono().since(began)));
+    assert_eq!(world.waiting("t1").await, 0);
+}
+
+#[tokio::test]
+async fn wait_survives_an_outage_of_the_store() {
+    let world = world().await;
+    let (a, b) = (world.join().await, world.rival().await);
+    let held = world.granted(&a, "t1").await;
+    world
+        .other_store
+        .always(Verb::Acquire, Some(Fault::Fail(ErrorKind::Unavailable)));
+    let waiter = wait(&b, "t1");
+    world.pass(secs(5)).await;
+    assert!(!waiter.is_finished());
+    world.other_store.heal();
+    world.until_waiting("t1", 1).await;
+    world.run(held.release()).await.unwrap();
+    assert!(is_held(&world.served(waiter).await));
+}
+
+#[tokio::test]
+async fn wait_for_a_target_is_invalid() {
+    let world = world().await;
+    let a = world.join().await;
+    let target = lease("t1");
+    let group = world.group.name();
+    let put = world
+        .memory
+        .put_target(group, &target, TargetSpec::default(), Call::default());
+    put.await.unwrap();
+    let error = world.run(a.leases().acquire_within("t1", secs(5))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn semaphore_has_as_many_guards_as_places() {
+    let world = world().await;
+    let (a, b) = (world.join().await, world.rival().await);
+    let options = AcquireOptions {
+        holders: Holders::new(2).unwrap(),
+        ..AcquireOptions::default()
+    };
+    let mut guards = Vec::new();
+    for membership in [&a, &b] {
+        let leases = membership.leases();
+        let answer = world.run(leases.acquire_with("slots", options)).await.unwrap();
+        guards.push(answer.granted().expect("a place"));
+    }
+    let fences: Vec<_> = guards.iter().map(LeaseGuard::fence_resource).collect();
+    assert_eq!(fences, ["slots", "slots/1"]);
+    world.pass(TTL).await;
+    assert!(guards.iter().all(is_held));
+    let exclusive = world.run(a.leases().acquire("other")).await.unwrap();
+    assert!(matches!(exclusive, Acquire::Granted(_)));
+}
+
+#[tokio::test]
+async fn lease_released_by_an_operator_is_lost_before_it_is_granted() {
+    let world = world().await;
+    let (a, b) = (world.join().await, world.rival().await);
+    let guard = world.granted(&a, "t1").await;
+    // Its beats name a revision from now on.
+    world.pass(TTL).await;
+    let waiter = wait(&b, "t1");
+    world.until_waiting("t1", 1).await;
+    let of = RevokeOf::Token(guard.token());
+    let (group, name) = (world.group.name(), lease("t1"));
+    let revoked = world.memory.revoke_lease(group, &name, of, Call::default());
+    let revoked = revoked.await.unwrap();
+    assert_eq!(revoked.free_when, FreeWhen::Noticed);
+    let granted = world.served(waiter).await;
+    assert_eq!(guard.verdict(), Verdict::Lost);
+    assert!(is_held(&granted) && granted.token() > guard.token());
+}
+
+#[tokio::test]
+async fn beat_names_no_release_that_was_not_read() {
+    for others_act in [false, true] {
+        let world = world().await;
+        let options = JoinOptions {
+            others_act,
+            ..named("a")
+        };
+        let a = world.group.join(options).await.unwrap();
+        let guard = world.granted(&a, "t1").await;
+        world.pass(TTL).await;
+        world
+            .store
+            .always(Verb::Look, Some(Fault::Fail(ErrorKind::Unavailable)));
+        let of = RevokeOf::Token(guard.token());
+        let (group, name) = (world.group.name(), lease("t1"));
+        let revoked = world.memory.revoke_lease(group, &name, of, Call::default());
+        assert_eq!(revoked.await.unwrap().free_when, FreeWhen::Noticed);
+        // More than one beat, and less than its deadline at the release.
+        world.pass(TTL / 2).await;
+        let seen = world.seen("t1").await.expect("it stays taken");
+        assert_eq!(seen.token, guard.token(), "others act: {others_act}");
+        world.store.heal();
+        world.until("it is lost", || guard.verdict() == Verdict::Lost).await;
+    }
+}

@@ -1,0 +1,282 @@
+//! One waiting request and its place in the queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::clock::Mono;
+use tenure_core::error::{Error, Outcome, Result};
+use tenure_core::id::{Group, LeaseName, TenureId};
+use tenure_core::lease::{Acquire, AcquireOutcome, Acquired, Queue, RequestId, Withdrawn};
+use tenure_core::store::Call;
+use tenure_core::timeout::Timeout;
+
+use super::{Inner, Waited, Waiter, Wakeup, is_waiting};
+
+/// How often a withdrawal is tried.
+const ATTEMPTS: u32 = 5;
+
+/// A waiting request. Dropping it withdraws what it may have at the store.
+pub(super) struct QueuePlace {
+    inner: Arc<Inner>,
+    group: Group,
+    acquire: Acquire,
+    lease: LeaseName,
+    queue: Queue,
+    waiter: Arc<Waiter>,
+    /// Whether the store may have a place or a grant of this request.
+    open: bool,
+    /// Whether a call without an answer may still take effect.
+    unanswered: bool,
+}
+
+impl QueuePlace {
+    /// Registers a request, so that its turn is noticed from the first call on.
+    ///
+    /// # Errors
+    /// `Invalid` without exactly one lease or without a queue.
+    pub(super) fn open(inner: &Arc<Inner>, group: &Group, acquire: Acquire) -> Result<Self> {
+        let ([lease], Some(queue)) = (&acquire.leases[..], &acquire.queue) else {
+            return Err(Error::invalid("a wait is for exactly one lease"));
+        };
+        let (lease, queue) = (lease.clone(), queue.clone());
+        let waiter = Arc::new(Waiter::default());
+        inner.groups.enter(group);
+        inner.register(queue.request, &waiter);
+        Ok(Self {
+            inner: Arc::clone(inner),
+            group: group.clone(),
+            acquire,
+            lease,
+            queue,
+            waiter,
+            open: false,
+            unanswered: false,
+        })
+    }
+
+    /// Sends the request, for what is left of the wait.
+    pub(super) async fn ask(&mut self, within: Duration, call: Call) -> Result<Acquired> {
+        let queue = Some(Queue {
+            within,
+            ..self.queue.clone()
+        });
+        let acquire = Acquire {
+            queue,
+            ..self.acquire.clone()
+        };
+        let had_place = std::mem::replace(&mut self.open, true);
+        self.unanswered = true;
+        let asked = self.inner.store.acquire_with(&self.group, acquire, call);
+        let answer = self.inner.step(asked).await;
+        match &answer {
+            Ok(_) => self.unanswered = false,
+            Err(error) if error.outcome() == Outcome::Unchanged => {
+                self.unanswered = false;
+                self.open = had_place;
+            }
+            Err(_) => {}
+        }
+        answer
+    }
+
+    /// The store has no place and no grant of this request that nobody else answers for.
+    pub(super) fn left(&mut self) {
+        self.open = false;
+        self.unanswered = false;
+    }
+
+    /// The store has confirmed the place. An older request of the same tenure has lost it.
+    pub(super) fn joined(&self) {
+        let key = (self.group.clone(), self.lease.clone(), self.acquire.tenure.clone());
+        let mut waiting = self.inner.waiting();
+        let older = waiting.newest.insert(key, self.queue.request);
+        let older = older.filter(|older| *older != self.queue.request);
+        if let Some(waiter) = older.and_then(|older| waiting.requests.get(&older)) {
+            waiter.replaced.cancel();
+        }
+        drop(waiting);
+        // The lease may come free at a moment that the janitor did not have to look at before.
+        if let Some(sweeper) = &self.inner.sweeper {
+            sweeper.touch(&self.group);
+        }
+    }
+
+    /// Waits for the turn, until `deadline`.
+    pub(super) async fn wait(mut self, deadline: Mono, mut last: Acquired) -> Result<Waited> {
+        let inner = Arc::clone(&self.inner);
+        loop {
+            match self.wakeup(deadline).await {
+                Wakeup::Turn => {}
+                Wakeup::Over => return self.over(last).await,
+                Wakeup::Closing => return Err(self.close().await),
+                Wakeup::Replaced => {
+                    self.left();
+                    return Ok(Waited::Replaced);
+                }
+            }
+            match self.ask(deadline.since(inner.clock.mono()), Call::default()).await {
+                Ok(acquired) if is_waiting(&acquired) => last = acquired,
+                Ok(acquired) => {
+                    self.left();
+                    return Ok(Waited::Answered(granted(acquired)));
+                }
+                Err(error) if error.is_unavailable() && inner.clock.mono() < deadline => {
+                    inner.clock.sleep(inner.pause()).await;
+                    self.waiter.turn.notify_one();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn wakeup(&self, deadline: Mono) -> Wakeup {
+        let left = deadline.since(self.inner.clock.mono());
+        tokio::select! {
+            biased;
+            () = self.waiter.replaced.cancelled() => Wakeup::Replaced,
+            () = self.waiter.turn.notified() => Wakeup::Turn,
+            () = self.inner.closing.cancelled() => Wakeup::Closing,
+            () = self.inner.clock.sleep(left) => Wakeup::Over,
+        }
+    }
+
+    /// Withdraws. If that fails, it is repeated in the background.
+    async fn withdraw(&mut self) -> Option<Withdrawn> {
+        let Self { group, lease, .. } = self;
+        let (tenure, request) = (&self.acquire.tenure, self.queue.request);
+        let withdrawing = self
+            .inner
+            .store
+            .withdraw(group, tenure, lease, request, Call::default());
+        let withdrawn = self.inner.step(withdrawing).await.ok()?;
+        self.open = self.unanswered;
+        Some(withdrawn)
+    }
+
+    /// The wait is over: says who has the lease.
+    async fn over(mut self, last: Acquired) -> Result<Waited> {
+        if self.withdraw().await == Some(Withdrawn::Nothing) {
+            // The place may have ended with the tenure.
+            let checked = self
+                .inner
+                .store
+                .acquire(&self.group, &self.acquire.tenure, &[], Call::default());
+            self.inner.step(checked).await?;
+        }
+        let bound = Timeout::read(self.inner.patience);
+        let (clock, store) = (&*self.inner.clock, &*self.inner.store);
+        let lease = bound
+            .step(clock, store, store.lease_of(&self.group, &self.lease))
+            .await?;
+        let status = bound.step(clock, store, store.status(&self.group)).await?;
+        let outcome = match (lease, &status.unsettled) {
+            (Some(lease), _) => Some(AcquireOutcome::Held {
+                by: lease.tenure,
+                free_in: lease.expires_in,
+            }),
+            (None, Some(grace)) => Some(AcquireOutcome::Unsettled {
+                retry_in: grace.until.since(status.as_of),
+                cause: grace.cause,
+            }),
+            (None, None) => None,
+        };
+        Ok(Waited::Over(Acquired {
+            outcomes: outcome.into_iter().collect(),
+            as_of: status.as_of,
+            ..last
+        }))
+    }
+
+    /// The process stops: gives up the place.
+    async fn close(mut self) -> Error {
+        self.withdraw().await;
+        Error::unavailable(
+            "the process that held the place in the queue is stopping; acquire again",
+            Outcome::Unchanged,
+        )
+    }
+}
+
+/// A store of one process has granted the lease before the waiter asks again.
+fn granted(mut acquired: Acquired) -> Acquired {
+    for outcome in &mut acquired.outcomes {
+        if let AcquireOutcome::Kept { token, place } = *outcome {
+            *outcome = AcquireOutcome::Granted {
+                token,
+                place,
+                from: None,
+            };
+        }
+    }
+    acquired
+}
+
+impl Drop for QueuePlace {
+    fn drop(&mut self) {
+        let request = self.queue.request;
+        self.inner.groups.leave(&self.group);
+        let key = (self.group.clone(), self.lease.clone(), self.acquire.tenure.clone());
+        self.inner.deregister(request, &key);
+        if self.open {
+            let (group, lease, tenure) = key;
+            let withdrawal = Withdrawal {
+                inner: Arc::clone(&self.inner),
+                group,
+                lease,
+                tenure,
+                request,
+                again: self.unanswered,
+            };
+            self.inner.runtime.spawn(withdrawal.run());
+        }
+    }
+}
+
+/// A withdrawal in the background.
+struct Withdrawal {
+    inner: Arc<Inner>,
+    group: Group,
+    lease: LeaseName,
+    tenure: TenureId,
+    request: RequestId,
+    /// A call without an answer may take effect after the first withdrawal.
+    again: bool,
+}
+
+impl Withdrawal {
+    async fn run(self) {
+        self.attempt().await;
+        if self.again {
+            self.inner.clock.sleep(self.inner.patience).await;
+            self.attempt().await;
+        }
+    }
+
+    async fn attempt(&self) {
+        let Self {
+            inner, group, lease, ..
+        } = self;
+        for attempt in 1..=ATTEMPTS {
+            let withdrawing = inner
+                .store
+                .withdraw(group, &self.tenure, lease, self.request, Call::default());
+            match inner.step(withdrawing).await {
+                Ok(withdrawn) => {
+                    tracing::debug!(%group, %lease, tenure = %self.tenure, ?withdrawn, "a waiting request was withdrawn");
+                    return;
+                }
+                Err(error) if error.is_unavailable() && attempt < ATTEMPTS => {
+                    inner.clock.sleep(inner.pause() * attempt).await;
+                }
+                Err(error) => {
+                    let error = error.chain();
+                    tracing::warn!(
+                        %group, %lease, tenure = %self.tenure, error,
+                        "a waiting request was not withdrawn; what it holds ends with its tenure"
+                    );
+                    return;
+                }
+            }
+        }
+    }
+}
