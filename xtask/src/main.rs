@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is its result")]
 
 mod apt;
+mod clients;
 mod dist;
 mod fuzz;
 mod npm;
@@ -23,6 +24,7 @@ const USAGE: &str = "\
 Usage: cargo xtask <task>
 
   test [-- ARGS]    install missing test servers and run all tests; ARGS are passed to the test runner
+  clients           test the clients in other languages (part of test)
   test --quick      unit tests, the model, and conformance on memory and SQLite
   bench [NAME...]   install the servers to compare with and run all benchmarks, or those named
   dist              build the release binary and its packages: archive, .deb, wheel, npm, checksums, bill of materials
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
     let rest = rest.strip_prefix(&["--".to_owned()]).unwrap_or(rest);
     let done = match task {
         "test" => suite::test(rest),
+        "clients" => clients::test().map(|_| true),
         "bench" => bench(rest),
         "dist" => dist::dist(rest),
         "package" => package::package(),

@@ -37,7 +37,7 @@ const SERVERS: &[Server] = &[
     Server { program: "pgbouncer",       package: "pgbouncer",     origin: Origin::Own,                needs: TEST },
     // Runs the tests of the dashboard.
     Server { program: "chromium",        package: "chromium",      origin: Origin::Own,                needs: TEST },
-    // The languages of the clients in examples/http.
+    // The languages of the packages in clients.
     Server { program: "python3",         package: "python3",       origin: Origin::Own,                needs: TEST },
     Server { program: "node",            package: "nodejs",        origin: Origin::Own,                needs: TEST },
     // Installs the tools that check the description of the API.

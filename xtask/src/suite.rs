@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::clients;
 use crate::dist;
 use crate::npm;
 use crate::run::{cargo, output, target};
@@ -61,6 +62,7 @@ pub(crate) fn test(args: &[String]) -> Result<bool> {
         passed &= follow(&mut { documented }, &mut tally)?;
         println!("\npackages of the program that was tested:");
         passed &= dist::check(&target().join("debug/tenure"))?;
+        missing.extend(clients::test()?);
     } else {
         println!("skipped the examples in the documentation and the packages, because tests were selected");
     }

@@ -2,7 +2,6 @@
 //! code, and the files that deploy the daemon are read as it would read them.
 
 mod api;
-mod clients;
 mod deployment;
 mod fleets;
 mod offered;

@@ -208,6 +208,20 @@ fn leader_election_guide_elects_one_leader() {
 }
 
 #[test]
+fn locks_guide_waits_shares_and_releases() {
+    guide(
+        "locks",
+        &[
+            "\"waited_ms\":",
+            "\"place\":1",
+            "\"free\":0",
+            "released lease \"slots\" of a@",
+            "an operator released",
+        ],
+    );
+}
+
+#[test]
 fn workers_guide_finds_the_orphaned_job() {
     let owner = "\"owner\":\"worker-1\"";
     guide("workers", &[owner, "lapsed jobs=1 jobs/job-7", "now: not owned"]);

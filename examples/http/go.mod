@@ -1,3 +1,0 @@
-module example.invalid/tenure
-
-go 1.19
