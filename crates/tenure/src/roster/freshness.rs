@@ -19,6 +19,7 @@ use tenure_core::time::StoreTime;
 use super::fallback::breaker::BreakerState;
 use super::service::Inner;
 use super::state::RosterState;
+use super::sweeps::TURN;
 
 /// For how long the mirror is untrusted before heartbeats are requested. A longer time saves the other processes work
 /// during short outages of the hot store.
@@ -29,11 +30,10 @@ const MARK: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs
 pub(super) const PASS: Duration = Duration::from_secs(2);
 /// A pass older than this proves nothing: the same age as the snapshot of availability may have.
 const PASS_COUNTS: Duration = MAX_SNAPSHOT;
-/// After a mark has stood for this long without a pass, no process reaches the hot store. Longer than the delay until
-/// the mark is read, two passes (one in progress when the mark is read proves nothing) and their jitter.
-pub(super) const SILENCE: Duration = Duration::from_secs(8);
-/// The same after a pass has come: a process that dies in the middle of a pass blocks the others for one turn.
-const SILENCE_AFTER_PASS: Duration = Duration::from_secs(15);
+/// After a mark has stood for this long without a pass, no process reaches the hot store. A process that dies in the
+/// middle of a pass blocks the others for one turn, so this is one turn, and as long again for the delay until the mark
+/// is read, the pass in progress at that time (which proves nothing), the next one, and their jitter.
+pub(super) const SILENCE: Duration = TURN.saturating_mul(2);
 /// How long a pass read from the ledger is cached.
 const PASS_KEPT: Duration = Duration::from_secs(1);
 
@@ -90,11 +90,8 @@ impl Inner {
             return Ok(Freshness::Since(pass.fresh_since));
         }
         let marked = state.marked_for(self.clock().mono()).unwrap_or_default();
-        let (silence, enough) = match pass {
-            Some(pass) if pass.age < marked => (pass.age, SILENCE_AFTER_PASS),
-            _ => (marked, SILENCE),
-        };
-        match silence >= enough {
+        let silence = pass.map_or(marked, |pass| pass.age.min(marked));
+        match silence >= SILENCE {
             true => Ok(Freshness::Within(stale_after)),
             false => Err(unknown()),
         }

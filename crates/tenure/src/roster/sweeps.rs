@@ -36,7 +36,7 @@ pub const RECONCILE: &str = "roster_reconcile";
 pub const EXPIRY: &str = "roster_expiry";
 
 /// How long a turn lasts without renewal: a process that dies blocks the others for this time.
-const TURN: Duration = Duration::from_secs(10);
+pub(super) const TURN: Duration = Duration::from_secs(10);
 /// When to retry while the hot store is unreachable or another process has the turn.
 const SOON: Duration = Duration::from_millis(500);
 

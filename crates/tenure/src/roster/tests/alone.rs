@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use tenure_core::error::Result;
 use tenure_core::id::RosterName;
+use tenure_core::roster::{Task, Turn, TurnRequest};
+use tenure_core::store::Call;
 
 use super::super::freshness::SILENCE;
+use super::super::sweeps::TURN;
 use super::world::{Instance, Mode, World, name};
 use super::*;
 use crate::testing::{Telemetry, ms, secs};
@@ -103,7 +106,7 @@ async fn process_without_hot_store_sees_heartbeats_of_others() {
 
     // Then the passes end, because no process reaches the store: the heartbeats noted since count.
     other.store.be(Mode::Fails);
-    for n in 0..120 {
+    for n in 0..160 {
         if n % 4 == 0 {
             hear(&other, &["ada", "bob"]).await;
         }
@@ -133,7 +136,7 @@ async fn process_without_hot_store_refuses_while_it_cannot_know() {
         process.store.be(Mode::Fails);
     }
     let mut refused = 0;
-    for n in 0..60 {
+    for n in 0..120 {
         if n % 2 == 0 {
             hear(&other, &["ada", "bob"]).await;
         }
@@ -146,11 +149,48 @@ async fn process_without_hot_store_refuses_while_it_cannot_know() {
     }
     assert!(refused > 0, "between stale_after and silence nothing is known");
     let most = u64::try_from((SILENCE + secs(2)).as_millis() / 250).unwrap();
-    assert!(refused <= most, "{refused} of 60 refused");
+    assert!(refused <= most, "{refused} of 120 refused");
     assert_eq!(
         known(alone.desk.available(100).await),
         Some(vec!["ada".to_owned(), "bob".to_owned()])
     );
+}
+
+/// A process that died in the middle of a pass keeps the turn, so no pass comes although the hot store is reachable.
+#[tokio::test]
+async fn dead_holder_of_the_turn_does_not_deny_the_living() {
+    let world = World::new().await;
+    let (alone, other) = staffed(&world).await;
+    pass_hearing(&world, &other, &EVERYONE, 15).await;
+    alone.store.be(Mode::Fails);
+    let dead = TurnRequest {
+        task: Task::Heartbeats,
+        holder: "dead".to_owned(),
+        lasts: TURN,
+        every: Duration::ZERO,
+    };
+    // It takes the turn as soon as the mark stands, when the other process is not in a pass itself.
+    let mut is_blocked = false;
+    for n in 0..160 {
+        if n % 2 == 0 {
+            hear(&other, &EVERYONE).await;
+        }
+        if n >= 4 && !is_blocked {
+            let turn = world
+                .memory
+                .take_turn(&world.group, &dead, Call::default())
+                .await
+                .unwrap();
+            is_blocked = matches!(turn, Turn::Mine(_));
+        }
+        world.pass(ms(250)).await;
+        if let Some(found) = known(alone.desk.available(100).await) {
+            assert_eq!(found, EVERYONE, "after {} ms", (n + 1) * 250);
+        }
+    }
+    assert!(is_blocked);
+    let passes = known(alone.desk.available(100).await);
+    assert!(passes.is_some(), "passes come again after the turn");
 }
 
 #[tokio::test]
