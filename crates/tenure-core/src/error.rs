@@ -101,6 +101,13 @@ impl Error {
         Self::new(ErrorKind::Ended(reason), message)
     }
 
+    /// Sets whether the call may have taken effect.
+    #[must_use]
+    pub fn with_outcome(mut self, outcome: Outcome) -> Self {
+        self.0.outcome = outcome;
+        self
+    }
+
     /// The store cannot be reached or cannot serve; `outcome` says whether the call may have taken effect.
     pub fn unavailable(message: impl Into<Cow<'static, str>>, outcome: Outcome) -> Self {
         let mut error = Self::new(ErrorKind::Unavailable, message);

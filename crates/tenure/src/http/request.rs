@@ -49,6 +49,8 @@ pub(super) struct DaemonResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     body: Vec<u8>,
+    /// What is known of the request's effect if the body is not understood.
+    outcome: Outcome,
     /// The problem, if the request expected one with this code.
     pub(super) problem: Option<(Code, Box<Problem>)>,
 }
@@ -64,6 +66,7 @@ impl DaemonResponse {
                 ErrorKind::Internal,
                 "this version does not understand the daemon's answer",
             )
+            .with_outcome(self.outcome)
             .because(error)
         })
     }
@@ -213,10 +216,14 @@ impl Inner {
             }
         };
         let sent = within(&*self.clock, request.patience, sending).await;
-        sent.unwrap_or_else(|| {
+        let mut answer = sent.unwrap_or_else(|| {
             self.timed_out();
             Err(timeout.no_answer(&self.base))
-        })
+        })?;
+        if let Effect::Mutates(_) | Effect::Commits = request.effect {
+            answer.outcome = Outcome::Unknown;
+        }
+        Ok(answer)
     }
 
     /// Sends it, and retries once if the connection broke.
@@ -363,6 +370,7 @@ impl Inner {
                 status,
                 headers,
                 body,
+                outcome: Outcome::Unchanged,
                 problem: None,
             });
         }
@@ -382,6 +390,7 @@ impl Inner {
                 status,
                 headers,
                 body,
+                outcome: Outcome::Unchanged,
                 problem: Some((code, Box::new(problem))),
             });
         }
@@ -431,9 +440,11 @@ enum RequestFailure {
 }
 
 impl RequestFailure {
-    /// Converts to an error. `broken` is the outcome of a request that may have arrived.
+    /// Converts to an error. `broken` is the outcome of a request that may have arrived; `Unchanged` for a read, whatever
+    /// the answer says.
     fn into_error(self, broken: Outcome) -> Error {
         match self {
+            Self::Answered(error) | Self::Unknown(error) if broken == Outcome::Unchanged => error.with_outcome(broken),
             Self::Answered(error) | Self::Unknown(error) => error,
             Self::NotSent(message, cause) => Error::unavailable(message, Outcome::Unchanged).because(cause),
             Self::Broken((message, cause)) => Error::unavailable(message, broken).because(cause),

@@ -106,19 +106,11 @@ pub struct LeasesQuery {
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub struct RevokeQuery {
     /// The member whose grant is released.
-    #[serde(
-        default,
-        deserialize_with = "super::if_given",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub holder: Option<MemberId>,
     /// The token of the grant that is released. Not together with `holder`.
-    #[serde(
-        default,
-        deserialize_with = "super::if_given",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(value_type = Option<u64>))]
     pub token: Option<u64>,
 }

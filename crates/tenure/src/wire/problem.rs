@@ -438,7 +438,9 @@ impl Problem {
     pub fn into_error(self) -> Error {
         let outcome = match self.outcome.as_deref() {
             Some("unchanged") => Outcome::Unchanged,
-            _ => Outcome::Unknown,
+            Some(_) => Outcome::Unknown,
+            None if self.status < 500 && self.status != 408 => Outcome::Unchanged,
+            None => Outcome::Unknown,
         };
         let kind = match Code::parse(&self.code) {
             Some(Code::StoreUnavailable) => None,
@@ -473,7 +475,7 @@ impl Problem {
             None => Some(ErrorKind::Invalid),
         };
         let error = match kind {
-            Some(kind) => Error::new(kind, self.detail.clone()),
+            Some(kind) => Error::new(kind, self.detail.clone()).with_outcome(outcome),
             None => Error::unavailable(self.detail.clone(), outcome),
         };
         self.finish(error)

@@ -335,22 +335,32 @@ async fn store_outage_behind_the_daemon_is_unavailable() {
 
 #[tokio::test]
 async fn answer_of_another_server_is_an_error() {
+    let clock = reply("200 OK", "application/json", r#"{"now": "2026-01-01T00:00:00Z"}"#);
     for (status, kind, outcome) in [
         ("404 Not Found", ErrorKind::Misconfigured, Outcome::Unchanged),
         ("301 Moved", ErrorKind::Misconfigured, Outcome::Unchanged),
         ("403 Forbidden", ErrorKind::Denied, Outcome::Unchanged),
         ("502 Bad Gateway", ErrorKind::Unavailable, Outcome::Unknown),
+        ("200 OK", ErrorKind::Internal, Outcome::Unknown),
     ] {
-        let (addr, _asked) = stub(&[&reply(status, "text/html", "<h1>nginx</h1>")]).await;
+        let page = reply(status, "text/html", "<h1>nginx</h1>");
+        let (addr, _asked) = stub(&[&page]).await;
         let error = client(&format!("http://{addr}"), PATIENT)
             .members(&group(), &Default::default())
             .await
             .unwrap_err();
+        assert_eq!(
+            (error.kind(), error.outcome()),
+            (kind, Outcome::Unchanged),
+            "{status}: {error:?}"
+        );
+        let (addr, _asked) = stub(&[&clock, &page]).await;
+        let error = client(&format!("http://{addr}"), PATIENT)
+            .join(&group(), &join("a"), Call::default())
+            .await
+            .unwrap_err();
         assert_eq!((error.kind(), error.outcome()), (kind, outcome), "{status}: {error:?}");
     }
-    let (addr, _asked) = stub(&[&reply("200 OK", "text/html", "<h1>it works</h1>")]).await;
-    let error = client(&format!("http://{addr}"), PATIENT).now().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Internal);
 }
 
 #[tokio::test]

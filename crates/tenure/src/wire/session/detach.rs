@@ -19,11 +19,7 @@ pub struct DetachQuery {
     #[cfg_attr(feature = "openapi", param(value_type = String))]
     pub tenure: TenureId,
     /// Detach only if it was not attached again since this epoch.
-    #[serde(
-        default,
-        deserialize_with = "crate::wire::if_given",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
 }
 

@@ -1,6 +1,6 @@
 //! Leases.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::case::{Case, TENURES, bodies, get, lost, names, refused, too_large, wrong};
 
@@ -132,6 +132,8 @@ fn queries() -> Vec<Case> {
         get("/v1/groups/g/leases?tenure=a@1&after=a%20b", "invalid cursor"),
         get("/v1/groups/g/leases/l?x=1", "no query"),
         refused("POST", &acquire, json!({"tenure": "a@1"}), "no query"),
+        refused("DELETE", "/v1/groups/g/leases/kept?token=", Value::Null, "token"),
+        refused("DELETE", "/v1/groups/g/leases/kept?holder=", Value::Null, "holder"),
     ]
 }
 

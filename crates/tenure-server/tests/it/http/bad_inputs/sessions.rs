@@ -232,6 +232,7 @@ fn queries() -> Vec<Case> {
         detach("?tenure=a@1&epoch=0", "the epoch 0 is outside"),
         detach("?tenure=a@1&epoch=9007199254740992", "outside 1..=2^53-1"),
         detach("?tenure=a@1&epoch=x", "epoch"),
+        detach("?tenure=a@1&epoch=", "epoch"),
         detach("?tenure=a@1&force=true", "unknown field `force`"),
     ]
 }
