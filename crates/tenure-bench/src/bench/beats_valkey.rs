@@ -130,7 +130,7 @@ fn memory(valkey: &ValkeyServer, members: usize, grown: f64, report: &Report) ->
         .map(|(_, bytes)| bytes)
         .sum();
     let each = (grown - log as f64) / members as f64;
-    report.row(Row::new(format!("{members} members: memory each"), each, "B").goal(Goal::AtMost(300.0)));
+    report.row(Row::new(format!("{members} members: memory each"), each, "B").goal(Goal::AtMost(280.0)));
     report.keep(
         format!("{members} members: used_memory grown"),
         &Samples::from_iter([grown]),

@@ -95,11 +95,9 @@ enum Part {
 
 fn write_rows(report: &Report, what: &str, detection: &Detection, quiet: &Samples, part: Part) {
     let lag = match part {
-        Part::Few => {
-            Row::new(format!("{what}: lag p99"), detection.lag.percentile(99.0), "ms").goal(Goal::AtMost(50.0))
-        }
+        Part::Few => Row::new(format!("{what}: lag p99"), detection.lag.percentile(99.0), "ms").goal(Goal::AtMost(5.0)),
         Part::All => {
-            Row::new(format!("{what}: lag of the last"), detection.lag.max(), "ms").goal(Goal::AtMost(2_000.0))
+            Row::new(format!("{what}: lag of the last"), detection.lag.max(), "ms").goal(Goal::AtMost(1_000.0))
         }
     };
     report.row(lag);
@@ -107,7 +105,7 @@ fn write_rows(report: &Report, what: &str, detection: &Detection, quiet: &Sample
     let ping =
         Row::new(format!("{what}: longest PING"), detection.pings.max(), "ms").against("idle", quiet.max(), None);
     report.row(if part == Part::All {
-        ping.goal(Goal::AtMost(10.0))
+        ping.goal(Goal::AtMost(5.0))
     } else {
         ping
     });

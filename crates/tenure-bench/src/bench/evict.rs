@@ -43,7 +43,7 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
         report.row(
             Row::new(format!("{what}: PING p99"), p99, "ms")
                 .against("idle", idle, None)
-                .goal(Goal::AtMostAbove(2.0)),
+                .goal(Goal::AtMostAbove(1.0)),
         );
         let (longest, theirs) = (sides.our_pings.max(), sides.their_pings.max());
         report.row(Row::new(format!("{what}: longest PING"), longest, "ms").against("HGETALL + HDEL", theirs, None));

@@ -175,7 +175,7 @@ async fn mirrored(fixture: &Fixture, size: Size, report: &Report) -> Result<()> 
         }
     }
     let what = format!("heartbeat mirror, {} providers", fixture.names.len());
-    let row = Row::new(what.clone(), news.median(), "ms").goal(Goal::AtMost(1_000.0));
+    let row = Row::new(what.clone(), news.median(), "ms").goal(Goal::AtMost(500.0));
     report.row(row.against("nothing new", nothing.median(), None));
     report.keep(format!("{what} ms"), &news);
     Ok(())

@@ -40,7 +40,7 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
         overlaps += twice;
     }
     let what = format!("{targets} leases, one of three nodes killed: all held again after its deadline");
-    report.row(Row::new(what.clone(), lags.median(), "ms").goal(Goal::AtMost(500.0)));
+    report.row(Row::new(what.clone(), lags.median(), "ms").goal(Goal::AtMost(200.0)));
     report.keep(what, &lags);
     #[expect(clippy::cast_precision_loss, reason = "a small count")]
     let row = Row::new(
