@@ -7,18 +7,18 @@ package=$1 folder=$2 script=$3
 
 dpkg --status adduser libc6 libgcc-s1 >/dev/null 2>&1 || exit 77
 mount -t tmpfs tmpfs "$folder" || exit 77
-mkdir "$folder/upper" "$folder/scratch" "$folder/root"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$folder/upper,workdir=$folder/scratch" "$folder/root" || exit 77
-mount --rbind /dev "$folder/root/dev"
-mount --bind /proc "$folder/root/proc"
-mount -t tmpfs tmpfs "$folder/root/tmp"
-mount -t tmpfs tmpfs "$folder/root/run"
-cp "$package" "$folder/root/tmp/tenure.deb"
-printf '%s\n' "$script" >"$folder/root/tmp/script.sh"
-chmod 1777 "$folder/root/tmp"
-chmod 0755 "$folder/root/tmp/script.sh"
+mkdir "$folder/upper" "$folder/scratch" "$folder/merged"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$folder/upper,workdir=$folder/scratch" "$folder/merged" || exit 77
+mount --rbind /dev "$folder/merged/dev"
+mount --bind /proc "$folder/merged/proc"
+mount -t tmpfs tmpfs "$folder/merged/tmp"
+mount -t tmpfs tmpfs "$folder/merged/run"
+cp "$package" "$folder/merged/tmp/tenure.deb"
+printf '%s\n' "$script" >"$folder/merged/tmp/script.sh"
+chmod 1777 "$folder/merged/tmp"
+chmod 0755 "$folder/merged/tmp/script.sh"
 
-chroot "$folder/root" /bin/sh -eu <<'END'
+chroot "$folder/merged" /bin/sh -eu <<'END'
 cd /
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
 unit=/usr/lib/systemd/system/tenure.service

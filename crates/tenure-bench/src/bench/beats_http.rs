@@ -166,7 +166,7 @@ impl Side {
         // For an expired lease etcd replies with status 200 and without a TTL.
         let load = load(addr, keep, |body| holds(body, b"\"TTL\""));
         let pid = etcd.process().pid().context("etcd has ended")?;
-        Ok(Some(Self::new("etcd keepalive", 5.0, load, pid, etcd)))
+        Ok(Some(Self::new("etcd keepalive", 8.0, load, pid, etcd)))
     }
 }
 
