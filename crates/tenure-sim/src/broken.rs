@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
-use tenure::{EndReason, Result, TenureId};
+use tenure::{EndReason, LeaseName, Result, TenureId};
 use tenure_core::call::{Op, Reply, StoreRequest};
+use tenure_core::lease::{LeaseOf, ReleaseLeases, ReleaseOutcome, Withdrawn};
 use tenure_core::membership::{BeatReply, End, EndBy, Revision};
 use tenure_core::registry::{ClaimOf, ReleaseClaim};
 use tenure_core::store::Call;
@@ -32,13 +33,17 @@ pub enum BrokenRule {
     GhostReads,
     /// The leases of a superseded tenure are free immediately, although its process may still run.
     SupersededFreesAtOnce,
+    /// A release by a tenure that no longer holds a lease frees the place of another holder.
+    ReleaseFreesAnother,
+    /// A late withdrawal takes the lease from a later request of the same tenure.
+    WithdrawComparesNothing,
     /// Beats do not carry the revision, so that a grant lost with a tail is not detected.
     ForgetRevisions,
 }
 
 impl BrokenRule {
     /// All rules.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::ReviveOnLateBeat,
         Self::NoGrace,
         Self::ForgetSuspend,
@@ -47,6 +52,8 @@ impl BrokenRule {
         Self::ForgetNotAfter,
         Self::GhostReads,
         Self::SupersededFreesAtOnce,
+        Self::ReleaseFreesAnother,
+        Self::WithdrawComparesNothing,
         Self::ForgetRevisions,
     ];
 
@@ -89,6 +96,19 @@ impl BrokenRule {
                 let tenure = claim.tenure;
                 server.also(Op::ReleaseClaim(ReleaseClaim { registry, key, tenure }))
             }
+            (Self::ReleaseFreesAnother, Op::ReleaseLeases(ask), Ok(Reply::ReleaseLeases(mut released))) => {
+                for ((lease, _), outcome) in ask.leases.iter().zip(&mut released.outcomes) {
+                    if let ReleaseOutcome::NotHolder { by } = outcome {
+                        take_lease(server, by, lease);
+                        *outcome = ReleaseOutcome::Released;
+                    }
+                }
+                Ok(Reply::ReleaseLeases(released))
+            }
+            (Self::WithdrawComparesNothing, Op::Withdraw(ask), Ok(Reply::Withdraw(Withdrawn::Nothing))) => {
+                take_lease(server, &ask.tenure, &ask.lease);
+                Ok(Reply::Withdraw(Withdrawn::Nothing))
+            }
             (Self::GhostReads, Op::ClaimOf(_), Ok(Reply::ClaimOf(Some(mut claim)))) => {
                 claim.alive = true;
                 Ok(Reply::ClaimOf(Some(claim)))
@@ -112,5 +132,18 @@ impl BrokenRule {
             let by = EndBy::Leave;
             drop(server.also(Op::End(End { tenure, by, text: None })));
         }
+    }
+}
+
+/// Releases whatever this tenure holds of a lease.
+fn take_lease(server: &mut Server, tenure: &TenureId, lease: &LeaseName) {
+    let look = server.ask(Op::LeaseOf(LeaseOf { lease: lease.clone() }));
+    let Ok(Reply::LeaseOf(Some(found))) = poll_once(server.apply(&look)) else {
+        return;
+    };
+    if let Some(held) = found.holders.iter().find(|one| one.tenure == *tenure) {
+        let leases = vec![(lease.clone(), held.token)];
+        let (tenure, to) = (tenure.clone(), None);
+        drop(server.also(Op::ReleaseLeases(ReleaseLeases { tenure, leases, to })));
     }
 }

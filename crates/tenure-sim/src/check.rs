@@ -23,7 +23,7 @@ use crate::step::Step;
 use crate::time::At;
 
 pub use outage::Outages;
-pub use shadow::{Current, Ended, Shadow};
+pub use shadow::{Current, Ended, Revoked, Shadow};
 pub use truth::compare;
 
 /// A broken rule.
@@ -155,6 +155,7 @@ impl Checker {
                 EventKind::Evicted => self.evicted(step, event)?,
                 EventKind::LeaseGranted | EventKind::LeaseTakenOver => self.lease_granted(step, event)?,
                 EventKind::LeaseReleased => self.lease_released(step, event)?,
+                EventKind::LeaseRevoked => self.lease_revoked(step, event),
                 EventKind::SweepBraked => self.shadow.braked = true,
                 EventKind::SweepUnbraked => self.shadow.braked = false,
                 EventKind::GroupUnsettled => self.unsettled(step)?,
@@ -246,9 +247,9 @@ impl Checker {
                 self.gone.insert((key.clone(), tenure.member().clone()));
             }
         }
-        for (lease, held) in &newer.leases {
-            if self.shadow.leases.get(lease) != Some(held) && !wiped {
-                self.lost_grants.insert((lease.clone(), held.1));
+        for (place, held) in &newer.leases {
+            if self.shadow.leases.get(place) != Some(held) && !wiped {
+                self.lost_grants.insert((place.0.clone(), held.1));
             }
         }
         self.reported.clear();
@@ -288,6 +289,17 @@ impl Checker {
         let lost_beat = self.lost_beats.get(tenure);
         now.since(began).saturating_sub(jumped) < current.ttl
             || lost_beat.is_some_and(|at| step.at.since(*at) < current.ttl)
+    }
+
+    /// Whether a grant that an operator released came free before its living holder could know, in one of the same two ways.
+    #[must_use]
+    pub fn excuse_revoked(&self, tenure: &TenureId, token: Token, step: &Step) -> bool {
+        let Some(Revoked { ttl, began, jumped }) = self.shadow.revoked.get(&token) else {
+            return false;
+        };
+        let jumped = Duration::from_micros(step.jumped.saturating_sub(*jumped));
+        let lost_beat = self.lost_beats.get(tenure);
+        step.now.since(*began).saturating_sub(jumped) < *ttl || lost_beat.is_some_and(|at| step.at.since(*at) < *ttl)
     }
 
     /// Records that the reply to a beat has arrived and its sender has had time to process it.

@@ -13,6 +13,7 @@ use tenure::{Clock, Error, Outcome, Result, StoreOptions};
 use tenure_core::call::{Op, Reply, StoreRequest};
 use tenure_core::clock::within;
 use tenure_core::event::WaitForEvents;
+use tenure_core::lease::WaitForGrants;
 use tenure_core::remote_clock::RemoteClock;
 use tenure_core::store::{Backend, Call, Finding, Health, Now};
 
@@ -94,6 +95,19 @@ impl NodeStore {
             Some(Ok((Ok(_), _))) | None => Ok(Reply::WaitForEvents(())),
         }
     }
+
+    /// Waits for turns in a queue. A reply that is lost is an error, so that the caller asks for all its places again.
+    async fn turns(&self, ask: StoreRequest, patience: Duration) -> Result<Reply> {
+        let answer = self.network.send(self.node, ask)?;
+        match within(&*self.clock, patience + GIVE_UP, answer).await {
+            Some(Ok((reply, _))) => reply,
+            Some(Err(_)) => Err(Error::unavailable("the connection was reset", Outcome::Unchanged)),
+            None => Err(Error::unavailable(
+                "the store did not answer in time",
+                Outcome::Unchanged,
+            )),
+        }
+    }
 }
 
 #[async_trait]
@@ -103,6 +117,10 @@ impl Backend for NodeStore {
             Op::WaitForEvents(WaitForEvents { patience, .. }) => {
                 let patience = *patience;
                 self.wait(ask, patience).await
+            }
+            Op::WaitForGrants(WaitForGrants { patience, .. }) => {
+                let patience = *patience;
+                self.turns(ask, patience).await
             }
             // The simulation has one group, which is never forgotten or lost, and its sweepers read often.
             Op::ForgetGroup(_) => Ok(Reply::ForgetGroup(false)),

@@ -4,6 +4,7 @@
 
 mod fleet;
 mod lease;
+mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,8 @@ use crate::chance::Chance;
 use crate::sink::Sink;
 
 pub use lease::LEASES;
+pub use share::{PLACES, SHARED, places_of};
+use tokio::task::AbortHandle;
 
 /// The registry that all programs claim in.
 pub const REGISTRY: &str = "devices";
@@ -33,6 +36,8 @@ pub struct View {
     membership: Mutex<Option<Arc<Membership>>>,
     claims: Mutex<BTreeSet<String>>,
     guards: Mutex<BTreeMap<String, LeaseGuard>>,
+    /// The leases that it waits for.
+    waits: Mutex<BTreeMap<&'static str, AbortHandle>>,
     /// The assignments of the fleet's tasks. Only the tasks hold them, so they end with them.
     assignments: Mutex<Vec<Weak<Assignment>>>,
     calm: AtomicBool,
@@ -84,6 +89,8 @@ impl View {
         *lock(&self.membership) = membership;
         // Claims belong to a membership, so a new one starts without any.
         lock(&self.claims).clear();
+        let waits = std::mem::take(&mut *lock(&self.waits));
+        waits.values().for_each(AbortHandle::abort);
         drop(std::mem::take(&mut *lock(&self.guards)));
     }
 }
@@ -184,6 +191,7 @@ impl Program {
                 Some(fleet) => self.disturb_fleet(fleet),
                 None => self.take_leases(membership).await,
             }
+            self.share(membership).await;
             if self.view.is_calm() {
                 continue;
             }

@@ -41,8 +41,8 @@ pub struct Server {
     broken: Option<BrokenRule>,
     /// Requests that arrived while it was frozen.
     queued: VecDeque<Request>,
-    /// Requests that wait for events, with their time-outs.
-    listeners: Vec<(EventId, At, Request)>,
+    /// Requests that wait for events or for turns in a queue, with their time-outs.
+    listeners: Vec<(At, Request)>,
     /// Its data was lost before, so it knows that it may have had more.
     lossy: bool,
     /// Every step since it was last empty: the source of a restart from an older copy.
@@ -101,7 +101,7 @@ impl Server {
         let listening = std::mem::take(&mut self.listeners).into_iter();
         self.queued
             .drain(..)
-            .chain(listening.map(|(_, _, request)| request))
+            .chain(listening.map(|(_, request)| request))
             .collect()
     }
 
@@ -162,7 +162,7 @@ impl Server {
         self.last_step = self.log.last().map(|(at, _)| *at);
     }
 
-    /// Carries out a request, unless it waits for events.
+    /// Carries out a request, unless it waits.
     pub fn serve(&mut self, request: &Request, at: At) -> Step {
         let gap = self.status().gap;
         if let (Some(BrokenRule::NoGrace), true, Some(last)) = (self.broken, !request.ask.op.is_read(), self.last_step)
@@ -208,26 +208,37 @@ impl Server {
         }
     }
 
-    /// Adds a request that waits for events.
-    pub fn listen(&mut self, after: EventId, until: At, request: Request) {
-        self.listeners.push((after, until, request));
+    /// Adds a request that waits.
+    pub fn listen(&mut self, until: At, request: Request) {
+        self.listeners.push((until, request));
     }
 
-    /// Takes the waiting requests that have a new event or have reached their time-out.
-    pub fn take_due_listeners(&mut self, now: At) -> Vec<Request> {
+    /// Takes the waiting requests that have news or have reached their time-out, with their replies.
+    pub fn take_due_listeners(&mut self, now: At) -> Vec<(Request, Reply)> {
         let newest = self.status().last_event;
-        let (over, waiting) = std::mem::take(&mut self.listeners)
-            .into_iter()
-            .partition(|(after, until, _)| *after < newest || *until <= now);
-        self.listeners = waiting;
-        let over: Vec<(EventId, At, Request)> = over;
-        over.into_iter().map(|(_, _, request)| request).collect()
+        let mut due = Vec::new();
+        for (until, request) in std::mem::take(&mut self.listeners) {
+            let news = match &request.ask.op {
+                Op::WaitForEvents(ask) => (ask.after < newest).then_some(Reply::WaitForEvents(())),
+                // A wait without news is pending, which is an error here.
+                _ => poll_once(self.apply(&request.ask)).ok(),
+            };
+            let nothing = || match &request.ask.op {
+                Op::WaitForEvents(_) => Reply::WaitForEvents(()),
+                _ => Reply::WaitForGrants(Vec::new()),
+            };
+            match news.or_else(|| (until <= now).then(nothing)) {
+                Some(reply) => due.push((request, reply)),
+                None => self.listeners.push((until, request)),
+            }
+        }
+        due
     }
 
     /// The earliest time-out of the waiting requests.
     #[must_use]
     pub fn next_listener(&self) -> Option<At> {
-        self.listeners.iter().map(|(_, until, _)| *until).min()
+        self.listeners.iter().map(|(until, _)| *until).min()
     }
 
     /// A reply without a change, with the store's time.

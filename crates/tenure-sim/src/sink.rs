@@ -1,15 +1,41 @@
-//! The storage that lease holders write to. It keeps the highest token per lease, like `tenure::Fence`.
+//! The storage that lease holders write to. It keeps the highest token per lease and place, like `tenure::Fence`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tenure::{Fence, TenureId, Token};
+use tenure::{Fence, LeaseGuard, LeaseName, TenureId, Token};
+
+/// A write under a lease.
+#[derive(Debug, Clone)]
+pub struct Write {
+    /// The lease.
+    pub lease: LeaseName,
+    /// The name under which the storage keeps the highest token: one per place.
+    pub resource: String,
+    /// The token of the grant.
+    pub token: Token,
+    /// The sender.
+    pub tenure: TenureId,
+}
+
+impl Write {
+    /// A write under this guard.
+    #[must_use]
+    pub fn under(guard: &LeaseGuard) -> Self {
+        Self {
+            lease: guard.lease().clone(),
+            resource: guard.fence_resource(),
+            token: guard.token(),
+            tenure: guard.tenure().clone(),
+        }
+    }
+}
 
 /// A write that the fence refused although its sender trusted its lease.
 #[derive(Debug, Clone)]
 pub struct RefusedWrite {
     /// The lease.
-    pub lease: String,
+    pub lease: LeaseName,
     /// The token of the write.
     pub token: Token,
     /// The higher token seen before.
@@ -50,24 +76,30 @@ impl Default for Sink {
 
 impl Sink {
     /// Handles a write. `trusted`: its sender trusts its lease at this instant.
-    pub fn write(&self, lease: &str, token: Token, tenure: &TenureId, trusted: bool) {
-        let refused = self.fence.admit(lease, token).err();
+    pub fn write(&self, write: &Write, trusted: bool) {
+        let Write {
+            lease,
+            resource,
+            token,
+            tenure,
+        } = write;
+        let refused = self.fence.admit(resource, *token).err();
         let mut state = self.state();
         let Some(refused) = refused else {
             state.written += 1;
-            let highest = state.highest.entry(lease.to_owned()).or_insert(token);
-            if token < *highest {
-                state.regression = Some(format!("{lease}: {token} was written"));
+            let highest = state.highest.entry(resource.clone()).or_insert(*token);
+            if token < highest {
+                state.regression = Some(format!("{resource}: {token} was written"));
             } else {
-                *highest = token;
+                *highest = *token;
             }
             return;
         };
         state.fenced += 1;
         if trusted {
             state.refused.push(RefusedWrite {
-                lease: lease.to_owned(),
-                token,
+                lease: lease.clone(),
+                token: *token,
                 seen: refused.seen,
                 tenure: tenure.clone(),
             });

@@ -11,8 +11,9 @@ use std::time::Duration;
 use anyhow::Result;
 use tenure::{Group, StoreOptions, TenureId};
 use tenure_core::brake::BrakeSettings;
-use tenure_core::call::{Op, Reply};
+use tenure_core::call::Op;
 use tenure_core::event::WaitForEvents;
+use tenure_core::lease::WaitForGrants;
 
 use crate::broken::BrokenRule;
 use crate::chance::Chance;
@@ -293,8 +294,10 @@ impl World {
     /// Lets the store carry out a request, and runs the checks.
     fn serve(&mut self, request: Request) -> Result<(), Violation> {
         let now = self.clock.now();
-        if let Op::WaitForEvents(WaitForEvents { after, patience }) = request.ask.op {
-            self.server.listen(after, now + patience, request);
+        if let Op::WaitForEvents(WaitForEvents { patience, .. }) | Op::WaitForGrants(WaitForGrants { patience, .. }) =
+            request.ask.op
+        {
+            self.server.listen(now + patience, request);
             return Ok(());
         }
         let step = self.server.serve(&request, now);
@@ -323,8 +326,8 @@ impl World {
     }
 
     fn answer_listeners(&mut self) {
-        for request in self.server.take_due_listeners(self.clock.now()) {
-            let answer = self.server.answer(Ok(Reply::WaitForEvents(())));
+        for (request, reply) in self.server.take_due_listeners(self.clock.now()) {
+            let answer = self.server.answer(Ok(reply));
             self.network.reply(request, answer);
         }
     }

@@ -2,9 +2,10 @@
 
 use tenure::{Event, TenureId};
 use tenure_core::call::{Op, Reply};
-use tenure_core::lease::{Acquire, AcquireOutcome, ReleaseLeases, ReleaseOutcome};
+use tenure_core::lease::{Acquire, AcquireOutcome, LeaseHolder, ReleaseLeases, ReleaseOutcome, Withdraw, Withdrawn};
 
-use super::{Checked, Checker, must};
+use super::{Checked, Checker, Revoked, must};
+use crate::program::places_of;
 use crate::step::Step;
 
 impl Checker {
@@ -20,7 +21,23 @@ impl Checker {
         must(settled, "nothing is granted inside a grace period", || {
             format!("{lease} to {tenure} at {}", step.now)
         })?;
-        let before = self.shadow.leases.insert(lease.clone(), (tenure.clone(), token));
+        let place = event.place.unwrap_or_default();
+        must(
+            place.get() < places_of(lease),
+            "a lease has no more holders than places",
+            || format!("{lease}: place {place} for {tenure}"),
+        )?;
+        let other = self
+            .shadow
+            .places(lease)
+            .find(|(at, held)| *at != place && held.0 == *tenure);
+        must(other.is_none(), "a tenure has one place of a lease", || {
+            format!("{lease}: {place} and {other:?} for {tenure}")
+        })?;
+        let before = self
+            .shadow
+            .leases
+            .insert((lease.clone(), place), (tenure.clone(), token));
         let Some((holder, _)) = before else {
             return Ok(());
         };
@@ -29,6 +46,21 @@ impl Checker {
             "a lease is granted only when its holder can no longer be at work",
             || format!("{lease} to {tenure} from {holder}"),
         )
+    }
+
+    /// An operator has released a grant, which stays taken for now.
+    pub(super) fn lease_revoked(&mut self, step: &Step, event: &Event) {
+        let current = event.tenure.as_ref().and_then(|tenure| self.shadow.current(tenure));
+        if let (Some(current), Some(token)) = (current, event.token) {
+            let ttl = current.ttl;
+            let (began, jumped) = if self.shadow.resumed_at > current.renewed_at {
+                (self.shadow.resumed_at, self.shadow.jumped_at_resume)
+            } else {
+                (current.renewed_at, current.jumped)
+            };
+            let began = began.min(step.now);
+            self.shadow.revoked.insert(token, Revoked { ttl, began, jumped });
+        }
     }
 
     /// Whether, by the store's clock, no process can work under this tenure any more.
@@ -49,14 +81,20 @@ impl Checker {
         let (Some(tenure), Some(lease)) = (&event.tenure, &event.lease) else {
             return must(false, "a release names tenure and lease", || format!("{event:?}"));
         };
-        let before = self.shadow.leases.remove(lease);
+        let place = event.place.unwrap_or_default();
+        let before = self.shadow.leases.remove(&(lease.clone(), place));
         let held = before.as_ref().map(|(holder, token)| (holder, Some(*token)));
         must(
             held == Some((tenure, event.token)),
             "a release names the exact tenure and token",
             || format!("{lease}: {:?} of {tenure}; held by {before:?}", event.token),
         )?;
-        let by_sweep = matches!(step.op, Op::Release(_));
+        // A living holder has noticed an operator's release, or its deadline at the release has passed: the checks on
+        // the holders themselves show whether that is true.
+        let revoked = event
+            .token
+            .is_some_and(|token| self.shadow.revoked.contains_key(&token));
+        let by_sweep = matches!(step.op, Op::Release(_)) && !revoked;
         must(
             !by_sweep || self.is_over(tenure, step),
             "the janitor frees a lease only when its holder can no longer be at work",
@@ -73,13 +111,13 @@ impl Checker {
                     || format!("{} for {}", acquired.outcomes.len(), leases.len()),
                 )?;
                 leases.iter().zip(&acquired.outcomes).try_for_each(|(lease, outcome)| {
-                    let held = self.shadow.leases.get(lease);
+                    let held: Vec<_> = self.shadow.places(lease).collect();
                     let right = match outcome {
-                        AcquireOutcome::Granted { token, .. } | AcquireOutcome::Kept { token, .. } => {
-                            held == Some(&(tenure.clone(), *token))
+                        AcquireOutcome::Granted { token, place, .. } | AcquireOutcome::Kept { token, place } => {
+                            held.contains(&(*place, &(tenure.clone(), *token)))
                         }
-                        AcquireOutcome::Held { by, .. } => held.is_some_and(|(holder, _)| holder == by),
-                        _ => held.is_none_or(|(holder, _)| holder != tenure),
+                        AcquireOutcome::Held { by, .. } => held.iter().any(|(_, (holder, _))| holder == by),
+                        _ => held.iter().all(|(_, (holder, _))| holder != tenure),
                     };
                     must(right, "an acquire returns the holder of the lease", || {
                         format!("{lease}: {outcome:?}, {held:?}")
@@ -90,15 +128,22 @@ impl Checker {
                 .iter()
                 .zip(&given_up.outcomes)
                 .try_for_each(|((lease, token), outcome)| {
-                    let held = self.shadow.leases.get(lease);
+                    let mut held = self.shadow.places(lease);
                     let right = match outcome {
-                        ReleaseOutcome::NotHolder { by } => held.is_some_and(|(holder, _)| holder == by),
-                        _ => held.is_none(),
+                        ReleaseOutcome::NotHolder { by } => held.any(|(_, (holder, _))| holder == by),
+                        _ => held.all(|(_, held)| *held != (tenure.clone(), *token)),
                     };
                     must(right, "a release returns the holder of the lease", || {
-                        format!("{lease} {token} of {tenure}: {outcome:?}, {held:?}")
+                        format!("{lease} {token} of {tenure}: {outcome:?}")
                     })
                 }),
+            (Op::Withdraw(Withdraw { tenure, lease, .. }), Ok(Reply::Withdraw(Withdrawn::GivenBack { token }))) => {
+                let mut held = self.shadow.places(lease);
+                let right = held.all(|(_, held)| *held != (tenure.clone(), *token));
+                must(right, "a withdrawal gives back its grant", || {
+                    format!("{lease} {token} of {tenure}")
+                })
+            }
             _ => Ok(()),
         }
     }
@@ -106,9 +151,13 @@ impl Checker {
     pub(super) fn lease_reads(&self, step: &Step) -> Checked {
         let resumed_at = self.shadow.resumed_for_reading(step.now, step.gap);
         let look = |lease: &tenure_core::lease::Lease| {
-            let held = self.shadow.leases.get(&lease.lease);
-            let alive = self.shadow.is_alive(&lease.tenure, resumed_at, step.now);
-            let right = held == Some(&(lease.tenure.clone(), lease.token)) && lease.alive == alive;
+            let held: Vec<_> = self.shadow.places(&lease.lease).collect();
+            let shown = |one: &LeaseHolder| (one.place, (one.tenure.clone(), one.token));
+            let right = lease.holders.len() == held.len()
+                && lease.holders.iter().zip(&held).all(|(one, (place, held))| {
+                    let alive = self.shadow.is_alive(&one.tenure, resumed_at, step.now);
+                    shown(one) == (*place, (*held).clone()) && one.alive == alive
+                });
             must(right, "reads never show a ghost", || {
                 format!("{lease:?}; held by {held:?}")
             })

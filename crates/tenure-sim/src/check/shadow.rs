@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure::{EndReason, EventId, Key, MemberId, RegistryName, StoreTime, TenureId};
 use tenure_core::id::LeaseName;
-use tenure_core::lease::Token;
+use tenure_core::lease::{Place, Token};
 
 use crate::time::At;
 
@@ -38,6 +38,17 @@ pub struct Ended {
     pub at: StoreTime,
 }
 
+/// A grant that an operator released.
+#[derive(Debug, Clone)]
+pub struct Revoked {
+    /// The ttl of its holder.
+    pub ttl: Duration,
+    /// When that ttl began.
+    pub began: StoreTime,
+    /// The sum of the store clock's forward jumps by then, in microseconds.
+    pub jumped: u64,
+}
+
 /// The record of the store's data.
 #[derive(Debug, Clone, Default)]
 pub struct Shadow {
@@ -55,8 +66,10 @@ pub struct Shadow {
     pub ended: BTreeMap<TenureId, Ended>,
     /// Claims and their owners.
     pub claims: BTreeMap<(RegistryName, Key), TenureId>,
-    /// Leases with their holders and tokens.
-    pub leases: BTreeMap<LeaseName, (TenureId, Token)>,
+    /// The places of leases that are taken, with their holders and tokens.
+    pub leases: BTreeMap<(LeaseName, Place), (TenureId, Token)>,
+    /// What an operator released, by token: the tenure of the holder, and how long it lasted at that time.
+    pub revoked: BTreeMap<Token, Revoked>,
     /// The number of the newest event.
     pub last_event: EventId,
     /// The brake is engaged.
@@ -98,6 +111,12 @@ impl Shadow {
         } else {
             graced.max(current.renewed_at + current.ttl)
         }
+    }
+
+    /// The places of a lease that are taken.
+    pub fn places<'a>(&'a self, lease: &LeaseName) -> impl Iterator<Item = (Place, &'a (TenureId, Token))> {
+        let all = (lease.clone(), Place::FIRST)..=(lease.clone(), Place::LAST);
+        self.leases.range(all).map(|((_, place), held)| (*place, held))
     }
 
     /// Whether the tenure is alive at this instant.

@@ -41,7 +41,11 @@ pub fn compare(shadow: &Shadow, store: &dyn Store, group: &Group) -> Checked {
         .map(|page| {
             page.items
                 .into_iter()
-                .map(|lease| (lease.lease, (lease.tenure, lease.token)))
+                .flat_map(|lease| {
+                    let name = lease.lease;
+                    let holders = lease.holders.into_iter();
+                    holders.map(move |one| ((name.clone(), one.place), (one.tenure, one.token)))
+                })
                 .collect()
         })
         .unwrap_or_default();

@@ -8,7 +8,7 @@ use tenure::{Assignment, Clock, EndReason, Fleet, Membership, Result, TargetList
 
 use super::{LEASES, MS, Program, View};
 use crate::chance::Chance;
-use crate::sink::Sink;
+use crate::sink::{Sink, Write};
 
 /// Shorter times than the defaults, so that targets move within a run.
 fn settings() -> FleetSettings {
@@ -67,8 +67,8 @@ async fn poll(target: Assignment, view: Arc<View>, sink: Arc<Sink>, clock: Arc<d
     while target.next_cycle().await {
         // The cycle itself waits for an external reply.
         clock.sleep(chance.duration(MS, MS * 300)).await;
-        let (guard, trusted) = (target.guard(), target.verdict() == Verdict::Held);
-        sink.write(target.target().as_str(), target.token(), guard.tenure(), trusted);
+        let trusted = target.verdict() == Verdict::Held;
+        sink.write(&Write::under(target.guard()), trusted);
         target.rest(chance.duration(MS * 50, MS * 900)).await;
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tenure::{Acquire, LeaseName, Membership, PageRequest, Verdict};
 
 use super::{MS, Program, lock};
+use crate::sink::Write;
 
 /// The names of all leases.
 pub const LEASES: [&str; 6] = ["t0", "t1", "t2", "t3", "t4", "t5"];
@@ -26,7 +27,7 @@ impl Program {
     }
 
     /// Drops the guards of lost leases.
-    fn drop_lost_guards(&self) {
+    pub(super) fn drop_lost_guards(&self) {
         lock(&self.view.guards).retain(|_, guard| guard.verdict() != Verdict::Lost);
     }
 
@@ -54,24 +55,24 @@ impl Program {
     }
 
     /// Works under one lease: reads the verdict, and writes some time later. Fencing covers what happens in between.
-    async fn write(&mut self) {
+    pub(super) async fn write(&mut self) {
         let held: Vec<_> = lock(&self.view.guards)
             .values()
             .filter(|guard| guard.verdict() == Verdict::Held)
-            .map(|guard| (guard.lease().to_string(), guard.token(), guard.tenure().clone()))
+            .map(Write::under)
             .collect();
-        let Some((lease, token, tenure)) = self.chance.pick(&held).cloned() else {
+        let Some(write) = self.chance.pick(&held).cloned() else {
             return;
         };
         self.rest(MS, MS * 400).await;
         let trusted = lock(&self.view.guards)
-            .get(&lease)
-            .is_some_and(|guard| guard.token() == token && guard.verdict() == Verdict::Held);
-        self.sink.write(&lease, token, &tenure, trusted);
+            .get(write.lease.as_str())
+            .is_some_and(|guard| guard.token() == write.token && guard.verdict() == Verdict::Held);
+        self.sink.write(&write, trusted);
     }
 
     /// Releases one lease, or hands it off.
-    async fn give_up(&mut self, membership: &Arc<Membership>) {
+    pub(super) async fn give_up(&mut self, membership: &Arc<Membership>) {
         let held: Vec<String> = lock(&self.view.guards).keys().cloned().collect();
         let Some(name) = self.chance.pick(&held) else { return };
         let Some(guard) = lock(&self.view.guards).remove(name) else {

@@ -1,13 +1,14 @@
 //! Convergence after the faults: every program is a member again, everything of ended tenures is released, every claim
 //! is kept.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tenure::{Key, LeaseName, RegistryName, Verdict};
+use tenure::{Key, LeaseName, Place, RegistryName, Verdict};
 
 use super::World;
 use crate::check::{Checked, Violation, must};
-use crate::program::{LEASES, REGISTRY};
+use crate::program::{LEASES, REGISTRY, SHARED, places_of};
 use crate::world::disturb::Action;
 
 /// Every program is a member this long after the last fault: a ttl to lapse, a rest of the program, a join.
@@ -70,24 +71,28 @@ impl World {
             || format!("{left:?}"),
         )?;
         (0..self.nodes.len() - 1).try_for_each(|index| self.owns_its_claims(index))?;
-        LEASES.iter().try_for_each(|lease| self.is_held(lease))
+        LEASES.iter().chain(&SHARED).try_for_each(|lease| self.is_held(lease))
     }
 
-    /// The lease is held by a living member that knows it.
+    /// Every place of the lease is held by a living member that knows it.
     fn is_held(&self, name: &str) -> Checked {
         let Ok(lease) = LeaseName::new(name) else { return Ok(()) };
-        let held = self.checker.shadow.leases.get(&lease);
-        let mut known = false;
+        let held: BTreeMap<Place, _> = self.checker.shadow.places(&lease).collect();
+        let mut known = BTreeSet::new();
         for node in &self.nodes {
             let Some(view) = node.view() else { continue };
             view.for_each_guard(|guard| {
-                let same = held == Some(&(guard.tenure().clone(), guard.token()));
-                known |= same && *guard.lease() == lease && guard.verdict() == Verdict::Held;
+                let same = held.get(&guard.place()) == Some(&&(guard.tenure().clone(), guard.token()));
+                if same && *guard.lease() == lease && guard.verdict() == Verdict::Held {
+                    known.insert(guard.place());
+                }
             });
         }
-        must(known, "every target is held again once the faults stop", || {
-            format!("{lease}: the store has {held:?}, and no such guard is held")
-        })
+        must(
+            known.len() == usize::from(places_of(&lease)),
+            "every place of a lease is held again once the faults stop",
+            || format!("{lease}: the store has {held:?}, and the guards of {known:?} are held"),
+        )
     }
 
     /// A program owns every key that it believes to own, unless a living member took it.

@@ -60,23 +60,27 @@ impl World {
         else {
             return Ok(());
         };
+        let place = event.place.unwrap_or_default();
         let (mut both, mut excused) = (None, Vec::new());
         for (index, node) in self.nodes.iter().enumerate() {
             let Some(view) = node.view() else { continue };
             view.for_each_guard(|guard| {
-                let trusted = guard.lease() == lease && guard.token() != token && guard.verdict() == Verdict::Held;
+                let same = guard.lease() == lease && guard.place() == place;
+                let trusted = same && guard.token() != token && guard.verdict() == Verdict::Held;
                 if !trusted
                     || self.excused.contains(guard.tenure())
                     || self.checker.may_be_granted_again(guard.tenure(), lease, guard.token())
                 {
                     return;
                 }
-                if self.checker.excuse(guard.tenure(), step) {
-                    // The fence will refuse that holder, too: its tenure ended earlier than it can know.
+                if self.checker.excuse(guard.tenure(), step)
+                    || self.checker.excuse_revoked(guard.tenure(), guard.token(), step)
+                {
+                    // The fence will refuse that holder, too: its tenure or grant ended earlier than it can know.
                     excused.push(guard.tenure().clone());
                 } else {
                     both = Some(format!(
-                        "{lease} was granted to {:?} with {token}; n{index} trusts {} with {}",
+                        "{lease}, place {place}, was granted to {:?} with {token}; n{index} trusts {} with {}",
                         event.tenure,
                         guard.tenure(),
                         guard.token()
@@ -98,8 +102,9 @@ impl World {
         })?;
         for refused in self.sink.take_refused() {
             // Its grant was lost with a tail and it cannot know yet: fencing exists for this case.
-            let lost = tenure::LeaseName::new(&refused.lease)
-                .is_ok_and(|lease| self.checker.is_lost_unknown(&refused.tenure, &lease, refused.token));
+            let lost = self
+                .checker
+                .is_lost_unknown(&refused.tenure, &refused.lease, refused.token);
             must(
                 lost || self.excused.contains(&refused.tenure),
                 "never two holders who trust one lease",

@@ -70,6 +70,24 @@ fn a_superseded_lease_that_is_free_too_early_is_noticed() {
 }
 
 #[test]
+fn a_release_that_frees_the_place_of_another_is_noticed() {
+    noticed(
+        BrokenRule::ReleaseFreesAnother,
+        150,
+        &["never two holders who trust one lease"],
+    );
+}
+
+#[test]
+fn a_withdrawal_that_compares_nothing_is_noticed() {
+    noticed(
+        BrokenRule::WithdrawComparesNothing,
+        150,
+        &["never two holders who trust one lease"],
+    );
+}
+
+#[test]
 fn an_abandoned_call_that_takes_effect_is_noticed() {
     noticed(
         BrokenRule::ForgetNotAfter,

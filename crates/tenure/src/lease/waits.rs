@@ -64,7 +64,8 @@ struct Inner {
 
 #[derive(Default)]
 struct Waiting {
-    requests: HashMap<RequestId, Arc<Waiter>>,
+    /// In order, so that a seeded simulation wakes them in the same order every time.
+    requests: BTreeMap<RequestId, Arc<Waiter>>,
     /// The newest request of each lease and tenure that has a place.
     newest: HashMap<(Group, LeaseName, TenureId), RequestId>,
     /// Whether a task waits for the store to announce turns.
