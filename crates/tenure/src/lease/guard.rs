@@ -101,7 +101,7 @@ impl LeaseGuard {
                 self.shared.leases.lose(&self.grant, "unconfirmed");
                 Verdict::Lost
             }
-            Verdict::Held if self.shared.leases.is_doubted() => Verdict::Uncertain,
+            Verdict::Held if self.shared.leases.is_doubted() || self.is_past_cap() => Verdict::Uncertain,
             verdict => verdict,
         }
     }
@@ -111,7 +111,10 @@ impl LeaseGuard {
     #[must_use]
     pub fn valid_until(&self) -> Mono {
         match self.verdict() {
-            Verdict::Held => self.shared.valid_until(),
+            Verdict::Held => {
+                let until = self.shared.valid_until();
+                self.shared.leases.cap().map_or(until, |cap| cap.min(until))
+            }
             Verdict::Uncertain | Verdict::Lost => Mono::default(),
         }
     }
@@ -163,6 +166,10 @@ impl LeaseGuard {
         let shared = Arc::clone(&self.shared);
         let mut outcomes = give_up::give_up(&shared, vec![self], to).await?;
         outcomes.pop().ok_or_else(super::short_answer)
+    }
+
+    fn is_past_cap(&self) -> bool {
+        self.shared.leases.cap().is_some_and(|cap| self.shared.now() >= cap)
     }
 
     pub(super) fn grant(&self) -> &Arc<Grant> {

@@ -201,6 +201,7 @@ impl LeaseTable {
         }
         state.known = state.known.max(revision);
         state.verified = revision;
+        state.explained_to(revision);
         state.reading = false;
         let certain_again = state.doubted && state.doubts == reading.doubts;
         if certain_again {

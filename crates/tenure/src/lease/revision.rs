@@ -101,13 +101,14 @@ impl LeaseTable {
             known: state.known,
             named: match is_unread {
                 true => state.known.min(state.verified),
-                false => state.known,
+                false => state.known.min(state.explained),
             },
         }
     }
 
-    /// Compares the answer to a beat with the known revision. A mismatch puts the leases in doubt.
-    pub(crate) fn compare(&self, sent: BeatSnapshot, seen: Revision) -> RevisionCheck {
+    /// Compares the answer to a beat with the known revision. A mismatch puts the leases in doubt. `valid_until`: the end
+    /// of the tenure's validity before this answer.
+    pub(crate) fn compare(&self, sent: BeatSnapshot, seen: Revision, valid_until: Mono) -> RevisionCheck {
         let mut state = self.state();
         if sent.epoch != state.epoch {
             return RevisionCheck::Same;
@@ -122,17 +123,26 @@ impl LeaseTable {
         } else if seen > state.known {
             match state.explain(seen) {
                 RevisionCheck::ReplyLost => RevisionCheck::ReplyLost,
-                explained => return explained,
+                explained => {
+                    state.cap.get_or_insert(valid_until);
+                    return explained;
+                }
             }
         } else {
             state.unexplained = None;
             if seen == state.known && seen != state.verified {
                 self.verify(&mut state);
             }
+            state.settle_gap();
+            let may_hide = state.explained < state.known || self.others_act && seen > state.verified;
+            if may_hide && !state.entries.is_empty() {
+                state.cap.get_or_insert(valid_until);
+            }
             return RevisionCheck::Same;
         };
         // Continue from the store's revision; the next beat is compared with it.
         state.known = seen;
+        state.explained = state.explained.min(seen);
         state.unexplained = None;
         state.doubt();
         drop(state);
@@ -171,9 +181,38 @@ impl TableState {
         }
         if std::mem::take(&mut self.accept_next) {
             self.known = seen;
+            self.explained = seen;
             return RevisionCheck::Unheard;
         }
         RevisionCheck::ReplyLost
+    }
+
+    /// Explains a change from one revision to another. Answers can overtake each other.
+    pub(super) fn explain_change(&mut self, before: Revision, after: Revision) {
+        let kept = self.ahead.entry(before).or_insert(after);
+        *kept = after.max(*kept);
+        self.settle_gap();
+    }
+
+    /// All changes up to this revision are known.
+    pub(super) fn explained_to(&mut self, revision: Revision) {
+        self.explained = self.explained.max(revision);
+        self.settle_gap();
+    }
+
+    fn settle_gap(&mut self) {
+        if self.entries.is_empty() && self.asking.is_empty() {
+            // Nothing that a change by others could concern.
+            self.explained = self.known;
+        }
+        while let Some(first) = self.ahead.first_entry()
+            && *first.key() <= self.explained
+        {
+            self.explained = first.remove().max(self.explained);
+        }
+        if self.explained >= self.known && self.unexplained.is_none_or(|seen| seen <= self.explained) {
+            self.cap = None;
+        }
     }
 
     /// Puts all leases in doubt until they are re-read.
@@ -200,8 +239,17 @@ impl Act<'_> {
             return ActResult::Fine;
         }
         let tail_lost = before < self.known;
-        // After a loss, continue from the store's revision.
-        state.known = if tail_lost { revision } else { state.known.max(revision) };
+        if tail_lost {
+            // Continue from the store's revision.
+            state.known = revision;
+            state.explained = state.explained.min(revision);
+            state.ahead.clear();
+        } else {
+            state.known = state.known.max(revision);
+            // Changes by others between its parts do not show.
+            let before = if self.in_parts { revision } else { before };
+            state.explain_change(before, revision);
+        }
         let doubted = state.doubts != self.doubts;
         if doubted || tail_lost {
             // Re-read, and repeat a re-read that was done in between.
@@ -235,6 +283,10 @@ impl Drop for Act<'_> {
         }
         if self.explains {
             state.in_flight = state.in_flight.saturating_sub(1);
+        }
+        if state.in_flight == 0 && !state.ahead.is_empty() && !state.reading {
+            // No answer under way explains what came before: others changed our holdings. Read what.
+            state.look = true;
         }
         if let Some(until) = self.unheard {
             state.read_from(until);

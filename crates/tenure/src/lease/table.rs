@@ -87,6 +87,14 @@ pub(super) struct TableState {
     pub(super) known: Revision,
     /// The revision at which the store last had all our leases.
     pub(super) verified: Revision,
+    /// The revision up to which every change is known: from a read, or from answers without a gap before them. It is below
+    /// `known` while an answer of our own may hide a change by others, such as the release of a lease by an operator.
+    pub(super) explained: Revision,
+    /// Answers that begin above it: the revision before each act, and after it.
+    pub(super) ahead: BTreeMap<Revision, Revision>,
+    /// While a revision is not explained, beats do not extend the validity of leases beyond this: the store frees a lease
+    /// that an operator released at the deadline that it had then, also if its holder never learns of it.
+    pub(super) cap: Option<Mono>,
     /// Acts in flight that may change the revision.
     pub(super) in_flight: u32,
     /// Whether our leases are in doubt until they are re-read.
@@ -130,6 +138,11 @@ impl LeaseTable {
     /// Whether the leases are in doubt until they are re-read.
     pub(crate) fn is_doubted(&self) -> bool {
         self.state().doubted
+    }
+
+    /// The end of the validity of leases, if it is earlier than that of the tenure.
+    pub(crate) fn cap(&self) -> Option<Mono> {
+        self.state().cap
     }
 
     /// Notifies of every change.

@@ -225,7 +225,7 @@ impl Beating {
     fn compare(&self, sent: BeatSnapshot, seen: Revision) {
         let shared = &self.shared;
         let (group, tenure, known) = (&shared.group, shared.tenure(), sent.known);
-        match shared.leases.compare(sent, seen) {
+        match shared.leases.compare(sent, seen, shared.valid_until()) {
             RevisionCheck::Same => {}
             RevisionCheck::TailLost => shared.heed_lost_tail(),
             // The revision may stem from a claim whose reply was lost, after a loss that will not show. Repeating a

@@ -225,3 +225,57 @@ async fn beat_names_no_release_that_was_not_read() {
         world.until("it is lost", || guard.verdict() == Verdict::Lost).await;
     }
 }
+
+#[tokio::test]
+async fn release_by_an_operator_is_not_hidden_by_an_act_of_the_holder() {
+    for others_act in [false, true] {
+        let world = world().await;
+        let options = JoinOptions {
+            others_act,
+            ..named("a")
+        };
+        let (a, b) = (world.group.join(options).await.unwrap(), world.rival().await);
+        let guard = world.granted(&a, "t1").await;
+        world.pass(TTL).await;
+        let (name, of) = (lease("t1"), RevokeOf::Token(guard.token()));
+        let revoked = world
+            .memory
+            .revoke_lease(world.group.name(), &name, of, Call::default());
+        assert_eq!(revoked.await.unwrap().free_when, FreeWhen::Noticed);
+        // The answer names a revision above that of the release; the holder cannot read what it holds.
+        let fault = Fault::Fail(ErrorKind::Unavailable);
+        world.store.always(Verb::Look, Some(fault));
+        let devices = a.registry("devices").unwrap();
+        devices.claim("d1").await.unwrap();
+        let (mut freed, end) = (false, world.clock.mono() + TTL * 2);
+        while world.clock.mono() < end {
+            world.pass(ms(100)).await;
+            let rival = world.acquire(&b, "t1").await.granted();
+            freed |= rival.is_some();
+            assert!(!freed || !is_held(&guard), "two holders; others act: {others_act}");
+            assert_eq!(a.verdict(), Verdict::Held);
+        }
+        assert!(freed, "the lease is free at the deadline that it had");
+        world.store.always(Verb::Look, None);
+        world.until("it is re-read", || guard.verdict() == Verdict::Lost).await;
+    }
+}
+
+#[tokio::test]
+async fn concurrent_acts_whose_answers_overtake_each_other_cause_no_doubt() {
+    let world = world().await;
+    let a = world.join().await;
+    let guard = world.granted(&a, "t1").await;
+    world.pass(TTL).await;
+    let devices = a.registry("devices").unwrap();
+    for round in 0..20 {
+        let keys: Vec<String> = (0..8).map(|number| format!("d{round}-{number}")).collect();
+        world.store.next(Verb::Claim, Fault::Hang { applied: true });
+        let claims = keys.iter().map(|key| devices.claim(key));
+        drop(world.run(futures_util::future::join_all(claims)).await);
+        world.pass(ms(200)).await;
+        assert!(is_held(&guard), "round {round}");
+    }
+    world.pass(TTL).await;
+    assert!(is_held(&guard));
+}
