@@ -1,6 +1,6 @@
 //! Leases: tokens rise, a grant waits for the last deadline of a holder that may still work, a release names its token.
 
-use tenure::{Event, TenureId};
+use tenure::{Event, EventKind, LeaseName, TenureId};
 use tenure_core::call::{Op, Reply};
 use tenure_core::lease::{Acquire, AcquireOutcome, LeaseHolder, ReleaseLeases, ReleaseOutcome, Withdraw, Withdrawn};
 
@@ -116,7 +116,9 @@ impl Checker {
                         AcquireOutcome::Granted { token, place, .. } | AcquireOutcome::Kept { token, place } => {
                             held.contains(&(*place, &(tenure.clone(), *token)))
                         }
-                        AcquireOutcome::Held { by, .. } => held.iter().any(|(_, (holder, _))| holder == by),
+                        AcquireOutcome::Held { by, .. } => {
+                            held.iter().any(|(_, (holder, _))| holder == by) || is_freed(step, lease, by)
+                        }
                         _ => held.iter().all(|(_, (holder, _))| holder != tenure),
                     };
                     must(right, "an acquire returns the holder of the lease", || {
@@ -130,7 +132,9 @@ impl Checker {
                 .try_for_each(|((lease, token), outcome)| {
                     let mut held = self.shadow.places(lease);
                     let right = match outcome {
-                        ReleaseOutcome::NotHolder { by } => held.any(|(_, (holder, _))| holder == by),
+                        ReleaseOutcome::NotHolder { by } => {
+                            held.any(|(_, (holder, _))| holder == by) || is_freed(step, lease, by)
+                        }
                         _ => held.all(|(_, held)| *held != (tenure.clone(), *token)),
                     };
                     must(right, "a release returns the holder of the lease", || {
@@ -169,4 +173,12 @@ impl Checker {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether the step frees a place after it has decided: what an operator released, at the end of every step.
+fn is_freed(step: &Step, lease: &LeaseName, holder: &TenureId) -> bool {
+    step.events.iter().any(|event| {
+        let released = event.kind == EventKind::LeaseReleased && event.lease.as_ref() == Some(lease);
+        released && event.tenure.as_ref() == Some(holder)
+    })
 }
