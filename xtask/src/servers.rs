@@ -44,6 +44,8 @@ const SERVERS: &[Server] = &[
     Server { program: "npm",             package: "npm",           origin: Origin::Own,                needs: TEST },
     Server { program: "go",              package: "golang-go",     origin: Origin::Own,                needs: TEST },
     Server { program: "redis-benchmark", package: "redis-tools",   origin: Origin::Own,                needs: BENCH },
+    // A load generator that is not ours.
+    Server { program: "wrk",             package: "wrk",           origin: Origin::Own,                needs: BENCH },
     Server { program: "etcd",            package: "etcd-server",   origin: Origin::Own,                needs: BENCH },
     // Not in later releases of Debian. The catalog of the supervisor.
     Server { program: "consul",          package: "consul",        origin: Origin::Debian("bullseye"), needs: BOTH },

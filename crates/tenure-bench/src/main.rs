@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is for people")]
 #![allow(unreachable_pub, reason = "a program has no importers")]
 
+mod bare;
 mod bench;
 mod daemon;
 mod load;
@@ -49,6 +50,9 @@ struct Arguments {
     /// Run as a node of a fleet, for `takeover`.
     #[arg(long, hide = true, requires_all = ["store", "targets"])]
     node: Option<String>,
+    /// Run as the bare handler, for `beats-http`.
+    #[arg(long, hide = true)]
+    bare: Option<std::net::SocketAddr>,
     #[arg(long, hide = true)]
     store: Option<String>,
     #[arg(long, hide = true)]
@@ -73,6 +77,15 @@ async fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("{name}: {error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    if let Some(addr) = arguments.bare {
+        return match bare::run(addr).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{addr}: {error:#}");
                 ExitCode::FAILURE
             }
         };

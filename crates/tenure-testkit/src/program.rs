@@ -13,6 +13,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("valkey-benchmark", "valkey-tools"),
     ("consul", "consul"),
     ("etcd", "etcd-server"),
+    ("wrk", "wrk"),
     ("postgres", "postgresql"),
     ("pgbouncer", "pgbouncer"),
     ("promtool", "prometheus"),

@@ -1,14 +1,19 @@
-//! One beat per HTTP request: Tenure's daemon on its embedded store, Consul's `check/pass`, and etcd's keepalive over
-//! its JSON gateway, with the same number of members and the same load generator.
+//! One beat per HTTP request: Tenure's daemon on its embedded store, a bare handler of the same framework, Consul's
+//! `check/pass`, and etcd's keepalive over its JSON gateway, with the same load generator, and with `wrk` as a second
+//! witness.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use tenure_testkit::consul::Agent;
 use tenure_testkit::etcd::Etcd;
+use tenure_testkit::{Availability, have};
+use tokio::process::Command;
 
+use crate::bare::Bare;
 use crate::daemon::Daemon;
 use crate::load::{Load, request};
 use crate::process::cpu_seconds;
@@ -27,12 +32,17 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
     let mut ours = Side::tenure(members).await?;
     let mut theirs = Vec::new();
     for (name, side) in [
-        ("Consul", Side::consul(members).await?),
+        ("the bare handler", Some(Side::bare(ours.load.clone()).await?)),
+        (
+            "Consul",
+            Side::consul("Consul check/pass, one check", Some(1.8), 1).await?,
+        ),
+        ("Consul", Side::consul("Consul check/pass", None, members).await?),
         ("etcd", Side::etcd(members).await?),
     ] {
         match side {
             Some(side) => theirs.push(side),
-            None => report.note(format!("{name} is not installed; its row is left out")),
+            None => report.note(format!("{name} is not installed; a row is left out")),
         }
     }
     let time = size.pick(Duration::from_secs(2), Duration::from_millis(500));
@@ -50,7 +60,10 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
             side.name,
             &side.rate,
         );
-        report.row(row.goal(Goal::Times(side.goal)));
+        report.row(match side.goal {
+            Some(goal) => row.goal(Goal::Times(goal)),
+            None => row,
+        });
         report.row(Row::costs(
             "server CPU of a beat",
             "µs",
@@ -60,8 +73,23 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
         ));
         report.row(Row::costs("latency p99", "ms", &ours.p99, side.name, &side.p99));
     }
+    match have("wrk") {
+        Availability::Found(wrk) => {
+            for _ in 0..size.rounds() {
+                for side in std::iter::once(&mut ours).chain(&mut theirs) {
+                    side.witness(&wrk, time).await?;
+                }
+            }
+            for side in &theirs {
+                let what = format!("{CONNECTIONS} connections, measured by wrk");
+                report.row(Row::rates(what, "beats/s", &ours.wrk, side.name, &side.wrk));
+            }
+        }
+        Availability::Missing { .. } => report.note("wrk is not installed; there is no second witness".to_owned()),
+    }
     for side in std::iter::once(&ours).chain(&theirs) {
         report.keep(format!("{} beats/s", side.name), &side.rate);
+        report.keep(format!("{} beats/s by wrk", side.name), &side.wrk);
         report.keep(format!("{} server µs", side.name), &side.cpu);
         report.keep(format!("{} p99 ms", side.name), &side.p99);
     }
@@ -71,19 +99,21 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
 /// A server and its load.
 struct Side {
     name: &'static str,
-    goal: f64,
+    goal: Option<f64>,
     load: Load,
     pid: u32,
     rate: Samples,
     cpu: Samples,
     p99: Samples,
+    /// The rate by the second load generator.
+    wrk: Samples,
     /// Keeps the server running.
     _server: Box<dyn Send>,
 }
 
 impl Side {
-    fn new(name: &'static str, goal: f64, load: Load, pid: u32, server: impl Send + 'static) -> Self {
-        let (rate, cpu, p99) = Default::default();
+    fn new(name: &'static str, goal: Option<f64>, load: Load, pid: u32, server: impl Send + 'static) -> Self {
+        let (rate, cpu, p99, wrk) = Default::default();
         Self {
             name,
             goal,
@@ -92,6 +122,7 @@ impl Side {
             rate,
             cpu,
             p99,
+            wrk,
             _server: Box::new(server),
         }
     }
@@ -114,6 +145,59 @@ impl Side {
         Ok(())
     }
 
+    /// A round with `wrk`: the same requests on as many connections.
+    async fn witness(&mut self, wrk: &Path, time: Duration) -> Result<()> {
+        // A quoted string of Rust is one of Lua, since the requests are ASCII without quotes in other than escaped form.
+        let requests: Vec<String> = self
+            .load
+            .requests
+            .iter()
+            .map(|request| format!("{:?}", String::from_utf8_lossy(request)))
+            .collect();
+        let script = format!(
+            "local all, next = {{{}}}, 0\nfunction request() next = next % #all + 1; return all[next] end\n",
+            requests.join(",")
+        );
+        let file = std::env::temp_dir().join(format!("tenure-bench-{}.lua", std::process::id()));
+        tokio::fs::write(&file, script).await?;
+        let output = Command::new(wrk)
+            .args([
+                "-t1",
+                &format!("-c{CONNECTIONS}"),
+                &format!("-d{}s", time.as_secs().max(1)),
+                "-s",
+            ])
+            .arg(&file)
+            .arg(format!("http://{}", self.load.addr))
+            .output()
+            .await
+            .context("run wrk")?;
+        tokio::fs::remove_file(&file).await?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let failed = text
+            .lines()
+            .find(|line| line.contains("Non-2xx") || line.contains("Socket errors"));
+        ensure!(
+            failed.is_none(),
+            "wrk at {}: {}",
+            self.name,
+            failed.unwrap_or_default().trim()
+        );
+        let rate = text.lines().find_map(|line| line.strip_prefix("Requests/sec:"));
+        let rate = rate.with_context(|| format!("wrk printed no rate: {text}"))?;
+        self.wrk.push(rate.trim().parse().context("wrk's rate")?);
+        Ok(())
+    }
+
+    /// The requests are those of another side.
+    async fn bare(requests: Load) -> Result<Self> {
+        let bare = Bare::start().await?;
+        let addr = bare.addr();
+        let load = Load { addr, ..requests };
+        let pid = bare.pid()?;
+        Ok(Self::new("a bare handler", Some(0.85), load, pid, bare))
+    }
+
     async fn tenure(members: usize) -> Result<Self> {
         let daemon = Daemon::start(None).await?;
         let store = subject::open(&daemon.url()).await?;
@@ -123,10 +207,10 @@ impl Side {
         let addr = daemon.addr();
         let beat = |tenure| request(addr, "PUT", &format!("/v1/groups/bench/tenures/{tenure}/beat"), "");
         let load = load(addr, tenures.iter().map(beat), |body| holds(body, b"expires_in_ms"));
-        Ok(Self::new("Tenure", 1.0, load, daemon.pid()?, daemon))
+        Ok(Self::new("Tenure", None, load, daemon.pid()?, daemon))
     }
 
-    async fn consul(members: usize) -> Result<Option<Self>> {
+    async fn consul(name: &'static str, goal: Option<f64>, members: usize) -> Result<Option<Self>> {
         let Some(agent) = tokio::task::spawn_blocking(Agent::start).await? else {
             return Ok(None);
         };
@@ -149,7 +233,7 @@ impl Side {
         });
         let load = load(addr, pass, |_| true);
         let pid = agent.process().pid().context("Consul has ended")?;
-        Ok(Some(Self::new("Consul check/pass", 1.8, load, pid, agent)))
+        Ok(Some(Self::new(name, goal, load, pid, agent)))
     }
 
     async fn etcd(members: usize) -> Result<Option<Self>> {
@@ -166,7 +250,7 @@ impl Side {
         // For an expired lease etcd replies with status 200 and without a TTL.
         let load = load(addr, keep, |body| holds(body, b"\"TTL\""));
         let pid = etcd.process().pid().context("etcd has ended")?;
-        Ok(Some(Self::new("etcd keepalive", 8.0, load, pid, etcd)))
+        Ok(Some(Self::new("etcd keepalive", Some(8.0), load, pid, etcd)))
     }
 }
 
