@@ -1,4 +1,4 @@
-//! The tasks of the project: `cargo xtask test`, `bench`, `dist`, `package`, `fuzz`, `tidy`.
+//! The tasks of the project: `cargo xtask test`, `bench`, `dist`, `package`, `fuzz`, `spec`, `tidy`.
 //!
 //! It is built before every other crate, so it is small, and it depends on none of them, so it runs while they do not
 //! compile.
@@ -13,6 +13,7 @@ mod npm;
 mod package;
 mod run;
 mod servers;
+mod spec;
 mod suite;
 mod tidy;
 
@@ -31,6 +32,7 @@ Usage: cargo xtask <task>
   dist --check      the same, then install each package and run it; with --binary PATH pack a binary that is built
   package           pack the crates for users, and compile a program against the packed library
   fuzz [-- ARGS]    fuzz the HTTP API with schemathesis, if installed; ARGS are passed to it
+  spec              check the specification with spin, with and without planted defects
   tidy              check the house rules
 
 Environment: TENURE_NO_INSTALL=1 installs nothing; CI=true fails if a program is missing.";
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         "dist" => dist::dist(rest),
         "package" => package::package(),
         "fuzz" => fuzz::fuzz(rest),
+        "spec" => spec::check(),
         "tidy" => tidy::check(),
         _ => {
             eprintln!("{USAGE}");

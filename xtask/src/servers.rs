@@ -43,6 +43,9 @@ const SERVERS: &[Server] = &[
     // Installs the tools that check the description of the API.
     Server { program: "npm",             package: "npm",           origin: Origin::Own,                needs: TEST },
     Server { program: "go",              package: "golang-go",     origin: Origin::Own,                needs: TEST },
+    // Checks the specification, with a C compiler.
+    Server { program: "spin",            package: "spin",          origin: Origin::Own,                needs: TEST },
+    Server { program: "gcc",             package: "gcc",           origin: Origin::Own,                needs: TEST },
     Server { program: "redis-benchmark", package: "redis-tools",   origin: Origin::Own,                needs: BENCH },
     // A load generator that is not ours.
     Server { program: "wrk",             package: "wrk",           origin: Origin::Own,                needs: BENCH },
@@ -132,6 +135,8 @@ mod tests {
                 "node",
                 "npm",
                 "go",
+                "spin",
+                "gcc",
                 "consul"
             ]
         );
