@@ -1,4 +1,4 @@
-//! The tasks of the project: `cargo xtask test`, `bench`, `dist`, `package`, `fuzz`, `spec`, `tidy`.
+//! The tasks of the project: `cargo xtask test`, `bench`, `robust`, `spec`, `dist`, `package`, `fuzz`, `tidy`.
 //!
 //! It is built before every other crate, so it is small, and it depends on none of them, so it runs while they do not
 //! compile.
@@ -28,6 +28,8 @@ Usage: cargo xtask <task>
   clients           test the clients in other languages (part of test)
   test --quick      unit tests, the model, and conformance on memory and SQLite
   bench [NAME...]   install the servers to compare with and run all benchmarks, or those named
+  robust [ARGS]     run real daemons under faults and check the histories: --for 10m, --seed N, --world NAME,
+                    --planted [NAME] for defects that must be found
   dist              build the release binary and its packages: archive, .deb, wheel, npm, checksums, bill of materials
   dist --check      the same, then install each package and run it; with --binary PATH pack a binary that is built
   package           pack the crates for users, and compile a program against the packed library
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         "test" => suite::test(rest),
         "clients" => clients::test().map(|_| true),
         "bench" => bench(rest),
+        "robust" => robust(rest),
         "dist" => dist::dist(rest),
         "package" => package::package(),
         "fuzz" => fuzz::fuzz(rest),
@@ -71,4 +74,19 @@ fn bench(names: &[String]) -> Result<bool> {
     servers::ensure(servers::Need::Bench)?;
     let args = ["run", "--release", "--locked", "--package", "tenure-bench", "--"];
     Ok(run::cargo(&args).args(names).status()?.success())
+}
+
+/// In debug builds: only they can have planted defects, and their assertions are checks as well.
+fn robust(args: &[String]) -> Result<bool> {
+    servers::ensure(servers::Need::Test)?;
+    let build = ["build", "--locked", "--workspace", "--bins"];
+    if !run::cargo(&build).status()?.success() {
+        return Ok(false);
+    }
+    Ok(
+        run::cargo(&["run", "--locked", "--quiet", "--package", "tenure-robust", "--"])
+            .args(args)
+            .status()?
+            .success(),
+    )
 }

@@ -26,6 +26,7 @@ pub mod membership;
 pub mod memory;
 pub mod millis;
 pub mod placement;
+pub mod planted;
 pub mod recall;
 pub mod refusal;
 pub mod registry;

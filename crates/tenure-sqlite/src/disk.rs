@@ -150,7 +150,13 @@ impl FileDisk {
             }
         };
         rows::free_aliases(sql, stored.id, &taken.rows)?;
-        rows::write(sql, stored.id, &taken.rows)?;
+        if tenure_core::planted::planted("not-on-disk") {
+            let is_kept = |row: &&(RowKey, Option<_>)| !matches!(row.0, RowKey::Claim(..));
+            let kept: Vec<_> = taken.rows.iter().filter(is_kept).cloned().collect();
+            rows::write(sql, stored.id, &kept)?;
+        } else {
+            rows::write(sql, stored.id, &taken.rows)?;
+        }
         stored.log.append(sql, stored.id, &taken.events, &self.options)?;
         rows::update_group(sql, stored.id, &taken.group, stored.log.oldest)?;
         Ok(Some(stored))

@@ -29,6 +29,8 @@ mod lease;
 mod list;
 mod membership;
 mod pages;
+#[cfg(debug_assertions)]
+mod planted;
 mod probe;
 mod registry;
 mod reply;
