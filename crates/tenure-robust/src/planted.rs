@@ -54,7 +54,11 @@ pub const ALL: &[Defect] = &[
         "some claims of a dead member are left behind",
     ),
     defect("ghost-shown", Kind::Valkey, "a look-up shows a dead owner as alive"),
-    defect("not-on-disk", Kind::Sqlite, "claims are acknowledged and not written to disk"),
+    defect(
+        "not-on-disk",
+        Kind::Sqlite,
+        "claims are acknowledged and not written to disk",
+    ),
     defect(
         "older-file-whole",
         Kind::Sqlite,

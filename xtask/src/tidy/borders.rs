@@ -16,7 +16,7 @@ const BORDERS: &[Border] = &[
     Border { name: "rusqlite",  package: "rusqlite", folders: &["crates/tenure-sqlite/"] },
     Border { name: "tokio_postgres", package: "tokio-postgres", folders: &["crates/tenure-postgres/", "crates/tenure-bench/"] },
     Border { name: "deadpool",  package: "deadpool", folders: &["crates/tenure-postgres/"] },
-    Border { name: "axum",      package: "axum",     folders: &["crates/tenure-server/"] },
+    Border { name: "axum",      package: "axum",     folders: &["crates/tenure-server/", "crates/tenure-bench/"] },
     Border { name: "reqwest",   package: "reqwest",  folders: &["crates/tenure/", "crates/tenure-bench/", "crates/tenure-supervise/"] },
 ];
 

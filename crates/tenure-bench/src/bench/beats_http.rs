@@ -154,10 +154,7 @@ impl Side {
             .iter()
             .map(|request| format!("{:?}", String::from_utf8_lossy(request)))
             .collect();
-        let script = format!(
-            "local all, next = {{{}}}, 0\nfunction request() next = next % #all + 1; return all[next] end\n",
-            requests.join(",")
-        );
+        let script = format!("requests = {{{}}}\n{}", requests.join(","), include_str!("wrk.lua"));
         let file = std::env::temp_dir().join(format!("tenure-bench-{}.lua", std::process::id()));
         tokio::fs::write(&file, script).await?;
         let output = Command::new(wrk)

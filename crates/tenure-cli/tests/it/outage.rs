@@ -11,6 +11,7 @@ mod failover;
 mod fleet;
 mod lost;
 mod nodes;
+mod power;
 mod restart;
 mod silent;
 mod slow;

@@ -63,11 +63,12 @@ impl Program {
         self.view.acquired(name, &Arc::downgrade(membership), acquired);
     }
 
-    /// Waits for a lease in the background.
+    /// Waits for a lease in the background, one at a time: tokio wakes several tasks that watch the same value in an order
+    /// that no seed determines.
     fn wait_for(&mut self, membership: &Arc<Membership>, name: &'static str) {
         let wait = self.chance.duration(MS * 100, MS * 8_000);
         let mut waits = lock(&self.view.waits);
-        if lock(&self.view.guards).contains_key(name) || waits.contains_key(name) {
+        if lock(&self.view.guards).contains_key(name) || !waits.is_empty() {
             return;
         }
         let (leases, of, view) = (membership.leases(), Arc::downgrade(membership), Arc::clone(&self.view));

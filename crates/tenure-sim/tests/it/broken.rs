@@ -28,7 +28,10 @@ fn an_outage_without_a_grace_is_noticed() {
     noticed(
         BrokenRule::NoGrace,
         10,
-        &["every ttl restarts after the store was silent"],
+        &[
+            "every ttl restarts after the store was silent",
+            "reads never show a ghost",
+        ],
     );
 }
 

@@ -262,7 +262,7 @@ async fn release_by_an_operator_is_not_hidden_by_an_act_of_the_holder() {
 }
 
 #[tokio::test]
-async fn concurrent_acts_whose_answers_overtake_each_other_cause_no_doubt() {
+async fn answers_that_overtake_each_other_cause_no_doubt() {
     let world = world().await;
     let a = world.join().await;
     let guard = world.granted(&a, "t1").await;
