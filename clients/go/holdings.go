@@ -20,15 +20,15 @@ type holdings struct {
 	claims map[claimKey]bool
 	// The epochs of the attached connections.
 	connections map[connectionKey]int64
-	known       int64 // The highest revision of any answer.
-	listed      int64 // The revision at which the leases were last listed; the only one that beats name.
-	acts        int   // Calls in flight that may change the holdings.
-	late        bool  // A call in flight has explained an unknown revision once.
+	known       int64            // The highest revision of any answer.
+	listed      int64            // The revision at which the leases were last listed; the only one that beats name.
+	shown       map[string]int64 // The tokens that this list showed of leases that were being acquired.
+	acts        int              // Calls in flight that may change the holdings.
+	late        bool             // A call in flight has explained an unknown revision once.
 	doubts      int
 	doubted     bool // The leases are uncertain until they are listed.
 	acquired    bool // Whether a lease was ever asked for under this tenure.
 	look        bool // The leases have to be listed.
-	lists       int  // Counts the lists, begun and ended.
 	reassert    bool // The claims have to be repeated.
 	reattach    bool // The connections have to be attached again.
 }
@@ -39,7 +39,7 @@ type claimKey struct{ registry, key string }
 func (h *holdings) begin() {
 	again := h.epoch > 0
 	*h = holdings{epoch: h.epoch + 1, leases: map[string]*Lease{}, busy: h.busy, claims: h.claims,
-		connections: h.connections, reassert: again, reattach: again}
+		connections: h.connections, acquired: len(h.busy) > 0, reassert: again, reattach: again}
 }
 
 // compare compares the revision in a beat's answer with the highest that was known when the beat was sent.
@@ -90,7 +90,6 @@ type act struct {
 	tenure string
 	epoch  int
 	known  int64 // The highest revision known before it.
-	lists  int
 }
 
 // act begins one. A tenure that is lost may only release.
@@ -101,7 +100,7 @@ func (m *Membership) act(release bool) (*act, error) {
 		return nil, ended(m.tenure, m.reason)
 	}
 	m.acts++
-	return &act{m, m.tenure, m.epoch, m.known, m.lists}, nil
+	return &act{m, m.tenure, m.epoch, m.known}, nil
 }
 
 // revised is the part of an answer that names the revision.
@@ -164,11 +163,10 @@ func (m *Membership) list() error {
 	for try := 1; ; try++ {
 		m.mutex.Lock()
 		m.look = false
-		m.lists++
 		epoch, doubts, known, tenure := m.epoch, m.doubts, m.known, m.tenure
-		mine := make([]*Lease, 0, len(m.leases))
+		mine := make(map[*Lease]bool, len(m.leases))
 		for _, lease := range m.leases {
-			mine = append(mine, lease)
+			mine[lease] = true
 		}
 		m.mutex.Unlock()
 		found, revision, stable, err := m.listAll(tenure)
@@ -238,22 +236,33 @@ func (l *listedLease) tokenOf(tenure string) int64 {
 	return 0
 }
 
-func (m *Membership) settle(epoch, doubts int, known int64, mine []*Lease, found map[string]int64, revision int64) error {
+func (m *Membership) settle(epoch, doubts int, known int64, mine map[*Lease]bool, found map[string]int64, revision int64) error {
 	m.mutex.Lock()
 	if m.epoch != epoch {
 		m.mutex.Unlock()
 		return nil
 	}
-	for _, lease := range mine {
-		if token, ok := found[lease.name]; (!ok || token != lease.token) && m.leases[lease.name] == lease {
-			delete(m.leases, lease.name)
+	for name, lease := range m.leases {
+		switch {
+		case found[name] == lease.token:
+		case mine[lease]:
+			delete(m.leases, name)
 			lease.lose("gone")
 			m.reassert = true // If no operator released it, the store lost writes, and claims may be missing as well.
+		case lease.revision <= revision:
+			// Granted while the list was read. The next one decides.
+			m.doubt()
+			wake(m.work)
 		}
 	}
 	strange := map[string]int64{}
+	m.shown = map[string]int64{}
 	for name, token := range found {
-		if m.leases[name] == nil && m.busy[name] == nil {
+		switch {
+		case m.leases[name] != nil:
+		case m.busy[name] != nil:
+			m.shown[name] = token
+		default:
 			strange[name] = token
 			m.busy[name] = make(chan struct{})
 		}
@@ -264,7 +273,6 @@ func (m *Membership) settle(epoch, doubts int, known int64, mine []*Lease, found
 		m.known = revision
 	}
 	m.listed = revision
-	m.lists++
 	if m.doubts == doubts {
 		m.doubted = false
 	}

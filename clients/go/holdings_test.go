@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"os"
+	"strings"
 	"testing"
 	"time"
 )
@@ -211,22 +213,92 @@ func TestListedTokenIsThatOfTheTenure(t *testing.T) {
 	}
 }
 
-func TestGrantDuringAListIsUncertainUntilTheNext(t *testing.T) {
-	client := newClient(t)
-	m := join(t, client, "a", JoinOptions{})
-	act, err := m.act(false)
+// during makes calls between an answer of the store and its arrival.
+type during struct {
+	next http.RoundTripper
+	path string
+	then func()
+}
+
+func (d *during) RoundTrip(request *http.Request) (*http.Response, error) {
+	answer, err := d.next.RoundTrip(request)
+	if then := d.then; then != nil && strings.HasSuffix(request.URL.Path, d.path) {
+		d.then = nil
+		then()
+	}
+	return answer, err
+}
+
+// acquireDuring acquires a lease; then runs when the store has granted it, before its answer arrives.
+func acquireDuring(t *testing.T, then func(m *Membership)) *Lease {
+	t.Helper()
+	transport := &during{next: http.DefaultTransport, path: "/acquire"}
+	client, err := NewClient(Options{Transport: transport})
 	if err != nil {
 		t.Fatal(err)
 	}
+	m := join(t, client, "a", JoinOptions{TTL: time.Minute})
+	transport.then = func() { then(m) }
+	return acquire(t, m, "l")
+}
+
+// listNow lists the leases as the reconciler does.
+func listNow(t *testing.T, m *Membership) {
+	t.Helper()
 	m.mutex.Lock()
-	m.acts--
-	m.acquired = true
-	m.lists++
+	m.look = true
 	m.mutex.Unlock()
-	// The store does not have it: a list after this finds that out.
-	revoked := &Lease{m: m, name: "l", token: 1, lost: make(chan struct{})}
-	if err := m.hold(revoked, act); err != nil || revoked.Held() {
-		t.Fatal(err, revoked.Verdict())
+	if err := m.list(); err != nil {
+		t.Fatal(err)
 	}
-	closed(t, "the lease is lost", revoked.Lost())
+}
+
+func TestGrantThatAListShowsIsHeld(t *testing.T) {
+	lease := acquireDuring(t, func(m *Membership) {
+		acquire(t, m, "other")
+		listNow(t, m)
+	})
+	if !lease.Held() {
+		t.Fatal(lease.Verdict())
+	}
+}
+
+func TestGrantThatAListDoesNotShowIsLost(t *testing.T) {
+	lease := acquireDuring(t, func(m *Membership) {
+		request, err := http.NewRequest(http.MethodDelete, os.Getenv("TENURE_STORE")+"/v1/groups/"+t.Name()+"/leases/l", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer, err := http.DefaultClient.Do(request); err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatal(answer, err)
+		}
+		listNow(t, m)
+	})
+	if lease.Held() {
+		t.Fatal(lease.Verdict())
+	}
+	closed(t, "the lease is lost", lease.Lost())
+}
+
+func TestListThatBeganBeforeTheGrantIsReadAgain(t *testing.T) {
+	m := join(t, newClient(t), "a", JoinOptions{})
+	lease := acquire(t, m, "l")
+	m.mutex.Lock()
+	epoch, doubts, known := m.epoch, m.doubts, m.known
+	m.mutex.Unlock()
+	// Begun before the grant, and read after an operator's release: it shows neither.
+	if err := m.settle(epoch, doubts, known, nil, nil, known+1); err != nil || lease.Held() || lease.Reason() != "" {
+		t.Fatal(err, lease.Verdict(), lease.Reason())
+	}
+	until(t, "the next list shows it", lease.Held)
+}
+
+func TestRejoinDuringAnAcquireStillListsLeases(t *testing.T) {
+	m := join(t, newClient(t), "a", JoinOptions{})
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	m.busy["l"] = make(chan struct{})
+	if m.holdings.begin(); !m.acquired {
+		t.Fatal("a beat would name revisions that no list has shown")
+	}
 }

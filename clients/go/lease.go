@@ -20,13 +20,15 @@ type AcquireOptions struct {
 
 // Lease is a lease that was acquired. It is safe for concurrent use.
 type Lease struct {
-	m      *Membership
-	name   string
-	token  int64
-	place  int
-	waited time.Duration
-	lost   chan struct{}
-	reason string // Why it is lost; empty while it is not.
+	m     *Membership
+	name  string
+	token int64
+	// The revision in the answer that granted it.
+	revision int64
+	place    int
+	waited   time.Duration
+	lost     chan struct{}
+	reason   string // Why it is lost; empty while it is not.
 }
 
 // Acquire acquires a lease. Release it, or Leave; it is free at the end of the ttl if the process dies. A lease that
@@ -100,7 +102,7 @@ func (m *Membership) acquire(ctx context.Context, lease string, options AcquireO
 			}
 			continue
 		}
-		got := &Lease{m: m, name: lease, token: answer.Token, place: answer.Place,
+		got := &Lease{m: m, name: lease, token: answer.Token, revision: answer.Revision, place: answer.Place,
 			waited: time.Duration(answer.Waited) * time.Millisecond, lost: make(chan struct{})}
 		if answer.Outcome == "kept" && answer.Token <= act.known {
 			return got, true, nil
@@ -140,8 +142,8 @@ func (m *Membership) hold(lease *Lease, act *act) error {
 	}
 	m.leases[lease.name] = lease
 	m.verdict()
-	if m.lists != act.lists {
-		// A list in between may have noticed that an operator released this very grant.
+	if lease.revision < m.listed && m.shown[lease.name] != lease.token {
+		// The list after the grant did not show it: an operator may have released this very grant.
 		m.doubt()
 		wake(m.work)
 	}
