@@ -9,6 +9,7 @@ const PATIENCE = 8000;
 let token = sessionStorage.getItem(KEPT);
 let locked = null;
 let offset = 0;
+let isLearned = false;
 
 /** What answers have proved: when the newest request was sent that the store answered, and the same for each group, with
     the newest that it could not answer for it. By the browser's clock. */
@@ -35,9 +36,13 @@ export function now() {
   return Date.now() + offset;
 }
 
-export function learn(text, age = 0) {
+/** Learns the store's time from an answer, which showed it at some instant between the request and now. The estimate moves only
+    as far as the answer contradicts it: a slow answer does not move it. */
+export function learn(text, sent, age = 0) {
   const at = Date.parse(text ?? '') + age;
-  if (!Number.isNaN(at)) offset = at - Date.now();
+  if (Number.isNaN(at)) return;
+  offset = Math.min(Math.max(offset, at - Date.now()), at - sent);
+  isLearned = true;
 }
 
 /** Converts a time of the browser's clock to the store's. */
@@ -45,11 +50,16 @@ export function storeTime(ms) {
   return ms + offset;
 }
 
-/** Records what an answer proves about the store: only reads of a group and of the clock come from the store itself. */
+/** Whether the answer comes from the store itself: reads of a group and of the clock do. */
+function isOfStore(path) {
+  return GROUP.test(path) || path === 'v1/now';
+}
+
+/** Records what an answer proves about the store. */
 function note(path, sent, outcome) {
   const name = GROUP.exec(path)?.[1];
   const group = name && decodeURIComponent(name);
-  if (outcome === 'said' && (group || path === 'v1/now')) proof.store = Math.max(proof.store, sent);
+  if (outcome === 'said' && isOfStore(path)) proof.store = Math.max(proof.store, sent);
   if (!group) return;
   if (outcome === 'said') proof.said.set(group, Math.max(proof.said.get(group) ?? 0, sent));
   else proof.refused.set(group, sent);
@@ -75,7 +85,8 @@ export async function ask(path, { headers = {}, signal, patience = PATIENCE, met
     credentials: 'omit',
     redirect: 'error',
   });
-  learn(response.headers.get('tenure-store-time'));
+  // While the store is away, the daemon continues its own estimate for a while. It must not move what the page shows.
+  if (!isLearned || (response.ok && isOfStore(path))) learn(response.headers.get('tenure-store-time'), sent);
   if (response.ok) {
     note(path, sent, 'said');
     return response;

@@ -74,7 +74,7 @@ export function moment() {
 /** When a group was last read, by the browser's clock. */
 function readAt(name) {
   const listed = listedGroup(name);
-  return Math.max(proof.said.get(name) ?? 0, listed ? world.at - listed.age_ms : 0);
+  return Math.max(proof.said.get(name) ?? 0, listed?.read ?? 0);
 }
 
 /** Whether the state of a group is current. */
@@ -167,12 +167,18 @@ async function look() {
 async function lookAtAll() {
   const sent = Date.now();
   const status = await get('v1/status', { patience: PATIENCE });
+  const before = new Map(world.status?.groups.map((group) => [group.group, group]));
+  for (const group of status.groups) {
+    // The same reading keeps its time, whatever the delay of this answer.
+    const [known, read] = [before.get(group.group), sent - group.age_ms];
+    group.read = known?.as_of === group.as_of && read - known.read < EVERY ? known.read : read;
+  }
   world.status = status;
   world.at = sent;
   // Time plus age is the store's current time, since the age is measured by the daemon.
   const newest = status.groups.reduce((last, group) => (!last || group.age_ms < last.age_ms ? group : last), null);
-  heard = Math.max(heard, status.store.up ? sent : newest ? sent - newest.age_ms : 0);
-  if (newest && Math.abs(Date.parse(newest.as_of) + newest.age_ms - now()) > 2000) learn(newest.as_of, newest.age_ms);
+  heard = Math.max(heard, status.store.up ? sent : newest?.read ?? 0);
+  if (newest && Math.abs(Date.parse(newest.as_of) + newest.age_ms - now()) > 2000) learn(newest.as_of, sent, newest.age_ms);
 }
 
 /** Reads one group from the store. */

@@ -48,13 +48,24 @@ const LIVE: &str = "document.getElementById('link').innerText === 'live'";
 const AGES: &str =
     "[...document.querySelectorAll('.member .age, .rate .sub, .session .age')].map((one) => one.innerText).join()";
 
-/// Whether ages do not advance while the page keeps polling.
+/// All answers show a store's time that is 9 s ahead, as the daemon's estimate may be off while the store is away.
+const SKEW: &str = "globalThis.honest = fetch;
+    globalThis.fetch = async (...asked) => {
+        const answer = await honest(...asked);
+        const headers = new Headers(answer.headers);
+        headers.set('tenure-store-time', new Date(Date.now() + 9000).toISOString());
+        return new Response(answer.body, { status: answer.status, headers });
+    }";
+
+/// Whether ages do not change while the page keeps polling.
 async fn assert_still(page: &mut Page) {
     let before = page.eval(AGES).await;
+    page.eval(SKEW).await;
     page.eval("globalThis.asked = performance.now()").await;
     page.until("seconds have passed", "performance.now() - asked > 2200")
         .await;
     assert_eq!(page.eval(AGES).await, before, "ages stop with the store");
+    page.eval("globalThis.fetch = honest").await;
 }
 
 async fn assert_says_nothing_of_now(page: &mut Page, place: &str) {
@@ -103,6 +114,30 @@ async fn a_store_outage_takes_colours_and_stops_ages() {
     // The store was silent for longer than a gap: everyone got a full ttl, and that is said.
     page.until_says("#banners", "The store did not serve").await;
     page.until_says(".pill", "settling").await;
+    page.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_answers_do_not_move_the_store_time() {
+    let (daemon, _store) = furnished().await;
+    let Some(mut page) = Page::open(&daemon.base, "#/g/g", DESK).await else {
+        return;
+    };
+    page.until("it is live", LIVE).await;
+    let moved = "(async () => {
+        const { learn, storeTime } = await import(new URL('dashboard/api.js', document.baseURI));
+        const [now, before] = [Date.now(), storeTime(0)];
+        const moves = (shown) => {
+            learn(new Date(storeTime(shown)).toISOString(), now - 5000);
+            return storeTime(0) - before;
+        };
+        return [moves(now - 4900), moves(now - 100), Math.round(moves(now + 60000) / 1000)];
+    })()";
+    assert_eq!(
+        page.eval(moved).await,
+        json!([0, 0, 60]),
+        "only an answer that contradicts it does"
+    );
     page.assert_clean();
 }
 
