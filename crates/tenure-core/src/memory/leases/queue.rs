@@ -32,7 +32,8 @@ pub(super) struct Served {
 pub(in crate::memory) struct QueueModel {
     waiters: BTreeMap<(LeaseName, u64), Waiter>,
     numbers: BTreeMap<(LeaseName, TenureId), u64>,
-    counts: BTreeMap<LeaseName, usize>,
+    /// The numbers of the waiters of each lease, in order, so that the place of one is found without a walk.
+    order: BTreeMap<LeaseName, VecDeque<u64>>,
     by_end: BTreeSet<(StoreTime, LeaseName, u64)>,
     /// The earliest time at which each lease with waiters may be free. Lazy: a step that looks finds the true time.
     wakes: BTreeMap<LeaseName, StoreTime>,
@@ -50,16 +51,22 @@ impl QueueModel {
 
     /// The number of waiters of the group, and of a lease.
     pub(super) fn counts(&self, lease: &LeaseName) -> (usize, usize) {
-        (self.waiters.len(), self.counts.get(lease).copied().unwrap_or(0))
+        (self.waiters.len(), self.order.get(lease).map_or(0, VecDeque::len))
+    }
+
+    /// The number of waiters of a lease before this number.
+    pub(super) fn ahead(&self, lease: &LeaseName, number: u64) -> usize {
+        let numbers = self.order.get(lease);
+        numbers.map_or(0, |numbers| numbers.partition_point(|other| *other < number))
     }
 
     pub(super) fn has(&self, lease: &LeaseName) -> bool {
-        !self.counts.is_empty() && self.counts.contains_key(lease)
+        !self.order.is_empty() && self.order.contains_key(lease)
     }
 
     /// The leases with waiters.
     pub(in crate::memory) fn leases(&self) -> impl ExactSizeIterator<Item = &LeaseName> {
-        self.counts.keys()
+        self.order.keys()
     }
 
     /// The waiters of a lease, in order.
@@ -79,13 +86,16 @@ impl QueueModel {
         self.numbers
             .insert((lease.clone(), waiter.tenure.clone()), waiter.number);
         self.by_end.insert((waiter.until, lease.clone(), waiter.number));
-        let until = waiter.until;
+        let (until, number) = (waiter.until, waiter.number);
         match self.waiters.insert(key, waiter) {
             Some(before) if before.until != until => {
                 self.by_end.remove(&(before.until, lease.clone(), before.number));
             }
             Some(_) => {}
-            None => *self.counts.entry(lease.clone()).or_default() += 1,
+            None => {
+                let place = self.ahead(lease, number);
+                self.order.entry(lease.clone()).or_default().insert(place, number);
+            }
         }
     }
 
@@ -97,10 +107,11 @@ impl QueueModel {
         let number = self.numbers.remove(&(lease.clone(), tenure.clone()))?;
         let waiter = self.waiters.remove(&(lease.clone(), number))?;
         self.by_end.remove(&(waiter.until, lease.clone(), number));
-        if let Some(count) = self.counts.get_mut(lease) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(lease);
+        let place = self.ahead(lease, number);
+        if let Some(numbers) = self.order.get_mut(lease) {
+            numbers.remove(place);
+            if numbers.is_empty() {
+                self.order.remove(lease);
                 self.set_wake(lease, None);
             }
         }
@@ -137,7 +148,7 @@ impl QueueModel {
 
     /// Notes that any lease may be free.
     pub(in crate::memory) fn wake_all(&mut self) {
-        let leases: Vec<LeaseName> = self.counts.keys().cloned().collect();
+        let leases: Vec<LeaseName> = self.order.keys().cloned().collect();
         for lease in leases {
             self.set_wake(&lease, Some(StoreTime::ZERO));
         }

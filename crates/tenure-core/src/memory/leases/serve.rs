@@ -16,6 +16,10 @@ use crate::time::StoreTime;
 
 /// The maximum number of waiters that one step serves or removes; the next step serves more.
 pub(super) const SERVED: usize = 200;
+/// The number of waiters at the head of a queue that are looked at to find a living one. A step removes half of them.
+const LOOKED_AT: usize = 2 * SERVED;
+/// The number of waiters at the head of a queue whose tenures a read looks at; the others are counted as living.
+const COUNTED: usize = 1_000;
 
 impl Decide<Withdraw> for GroupModel {
     /// Compares the tenure and the number of the request, and else does nothing: a client that asked again on another
@@ -83,8 +87,7 @@ impl GroupModel {
         };
         self.leases.queue.put(lease, waiter);
         self.leases.queue.wake(lease, wake);
-        let ahead = self.leases.queue.of(lease).take_while(|waiter| waiter.number < number);
-        let ahead = u32::try_from(ahead.count()).unwrap_or(u32::MAX);
+        let ahead = u32::try_from(self.leases.queue.ahead(lease, number)).unwrap_or(u32::MAX);
         AcquireOutcome::Waiting { ahead, until }
     }
 
@@ -93,21 +96,22 @@ impl GroupModel {
         now < waiter.until && self.is_alive(&waiter.tenure, resumed_at, now)
     }
 
-    /// The first living waiter of a lease.
+    /// The first living waiter of a lease, among those at the head of its queue.
     pub(super) fn first_waiter(&self, lease: &LeaseName, now: StoreTime) -> Option<&Waiter> {
         if !self.leases.queue.has(lease) {
             return None;
         }
         let resumed_at = self.head().resumed_at;
-        let mut waiters = self.leases.queue.of(lease);
+        let mut waiters = self.leases.queue.of(lease).take(LOOKED_AT);
         waiters.find(|waiter| self.is_waiting(waiter, resumed_at, now))
     }
 
     /// The number of living waiters of a lease.
     pub(super) fn waiting(&self, lease: &LeaseName, resumed_at: StoreTime, now: StoreTime) -> u32 {
-        let waiters = self.leases.queue.of(lease);
+        let waiters = self.leases.queue.of(lease).take(COUNTED);
         let living = waiters.filter(|waiter| self.is_waiting(waiter, resumed_at, now));
-        u32::try_from(living.count()).unwrap_or(u32::MAX)
+        let (_, all) = self.leases.queue.counts(lease);
+        u32::try_from(living.count() + all.saturating_sub(COUNTED)).unwrap_or(u32::MAX)
     }
 
     /// The grace in which no lease is granted.
