@@ -2,14 +2,13 @@
 //!
 //! Tools are installed from the package registries of the languages into `target/clients`.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::run::{cargo, find, is_set, must, output, root};
+use crate::run::{self, find, is_set, must, output, root};
 
 /// The tools for Python, in their versions.
 const PYTHON_TOOLS: [&str; 2] = ["mypy==2.4.1", "ruff==0.17.6"];
@@ -53,7 +52,7 @@ const CLIENTS: [Client; 3] = [
         },
         check: |dir| {
             let mut npm = Command::new("npm");
-            npm.env("TENURE_BIN", build().join("debug/tenure"));
+            npm.env("TENURE_BIN", run::target().join("debug/tenure"));
             must(npm.args(["run", "--silent", "check"]).current_dir(dir))
         },
         drivers: |dir| vec![vec!["node".into(), dir.join("build/conformance/driver.js")]],
@@ -62,7 +61,7 @@ const CLIENTS: [Client; 3] = [
     Client {
         name: "go",
         prepare: |_| find("go").map(|_| ()).context("this machine has no go"),
-        check: |dir| must(shell(dir, "./check.sh").env("TENURE_BIN", build().join("debug/tenure"))),
+        check: |dir| must(shell(dir, "./check.sh").env("TENURE_BIN", run::target().join("debug/tenure"))),
         drivers: |dir| {
             // It builds the driver and prints its path.
             let script = dir.join("check.sh");
@@ -76,7 +75,7 @@ const CLIENTS: [Client; 3] = [
 /// Tests every client. Returns those that could not be tested, because their tools cannot be installed; in CI that is
 /// an error.
 pub(crate) fn test() -> Result<Vec<&'static str>> {
-    must(&mut cargo(&["build", "--locked", "--workspace", "--bins"]))?;
+    run::build(&["tenure"])?;
     let mut missing = Vec::new();
     for client in &CLIENTS {
         let dir = root().join("clients").join(client.name);
@@ -123,7 +122,7 @@ fn test_one(client: &Client, dir: &Path) -> Result<()> {
 fn suite(driver: &[PathBuf], exceptions: &[(&str, &str)]) -> Command {
     let mut command = Command::new("python3");
     command.arg(root().join("clients/conformance/run.py"));
-    command.arg("--tenure").arg(build().join("debug/tenure"));
+    command.arg("--tenure").arg(run::target().join("debug/tenure"));
     for (case, reason) in exceptions {
         command.args(["--except", &format!("{case}={reason}")]);
     }
@@ -137,13 +136,8 @@ fn shell(dir: &Path, script: &str) -> Command {
     command
 }
 
-/// The target folder of cargo.
-fn build() -> PathBuf {
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
-}
-
 fn target() -> PathBuf {
-    build().join("clients")
+    run::target().join("clients")
 }
 
 /// The interpreter of the virtual environment with the tools.

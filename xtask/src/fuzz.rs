@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::run::{cargo, find, must, root};
+use crate::run::{self, find, must};
 
 /// The checks of a response: it must not be an error, and must match the document.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,\
@@ -33,9 +33,8 @@ pub(crate) fn fuzz(args: &[String]) -> Result<bool> {
         );
         return Ok(env::var_os("CI").is_none());
     };
-    must(&mut cargo(&["build", "--locked", "--package", "tenure-cli"]))?;
-    let tenure = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let tenure = tenure.join("debug/tenure");
+    run::build(&["tenure"])?;
+    let tenure = run::target().join("debug/tenure");
     let dir = env::temp_dir().join(format!("tenure-fuzz-{}", std::process::id()));
     fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
     let done = rounds(&fuzzer, &tenure, &dir, args);

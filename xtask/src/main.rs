@@ -17,7 +17,7 @@ mod spec;
 mod suite;
 mod tidy;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
@@ -79,14 +79,7 @@ fn bench(names: &[String]) -> Result<bool> {
 /// In debug builds: only they can have planted defects, and their assertions are checks as well.
 fn robust(args: &[String]) -> Result<bool> {
     servers::ensure(servers::Need::Test)?;
-    let build = ["build", "--locked", "--workspace", "--bins"];
-    if !run::cargo(&build).status()?.success() {
-        return Ok(false);
-    }
-    Ok(
-        run::cargo(&["run", "--locked", "--quiet", "--package", "tenure-robust", "--"])
-            .args(args)
-            .status()?
-            .success(),
-    )
+    run::build(&["tenure", "tenure-robust"])?;
+    let mut robust = Command::new(run::target().join("debug/tenure-robust"));
+    Ok(robust.args(args).current_dir(run::root()).status()?.success())
 }

@@ -35,6 +35,13 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
+/// Builds programs of the workspace as its tests do. The example makes cargo select the features of dependencies that tests
+/// need; without them it would build the whole tree a second time.
+pub(crate) fn build(programs: &[&str]) -> Result<()> {
+    let mut build = cargo(&["build", "--locked", "--workspace", "--example", "leases"]);
+    must(build.args(programs.iter().flat_map(|program| ["--bin", program])))
+}
+
 /// The path of a program, from `PATH`, the folders of system daemons, and Debian's folders of Postgres.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
