@@ -3,6 +3,7 @@
 //! `cargo xtask bench` compares Tenure with other systems; this command measures the user's own store. It uses the same
 //! interface as every client ([`Store`](tenure_core::Store)) and leaves no member behind, also when it is interrupted.
 
+mod failover;
 mod load;
 mod measured;
 
@@ -11,19 +12,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, Subcommand};
 use rustix::process::Signal;
 use tenure_core::id::Group;
-use tenure_core::store::{MAX_PAGE, PageRequest};
+use tenure_core::store::{MAX_PAGE, PageRequest, Store};
 use tenure_core::time::{parse_duration, show_duration};
 use tenure_core::timing::Timing;
 use tenure_supervise::signals::Signals;
 
-use crate::cli::{FormatArgs, StoreArgs};
+use crate::cli::{FormatArgs, StoreArgs, examples};
 use crate::connect;
 use crate::exit::{DONE, FAILED, Usage, say};
 use crate::output::json;
 use crate::settings::LONGEST_TTL;
+use failover::{Contender, Failover};
 use load::{Halt, Load, OPERATIONS};
 use measured::Report;
 
@@ -33,7 +35,10 @@ use measured::Report;
 /// group that has members is refused. The load affects other users of the store, and its events stay in the group. A daemon
 /// with tokens needs one with the scopes `read` and `beat`.
 #[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Bench {
+    #[command(subcommand)]
+    instead: Option<Instead>,
     /// The number of members.
     #[arg(long, value_name = "MEMBERS", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     members: u32,
@@ -55,6 +60,15 @@ pub(crate) struct Bench {
     format: FormatArgs,
 }
 
+/// Another measurement.
+#[derive(Debug, Clone, Subcommand)]
+enum Instead {
+    #[command(after_help = examples::BENCH_FAILOVER)]
+    Failover(Failover),
+    #[command(hide = true)]
+    Contender(Contender),
+}
+
 fn span(text: &str) -> Result<Duration, String> {
     let span = parse_duration(text).map_err(|error| error.to_string())?;
     if span < Duration::from_millis(100) || span > Duration::from_secs(3600) {
@@ -72,6 +86,11 @@ enum Ended {
 
 impl Bench {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
+        match self.instead {
+            Some(Instead::Failover(failover)) => return failover.run(),
+            Some(Instead::Contender(contender)) => return contender.run(),
+            None => {}
+        }
         let timing = Timing::for_ttl(self.ttl).check(LONGEST_TTL);
         timing.map_err(|error| Usage::new(format!("--ttl: {error}")))?;
         crate::logging::start_quiet("error")?;
@@ -82,33 +101,12 @@ impl Bench {
         let connected = self.store.connect().await?;
         let mut signals = Signals::listen().context("cannot listen to signals")?;
         let load = Arc::new(Load::new(&connected.tenure, &self.group, self.ttl));
-        let done = match self.refuse_occupied(&load).await {
+        let done = match refuse_occupied(&*load.store, &self.group).await {
             Ok(()) => self.measure(&load, &mut signals).await,
             Err(error) => Err(error),
         };
         connected.tenure.close().await;
         done
-    }
-
-    /// A benchmark in a group in use would disturb its members and be disturbed by them.
-    async fn refuse_occupied(&self, load: &Load) -> anyhow::Result<()> {
-        let group = &self.group;
-        let mut page = PageRequest::new(None, MAX_PAGE)?;
-        loop {
-            let found = load.store.members(group, &page).await?;
-            if let Some(one) = found.items.first() {
-                anyhow::bail!(
-                    "the group {group} has members already, like {}; nothing was done. Name another one with --group, or \
-                     wait until they have lapsed and `tenure sweep --group {group}`, if they are what a bench left that \
-                     was killed",
-                    one.member
-                );
-            }
-            match found.next {
-                Some(next) => page.after = Some(next),
-                None => return Ok(()),
-            }
-        }
     }
 
     async fn measure(&self, load: &Arc<Load>, signals: &mut Signals) -> anyhow::Result<u8> {
@@ -182,6 +180,26 @@ impl Bench {
             }
         }
         Ended::Complete
+    }
+}
+
+/// A benchmark in a group in use would disturb its members and be disturbed by them.
+async fn refuse_occupied(store: &dyn Store, group: &Group) -> anyhow::Result<()> {
+    let mut page = PageRequest::new(None, MAX_PAGE)?;
+    loop {
+        let found = store.members(group, &page).await?;
+        if let Some(one) = found.items.first() {
+            anyhow::bail!(
+                "the group {group} has members already, like {}; nothing was done. Name another one with --group, or \
+                 wait until they have lapsed and `tenure sweep --group {group}`, if they are what a bench left that \
+                 was killed",
+                one.member
+            );
+        }
+        match found.next {
+            Some(next) => page.after = Some(next),
+            None => return Ok(()),
+        }
     }
 }
 

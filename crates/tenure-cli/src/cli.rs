@@ -1,6 +1,6 @@
 //! The command line: the subcommands, and the options that they share.
 
-mod examples;
+pub(crate) mod examples;
 pub(crate) mod help;
 
 use std::path::PathBuf;

@@ -36,6 +36,11 @@ pub(crate) fn show_token_of(file: PathBuf) {
     let _ = TOKEN_FILE.set(file);
 }
 
+/// The file of `--token-file`, for other processes of this program.
+pub(crate) fn token_file() -> Option<&'static PathBuf> {
+    TOKEN_FILE.get()
+}
+
 /// The token for daemons: the one in `--token-file`, else in the file that `TENURE_TOKEN_FILE` names, else in
 /// `TENURE_TOKEN`. There is no flag with the token itself, because command lines are visible to every user of the machine.
 ///

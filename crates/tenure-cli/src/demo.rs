@@ -8,7 +8,6 @@ mod acts;
 mod endpoints;
 mod fleet;
 mod part;
-mod process;
 mod story;
 mod watch;
 

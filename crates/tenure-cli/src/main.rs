@@ -32,6 +32,7 @@ mod man;
 mod members;
 mod nearest;
 mod output;
+mod process;
 mod progress;
 mod release;
 mod restore;

@@ -261,7 +261,7 @@ impl Report {
 }
 
 /// To the microsecond.
-fn in_ms(duration: Duration) -> f64 {
+pub(super) fn in_ms(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 

@@ -127,7 +127,13 @@ Examples:
 pub(super) const BENCH: &str = "\
 Examples:
   tenure bench
-  tenure bench --store valkey://db:6379 --members 10000 --for 10s --json";
+  tenure bench --store valkey://db:6379 --members 10000 --for 10s --json
+  tenure bench failover";
+
+pub(crate) const BENCH_FAILOVER: &str = "\
+Examples:
+  tenure bench failover
+  tenure bench failover --store valkey://db:6379 --ttl 10s --rounds 20 --faults kill,freeze";
 
 #[cfg(test)]
 mod tests {

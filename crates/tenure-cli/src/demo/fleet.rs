@@ -24,7 +24,7 @@ use tokio::runtime::Handle;
 
 use super::endpoints::Endpoints;
 use super::part::{DESK, POLLERS, Role};
-use super::process::Process;
+use crate::process::Process;
 
 /// The ttl of every member and provider.
 pub(super) const TTL: Duration = Duration::from_secs(3);
@@ -92,7 +92,7 @@ impl Fleet {
         ];
         let mut args: Vec<OsString> = args.map(Into::into).into();
         args.push(data.into());
-        let daemon = Process::start(&*clock, args, &dir.path().join("daemon.log")).await?;
+        let daemon = Process::start(&*clock, args, &dir.path().join("daemon.log"), None).await?;
         let url = daemon.said.clone();
         let tenure = super::connected(&url).await?;
         // It is new: no lease was held.
@@ -195,7 +195,7 @@ impl Fleet {
         if let Some((_, members)) = SWARMS.iter().find(|(host, _)| *host == name) {
             args.extend(["--members".into(), members.to_string().into()]);
         }
-        Process::start(&*self.clock, args, &log).await
+        Process::start(&*self.clock, args, &log, None).await
     }
 
     /// A process of the fleet.

@@ -154,3 +154,61 @@ fn has_joined(bench: &tenure_testkit::Process, daemon: &Daemon, all: usize) -> b
     assert!(bench.is_running(), "{}", bench.log());
     members(&daemon.url()) == all
 }
+
+const FAILOVER: [&str; 6] = ["bench", "failover", "--rounds", "1", "--ttl", "1s"];
+
+#[test]
+fn failover_is_measured_and_leaves_no_member() {
+    let daemon = Daemon::start(&["--store", "memory:", "--max-ttl", "1s"]);
+    let report = with(&daemon.url(), &[&FAILOVER[..], &["--json"]].concat()).json();
+    let rows = report["measured"].as_array().unwrap();
+    let faults: Vec<_> = rows.iter().map(|row| row["fault"].as_str().unwrap()).collect();
+    assert_eq!(faults, ["kill", "freeze", "stop"], "{report}");
+    for row in rows {
+        assert_eq!((&row["rounds"], &row["overlaps"]), (&1.into(), &0.into()), "{row}");
+        assert!(row["takeover"]["max_ms"].as_f64().unwrap() > 0.0, "{row}");
+        // A stop waits for no deadline.
+        assert_eq!(row["detected"].is_null(), row["fault"] == "stop", "{row}");
+    }
+    let (_, page) = daemon.http("GET", "/v1/groups/bench-failover/members", "");
+    assert_eq!(page["members"].as_array().unwrap().len(), 0, "{page}");
+
+    // For people, once more in the same group.
+    let shown = with(&daemon.url(), &[&FAILOVER[..], &["--faults", "stop"]].concat());
+    assert_eq!(shown.code, Some(0), "{}", shown.err);
+    assert!(shown.out.contains("OVERLAPS"), "{}", shown.out);
+}
+
+#[test]
+fn failover_is_for_stores_that_processes_share() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = format!("sqlite:{}/bench.db", dir.path().display());
+    let refused = with(&file, &FAILOVER);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.err.contains("start `tenure serve` on it"), "{}", refused.err);
+
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    daemon.join("prod", "gw-1", 30_000);
+    let refused = daemon.run(&[&FAILOVER[..], &["--group", "prod"]].concat());
+    assert_eq!(refused.code, Some(1));
+    assert!(
+        refused.err.contains("has members already, like gw-1"),
+        "{}",
+        refused.err
+    );
+}
+
+#[test]
+fn interrupted_failover_leaves_no_member() {
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    let bench = daemon.spawn(&["bench", "failover", "--ttl", "60s"]);
+    wait::until("the lease is held", SOON, || {
+        let (status, _) = daemon.http("GET", "/v1/groups/bench-failover/leases/leader", "");
+        status == 200
+    });
+    bench.signal(Signal::INT).unwrap();
+    assert_eq!(bench.wait(SOON).unwrap().code(), Some(1), "{}", bench.log());
+    said(&bench, "interrupted; the contenders have left");
+    let (_, page) = daemon.http("GET", "/v1/groups/bench-failover/members", "");
+    assert_eq!(page["members"].as_array().unwrap().len(), 0, "{page}");
+}
