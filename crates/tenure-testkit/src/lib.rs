@@ -30,6 +30,7 @@
 
 pub mod certs;
 pub mod consul;
+pub mod disk;
 pub mod etcd;
 pub mod http;
 pub mod port;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Flavour, START, Server};
 use crate::port::Port;
+use crate::proxy::Proxy;
 use crate::resp::Reply;
 use crate::wait;
 
@@ -20,6 +21,7 @@ pub struct Cluster {
     flavour: Flavour,
     nodes: Vec<Server>,
     buses: Vec<Port>,
+    proxies: Vec<Proxy>,
 }
 
 impl Cluster {
@@ -31,8 +33,27 @@ impl Cluster {
     #[must_use]
     #[track_caller]
     pub fn start(flavour: Flavour, settings: &[&str]) -> Option<Cluster> {
+        Cluster::launch(flavour, settings, false)
+    }
+
+    /// Like [`Cluster::start`], with a proxy before each node. Clients and replicas connect to it.
+    ///
+    /// # Panics
+    /// As [`Cluster::start`].
+    #[must_use]
+    #[track_caller]
+    pub fn behind_proxies(flavour: Flavour, settings: &[&str]) -> Option<Cluster> {
+        Cluster::launch(flavour, settings, true)
+    }
+
+    #[track_caller]
+    fn launch(flavour: Flavour, settings: &[&str], has_proxies: bool) -> Option<Cluster> {
         let buses: Vec<Port> = (0..2 * PRIMARIES).map(|_| Port::reserve()).collect();
-        let node = |bus: &Port| {
+        let mut proxies = Vec::new();
+        let mut node = |bus: &Port| {
+            let proxy = has_proxies.then(|| Proxy::start(bus.addr()));
+            let announced = proxy.as_ref().map(|proxy| proxy.port().to_string());
+            let announced = announced.iter().flat_map(|port| ["--cluster-announce-port", port]);
             let bus = bus.number().to_string();
             let own = [
                 "--cluster-enabled",
@@ -42,9 +63,12 @@ impl Cluster {
                 "--cluster-node-timeout",
                 "1500",
             ];
-            Server::with(flavour, &[&own, settings].concat())
+            let announced: Vec<&str> = announced.collect();
+            let node = Server::with(flavour, &[&own, &announced[..], settings].concat())?;
+            proxies.extend(proxy.inspect(|proxy| proxy.redirect_to(node.addr())));
+            Some(node)
         };
-        let nodes: Vec<Server> = buses.iter().map(node).collect::<Option<_>>()?;
+        let nodes: Vec<Server> = buses.iter().map(&mut node).collect::<Option<_>>()?;
         for (at, node) in nodes.iter().enumerate() {
             run(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(at + 1).to_string()]);
         }
@@ -55,7 +79,12 @@ impl Cluster {
                 &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()],
             );
         }
-        let cluster = Cluster { flavour, nodes, buses };
+        let cluster = Cluster {
+            flavour,
+            nodes,
+            buses,
+            proxies,
+        };
         introduce(&cluster.nodes.iter().collect::<Vec<_>>(), |n| {
             [cluster.nodes[n].port(), cluster.buses[n].number()]
         });
@@ -83,6 +112,12 @@ impl Cluster {
     #[must_use]
     pub fn nodes(&self) -> &[Server] {
         &self.nodes
+    }
+
+    /// The proxies before the nodes, in the same order, if it has any.
+    #[must_use]
+    pub fn proxies(&self) -> &[Proxy] {
+        &self.proxies
     }
 
     /// The slot of a key.

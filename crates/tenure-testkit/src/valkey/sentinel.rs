@@ -138,7 +138,18 @@ impl Sentinels {
     #[must_use]
     #[track_caller]
     pub fn start(flavour: Flavour, settings: &str) -> Option<Sentinels> {
-        let servers: Vec<Server> = (0..3).map(|_| Server::start(flavour)).collect::<Option<_>>()?;
+        Sentinels::with(flavour, &[], settings)
+    }
+
+    /// Like [`Sentinels::start`], with additional settings for the servers, as those of [`Server::with`].
+    ///
+    /// # Panics
+    /// As [`Sentinels::start`].
+    #[must_use]
+    #[track_caller]
+    pub fn with(flavour: Flavour, servers: &[&str], settings: &str) -> Option<Sentinels> {
+        let server = |_| Server::with(flavour, servers);
+        let servers: Vec<Server> = (0..3).map(server).collect::<Option<_>>()?;
         for replica in &servers[1..] {
             replica.replica_of(&servers[0]);
         }
@@ -234,6 +245,26 @@ impl Sentinels {
     pub fn set_publish_period(&self, period: Duration) {
         for sentinel in &self.sentinels {
             must(sentinel.debug("publish-period", period));
+        }
+    }
+
+    /// Breaks the replicas' links to their primary, and keeps them from following it until [`Sentinels::join_replicas`].
+    ///
+    /// # Panics
+    /// If one refuses.
+    #[track_caller]
+    pub fn cut_replicas(&self, primary: &Server) {
+        for replica in self.servers.iter().filter(|server| server.port() != primary.port()) {
+            // The primary has no password, so it refuses a replica that sends one.
+            must(replica.expect_ok(&["CONFIG", "SET", "masterauth", "wrong"]));
+            must(replica.cli(&["CLIENT", "KILL", "TYPE", "master"]).map(drop));
+        }
+    }
+
+    /// Lets all servers that run follow their primary again.
+    pub fn join_replicas(&self) {
+        for server in &self.servers {
+            let _ = server.cli(&["CONFIG", "SET", "masterauth", ""]);
         }
     }
 
