@@ -7,15 +7,19 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure::StoreTime;
 
-use crate::history::{Call, Holder, Micros, Outcome, Recorder, Verb, micros};
+use crate::history::{Call, Grant, Holder, Micros, Outcome, Recorder, Verb, micros};
 use crate::http::{Answer, Client};
 
-/// The group that everything happens in.
-pub const GROUP: &str = "robust";
 /// The registry of all claims.
 pub const REGISTRY: &str = "keys";
 /// How long a call waits for its answer.
 pub const PATIENCE: Duration = Duration::from_millis(800);
+
+/// How many may hold a lease with this name.
+#[must_use]
+pub fn places(lease: &str) -> u64 {
+    if lease.starts_with('s') { 2 } else { 1 }
+}
 
 /// A caller.
 #[derive(Debug)]
@@ -23,6 +27,7 @@ pub struct Api {
     number: usize,
     http: Client,
     recorder: Recorder,
+    said: Value,
 }
 
 impl Api {
@@ -33,88 +38,136 @@ impl Api {
             number,
             http: Client::new(addr),
             recorder: recorder.clone(),
+            said: Value::Null,
         }
+    }
+
+    /// The body of the last answer.
+    #[must_use]
+    pub fn said(&self) -> &Value {
+        &self.said
     }
 
     /// Joins; the tenure, if it is known.
     pub async fn join(&mut self, member: &str, ttl: Duration) -> Option<String> {
         let body = json!({ "member": member, "ttl_ms": u64::try_from(ttl.as_millis()).ok()? });
         let begin = self.recorder.clock.now();
-        let answer = self.send("POST", "members", &body, begin, true).await;
+        let answer = self.send("POST", "members", &body, begin, PATIENCE).await;
         let tenure = match &answer {
             Answer::Said(201, said) => said["tenure"].as_str().map(ToOwned::to_owned),
             _ => None,
         };
-        let outcome = outcome_of(answer, |_| Outcome::Done);
         // An unknown join names its member, which it may have superseded.
         let named = tenure.clone().unwrap_or_else(|| format!("{member}@0"));
-        self.record(begin, &named, Verb::Join(micros(ttl)), outcome);
+        self.finish(begin, &named, Verb::Join(micros(ttl)), answer, PATIENCE);
         tenure
+    }
+
+    /// Beats, and names the revision if it is known.
+    pub async fn beat(&mut self, tenure: &str, ttl: Duration, revision: Option<u64>) -> Outcome {
+        let (begin, path) = (self.recorder.clock.now(), format!("tenures/{tenure}/beat"));
+        let body = revision.map_or(Value::Null, |revision| json!({ "revision": revision }));
+        let answer = self.send("PUT", &path, &body, begin, PATIENCE).await;
+        self.finish(begin, tenure, Verb::Beat(micros(ttl)), answer, PATIENCE)
     }
 
     /// Makes a call under a tenure.
     pub async fn call(&mut self, tenure: &str, verb: Verb) -> Outcome {
-        let under = json!({ "tenure": tenure });
         let claims = format!("registries/{REGISTRY}/claims");
         let (method, path, body) = match &verb {
-            Verb::Beat(_) => ("PUT", format!("tenures/{tenure}/beat"), Value::Null),
             Verb::Leave => ("DELETE", format!("tenures/{tenure}"), Value::Null),
-            Verb::Acquire(lease) => ("POST", format!("leases/{lease}/acquire"), under),
-            Verb::Release(lease, token) => (
-                "POST",
-                format!("leases/{lease}/release"),
-                json!({ "tenure": tenure, "token": token }),
-            ),
-            Verb::Claim(key, if_absent) => (
-                "PUT",
-                format!("{claims}/{key}"),
-                json!({ "tenure": tenure, "if_absent": if_absent }),
-            ),
+            Verb::Acquire(lease, wait) => {
+                let body = json!({ "tenure": tenure, "holders": places(lease), "wait_ms": wait / 1_000 });
+                ("POST", format!("leases/{lease}/acquire"), body)
+            }
+            Verb::Release(lease, token) => {
+                let body = json!({ "tenure": tenure, "token": token });
+                ("POST", format!("leases/{lease}/release"), body)
+            }
+            Verb::Claim(key, if_absent) => {
+                let body = json!({ "tenure": tenure, "if_absent": if_absent });
+                ("PUT", format!("{claims}/{key}"), body)
+            }
+            Verb::Revoke(lease, token) => ("DELETE", format!("leases/{lease}?token={token}"), Value::Null),
             Verb::Unclaim(key) => ("DELETE", format!("{claims}/{key}?tenure={tenure}"), Value::Null),
             Verb::ReadLease(lease) => ("GET", format!("leases/{lease}"), Value::Null),
             Verb::ReadClaim(key) => ("GET", format!("{claims}/{key}"), Value::Null),
-            Verb::Join(_) | Verb::Trust | Verb::ReleaseAny(_) => return Outcome::Refused("not a call".to_owned()),
+            _ => return Outcome::Refused("not a call".to_owned()),
+        };
+        let patience = match &verb {
+            Verb::Acquire(_, wait) => PATIENCE + Duration::from_micros(*wait),
+            _ => PATIENCE,
         };
         let begin = self.recorder.clock.now();
-        let is_bounded = !matches!(verb, Verb::Beat(_));
-        let answer = self.send(method, &path, &body, begin, is_bounded).await;
-        let outcome = outcome_of(answer, |said| match &verb {
-            Verb::Acquire(_) => said["token"].as_u64().map_or(Outcome::Unknown, Outcome::Token),
-            Verb::ReadLease(_) | Verb::ReadClaim(_) => Outcome::Reads(Some(Holder {
-                tenure: text(said, "tenure"),
-                is_alive: said["alive"] == true,
-                token: said["token"].as_u64().unwrap_or(0),
-            })),
-            _ => Outcome::Done,
-        });
-        self.record(begin, tenure, verb, outcome.clone());
-        outcome
+        let answer = self.send(method, &path, &body, begin, patience).await;
+        self.finish(begin, tenure, verb, answer, patience)
     }
 
     /// An address below the group, unrecorded.
     pub async fn get(&mut self, path: &str) -> Option<Value> {
-        let path = format!("/v1/groups/{GROUP}/{path}");
+        let path = format!("/v1/groups/{}/{path}", self.recorder.group);
         match self.http.send("GET", &path, "", &Value::Null, 4 * PATIENCE).await {
             Answer::Said(200, said) => Some(said),
             _ => None,
         }
     }
 
-    async fn send(&mut self, method: &str, path: &str, body: &Value, begin: Micros, is_bounded: bool) -> Answer {
+    /// The word of an operator that no lease was held.
+    pub async fn settle(&mut self) -> bool {
+        let path = format!("/v1/groups/{}/settle", self.recorder.group);
+        let answer = self.http.send("POST", &path, "", &Value::Null, 4 * PATIENCE).await;
+        matches!(answer, Answer::Said(200, said) if said["settled"] != 0)
+    }
+
+    /// Records what a member knows without a call.
+    pub fn note(&self, tenure: &str, verb: Verb) {
+        let now = self.recorder.clock.now();
+        self.record((now, now), tenure, verb, Outcome::Done);
+    }
+
+    async fn send(&mut self, method: &str, path: &str, body: &Value, begin: Micros, patience: Duration) -> Answer {
         let until = StoreTime::from_micros(self.recorder.clock.to_wall(begin + micros(PATIENCE)));
-        let head = match is_bounded && method != "GET" {
+        let is_bounded = method != "GET" && !path.ends_with("/beat");
+        let head = match is_bounded {
             true => format!("Tenure-Not-After: {until}\r\n"),
             false => String::new(),
         };
-        let path = format!("/v1/groups/{GROUP}/{path}");
-        self.http.send(method, &path, &head, body, PATIENCE).await
+        let path = format!("/v1/groups/{}/{path}", self.recorder.group);
+        let answer = self.http.send(method, &path, &head, body, patience).await;
+        self.said = match &answer {
+            Answer::Said(_, said) => said.clone(),
+            _ => Value::Null,
+        };
+        answer
     }
 
-    fn record(&self, begin: Micros, tenure: &str, verb: Verb, outcome: Outcome) {
+    fn finish(&self, begin: Micros, tenure: &str, verb: Verb, answer: Answer, patience: Duration) -> Outcome {
+        let outcome = outcome_of(answer, |said| match &verb {
+            Verb::Acquire(..) => match said["token"].as_u64() {
+                Some(token) => Outcome::Granted(Grant {
+                    token,
+                    place: said["place"].as_u64().unwrap_or(0),
+                    is_kept: said["outcome"] == "kept",
+                }),
+                None => Outcome::Unknown,
+            },
+            Verb::ReadLease(_) | Verb::ReadClaim(_) => Outcome::Reads(holders(said)),
+            _ => Outcome::Done,
+        });
         let end = match outcome {
-            Outcome::Unknown => begin + micros(PATIENCE),
+            Outcome::Unknown => begin + micros(patience),
             _ => self.recorder.clock.now(),
         };
+        if let (Verb::Acquire(lease, 1..), Outcome::Unknown) = (&verb, &outcome) {
+            // The daemon gives up the wait for a client that is gone, and what was granted to it.
+            let release = Verb::ReleaseAny(lease.clone());
+            self.record((begin, end), tenure, release, Outcome::Unknown);
+        }
+        self.record((begin, end), tenure, verb, outcome.clone());
+        outcome
+    }
+
+    fn record(&self, (begin, end): (Micros, Micros), tenure: &str, verb: Verb, outcome: Outcome) {
         self.recorder.add(Call {
             client: self.number,
             begin,
@@ -124,6 +177,19 @@ impl Api {
             outcome,
         });
     }
+}
+
+/// All holders of a lease, or the owner of a key.
+fn holders(said: &Value) -> Vec<Holder> {
+    let one = std::slice::from_ref(said);
+    let all = said["holders"].as_array().map_or(one, Vec::as_slice);
+    let holder = |said: &Value| Holder {
+        tenure: text(said, "tenure"),
+        is_alive: said["alive"] == true,
+        token: said["token"].as_u64().unwrap_or(0),
+        place: said["place"].as_u64().unwrap_or(0),
+    };
+    all.iter().map(holder).collect()
 }
 
 fn text(said: &Value, name: &str) -> String {
@@ -138,7 +204,7 @@ fn outcome_of(answer: Answer, done: impl FnOnce(&Value) -> Outcome) -> Outcome {
     };
     match (status, text(&said, "code").as_str()) {
         (200..300, _) => done(&said),
-        (_, "not_found") => Outcome::Reads(None),
+        (_, "not_found") => Outcome::Reads(Vec::new()),
         (_, "tenure_ended") => Outcome::Ended(text(&said, "reason")),
         (_, "lease_held" | "claim_held" | "not_holder" | "not_owner") => Outcome::Taken(text(&said, "tenure")),
         (500.., _) if said["outcome"] != "unchanged" => Outcome::Unknown,

@@ -1,17 +1,15 @@
 //! Faults: drawn from the seed before a round begins, and done while it runs.
 
+mod act;
+mod failover;
+
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::Write;
-use std::net::TcpStream;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use tenure_testkit::proxy::Mode;
-use tokio::time::sleep;
+use anyhow::Result;
 
-use crate::history::{Micros, Recorder};
+use crate::history::{Micros, RunClock};
+use crate::member::Stage;
 use crate::random::Random;
 use crate::world::{Kind, World};
 
@@ -30,6 +28,8 @@ pub enum Fault {
     SlowClients(usize),
     /// Connections that send half a request and wait.
     IdleSockets(usize),
+    /// Requests whose bodies arrive byte by byte.
+    SlowBodies(usize),
     /// A daemon loses the way to the store.
     CutStore(usize, bool),
     /// Everything between a daemon and the store takes longer.
@@ -44,6 +44,35 @@ pub enum Fault {
     EmptyStore,
     /// The file of the store is replaced by an older copy.
     OlderFile,
+    /// SIGKILL for a node of a cluster, and a start with its data.
+    KillNode(usize),
+    /// SIGSTOP for a node of a cluster, and SIGCONT after a while.
+    FreezeNode(usize),
+    /// No daemon reaches a node of a cluster.
+    CutNode(usize, bool),
+    /// A node of a cluster starts without its data.
+    EmptyNode(usize),
+    /// SIGKILL for the ledger, and a start with its data.
+    KillLedger,
+    /// SIGSTOP for the ledger, and SIGCONT after a while.
+    FreezeLedger,
+    /// A daemon loses the way to the ledger.
+    CutLedger(usize, bool),
+    /// The disk of the embedded store is full; with `true` the daemon is killed and starts on the full disk.
+    FullDisk(bool),
+    /// A replica becomes the primary; with `true` it was cut off while the fault lasted, and misses that time.
+    FailOver(Failover, bool),
+}
+
+/// How a primary is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Failover {
+    /// SIGKILL.
+    Kill,
+    /// SIGSTOP, and SIGCONT when its successor serves.
+    Freeze,
+    /// It lives, and the sentinels replace it on command.
+    Force,
 }
 
 impl Fault {
@@ -55,6 +84,7 @@ impl Fault {
             Fault::LoseAnswers(_) => "answers lost",
             Fault::SlowClients(_) => "clients slow",
             Fault::IdleSockets(_) => "idle sockets",
+            Fault::SlowBodies(_) => "bodies slow",
             Fault::CutStore(..) => "store cut",
             Fault::SlowStore(_) => "store slow",
             Fault::KillStore => "store killed",
@@ -62,6 +92,21 @@ impl Fault {
             Fault::LoseList => "list lost",
             Fault::EmptyStore => "store emptied",
             Fault::OlderFile => "older file",
+            Fault::KillNode(_) => "node killed",
+            Fault::FreezeNode(_) => "node frozen",
+            Fault::CutNode(..) => "node cut",
+            Fault::EmptyNode(_) => "node emptied",
+            Fault::KillLedger => "ledger killed",
+            Fault::FreezeLedger => "ledger frozen",
+            Fault::CutLedger(..) => "ledger cut",
+            Fault::FullDisk(false) => "disk full",
+            Fault::FullDisk(true) => "started on a full disk",
+            Fault::FailOver(Failover::Kill, false) => "primary killed",
+            Fault::FailOver(Failover::Freeze, false) => "primary frozen",
+            Fault::FailOver(Failover::Force, false) => "failover forced",
+            Fault::FailOver(Failover::Kill, true) => "primary killed, replicas cut",
+            Fault::FailOver(Failover::Freeze, true) => "primary frozen, replicas cut",
+            Fault::FailOver(Failover::Force, true) => "failover forced, replicas cut",
         }
     }
 
@@ -69,27 +114,67 @@ impl Fault {
         let (at, hard) = (usize::try_from(random.below(3)).unwrap_or(0), random.below(2) == 0);
         match kind {
             Kind::Sqlite => match random.below(100) {
-                0..26 => Fault::KillDaemon(0),
-                26..50 => Fault::FreezeDaemon(0),
-                50..60 => Fault::CutClients(0, hard),
-                60..70 => Fault::LoseAnswers(0),
-                70..78 => Fault::SlowClients(0),
-                78..86 => Fault::IdleSockets(0),
+                0..22 => Fault::KillDaemon(0),
+                22..42 => Fault::FreezeDaemon(0),
+                42..50 => Fault::CutClients(0, hard),
+                50..58 => Fault::LoseAnswers(0),
+                58..63 => Fault::SlowClients(0),
+                63..67 => Fault::IdleSockets(0),
+                67..71 => Fault::SlowBodies(0),
+                71..83 => Fault::FullDisk(false),
+                83..87 => Fault::FullDisk(true),
                 _ => Fault::OlderFile,
             },
             Kind::Valkey => match random.below(100) {
                 0..12 => Fault::KillDaemon(at),
                 12..22 => Fault::FreezeDaemon(at),
                 22..30 => Fault::CutClients(at, hard),
-                30..38 => Fault::LoseAnswers(at),
-                38..43 => Fault::SlowClients(at),
-                43..48 => Fault::IdleSockets(at),
+                30..37 => Fault::LoseAnswers(at),
+                37..42 => Fault::SlowClients(at),
+                42..45 => Fault::IdleSockets(at),
+                45..48 => Fault::SlowBodies(at),
                 48..58 => Fault::CutStore(at, hard),
                 58..64 => Fault::SlowStore(at),
                 64..76 => Fault::KillStore,
                 76..90 => Fault::FreezeStore,
                 90..96 => Fault::LoseList,
                 _ => Fault::EmptyStore,
+            },
+            Kind::Cluster => match random.below(100) {
+                0..10 => Fault::KillDaemon(at),
+                10..18 => Fault::FreezeDaemon(at),
+                18..24 => Fault::CutClients(at, hard),
+                24..28 => Fault::LoseAnswers(at),
+                28..32 => Fault::SlowClients(at),
+                32..52 => Fault::KillNode(at),
+                52..72 => Fault::FreezeNode(at),
+                72..88 => Fault::CutNode(at, hard),
+                _ => Fault::EmptyNode(at),
+            },
+            Kind::Ledger => match random.below(100) {
+                0..10 => Fault::KillDaemon(at),
+                10..18 => Fault::FreezeDaemon(at),
+                18..23 => Fault::CutClients(at, hard),
+                23..30 => Fault::LoseAnswers(at),
+                30..34 => Fault::SlowClients(at),
+                34..44 => Fault::CutStore(at, hard),
+                44..54 => Fault::KillStore,
+                54..64 => Fault::FreezeStore,
+                64..68 => Fault::EmptyStore,
+                68..78 => Fault::KillLedger,
+                78..88 => Fault::FreezeLedger,
+                _ => Fault::CutLedger(at, hard),
+            },
+            Kind::Sentinel => match random.below(100) {
+                0..8 => Fault::KillDaemon(at),
+                8..16 => Fault::FreezeDaemon(at),
+                16..24 => Fault::CutClients(at, hard),
+                24..32 => Fault::LoseAnswers(at),
+                32..40 => Fault::SlowClients(at),
+                _ => {
+                    let how = random.one_of(&[Failover::Kill, Failover::Freeze, Failover::Force, Failover::Force]);
+                    Fault::FailOver(how, random.below(3) > 0)
+                }
             },
         }
     }
@@ -118,9 +203,23 @@ pub fn plan(kind: Kind, length: Duration, seed: u64) -> Vec<Planned> {
         let longest = random.one_of(&[300, 1_500, 1_500, 4_000]);
         let lasts = Duration::from_millis(random.between(50, longest));
         total += after + lasts;
+        if matches!(fault, Fault::FailOver(..)) {
+            total += failover::TAKES;
+        }
         faults.push(Planned { after, fault, lasts });
     }
     faults
+}
+
+/// What a store lost: calls that had ended before `from`, or begin after `to`, are not affected.
+#[derive(Debug, Clone, Copy)]
+pub struct Loss {
+    /// Before the first call that may be lost.
+    pub from: Micros,
+    /// After the last.
+    pub to: Micros,
+    /// Only what happened in between is lost, and no member need know before its next beat.
+    pub is_tail: bool,
 }
 
 /// When a fault began and ended.
@@ -134,23 +233,35 @@ pub struct Window {
     pub resumed: Micros,
     /// After it ended.
     pub end: Micros,
+    /// What it lost.
+    pub loss: Option<Loss>,
 }
 
 impl Window {
-    /// Whether nothing served while it lasted.
+    /// Whether it is about the group with a number: each node of a cluster has one.
     #[must_use]
-    pub fn stops_all(&self, kind: Kind) -> bool {
+    pub fn is_about(&self, group: usize) -> bool {
         match self.fault {
-            Fault::KillDaemon(_) | Fault::FreezeDaemon(_) | Fault::OlderFile => kind == Kind::Sqlite,
-            Fault::KillStore | Fault::FreezeStore | Fault::EmptyStore => true,
-            _ => false,
+            Fault::KillNode(at) | Fault::FreezeNode(at) | Fault::CutNode(at, _) | Fault::EmptyNode(at) => at == group,
+            _ => true,
         }
     }
 
-    /// Whether data was lost.
+    /// From when to when nothing served, if so.
     #[must_use]
-    pub fn loses_data(&self) -> bool {
-        matches!(self.fault, Fault::EmptyStore | Fault::OlderFile)
+    pub fn outage(&self, kind: Kind) -> Option<(Micros, Micros)> {
+        let is_outage = match self.fault {
+            Fault::KillDaemon(_) | Fault::FreezeDaemon(_) | Fault::OlderFile => kind == Kind::Sqlite,
+            Fault::FullDisk(is_started) => is_started,
+            Fault::KillStore | Fault::FreezeStore | Fault::EmptyStore => true,
+            Fault::KillNode(_) | Fault::FreezeNode(_) | Fault::CutNode(..) | Fault::EmptyNode(_) => true,
+            // The primary goes when the fault is over, and the sentinels wait for it.
+            Fault::FailOver(Failover::Kill | Failover::Freeze, _) => {
+                return Some((self.resumed, self.resumed + failover::AT_LEAST));
+            }
+            _ => false,
+        };
+        is_outage.then_some((self.begin, self.resumed))
     }
 }
 
@@ -168,119 +279,16 @@ pub fn counts(windows: &[Window]) -> BTreeMap<&'static str, usize> {
 ///
 /// # Errors
 /// If a process does not come back.
-pub async fn run(world: &World, plan: &[Planned], recorder: &Recorder) -> Result<Vec<Window>> {
-    let mut windows = Vec::new();
-    let mut copy = None;
-    for planned in plan {
-        sleep(planned.after).await;
-        let begin = recorder.clock.now();
-        tokio::task::block_in_place(|| begin_fault(world, planned.fault, &mut copy))
-            .with_context(|| format!("begin {:?}", planned.fault))?;
-        let sockets = match planned.fault {
-            Fault::IdleSockets(at) => idle_sockets(world, at),
-            _ => Vec::new(),
-        };
-        sleep(planned.lasts).await;
-        drop(sockets);
-        let resumed = recorder.clock.now();
-        tokio::task::block_in_place(|| end_fault(world, planned.fault))
-            .with_context(|| format!("end {:?}", planned.fault))?;
-        let fault = planned.fault;
-        windows.push(Window {
-            fault,
-            begin,
-            resumed,
-            end: recorder.clock.now(),
-        });
+pub async fn run(world: &World, plan: &[Planned], clock: RunClock, stage: &Stage) -> Result<Vec<Window>> {
+    let (mut windows, mut actor) = (Vec::new(), act::Actor::new(world, clock));
+    let has_disk = world.kind != Kind::Sqlite || world.daemon(0).disk.is_some();
+    let can = |planned: &&Planned| has_disk || !matches!(planned.fault, Fault::FullDisk(_));
+    for planned in plan.iter().filter(can) {
+        let window = actor.play(planned).await?;
+        if window.loss.is_some() {
+            stage.renew_names();
+        }
+        windows.push(window);
     }
     Ok(windows)
-}
-
-fn begin_fault(world: &World, fault: Fault, copy: &mut Option<PathBuf>) -> Result<()> {
-    let daemon = |at: usize| &world.daemons[at % world.daemons.len()];
-    let server = || world.server.as_ref().context("no server");
-    let slow = Mode::Delay {
-        requests: Duration::from_millis(150),
-        replies: Duration::from_millis(100),
-    };
-    let cut = |hard| if hard { Mode::Refuse } else { Mode::HoldAll };
-    match fault {
-        Fault::KillDaemon(at) => {
-            daemon(at).process.kill();
-            if world.kind == Kind::Sqlite && copy.is_none() {
-                *copy = Some(copy_file(&daemon(at).file())?);
-            }
-        }
-        Fault::OlderFile => {
-            daemon(0).process.kill();
-            let file = daemon(0).file();
-            match copy.take() {
-                Some(older) => put_back(&older, &file)?,
-                // The first time there is only a copy to make.
-                None => *copy = Some(copy_file(&file)?),
-            }
-        }
-        Fault::FreezeDaemon(at) => daemon(at).process.pause()?,
-        Fault::CutClients(at, hard) => daemon(at).clients.set(cut(hard)),
-        Fault::LoseAnswers(at) => daemon(at).clients.set(Mode::DropReplies),
-        Fault::SlowClients(at) => daemon(at).clients.set(slow),
-        Fault::IdleSockets(_) => {}
-        Fault::CutStore(at, hard) => daemon(at).store.as_ref().context("no way")?.set(cut(hard)),
-        Fault::SlowStore(at) => daemon(at).store.as_ref().context("no way")?.set(slow),
-        Fault::KillStore | Fault::EmptyStore => server()?.kill(),
-        Fault::FreezeStore => server()?.pause(),
-        Fault::LoseList => drop(server()?.cli(&["DEL", "tenure:groups"])?),
-    }
-    Ok(())
-}
-
-fn end_fault(world: &World, fault: Fault) -> Result<()> {
-    let daemon = |at: usize| &world.daemons[at % world.daemons.len()];
-    let server = || world.server.as_ref().context("no server");
-    match fault {
-        Fault::KillDaemon(at) => {
-            daemon(at).process.restart()?;
-            daemon(at).wait_ready()?;
-        }
-        Fault::OlderFile => {
-            daemon(0).process.restart()?;
-            daemon(0).wait_ready()?;
-        }
-        Fault::FreezeDaemon(at) => daemon(at).process.resume()?,
-        Fault::CutClients(at, _) | Fault::LoseAnswers(at) | Fault::SlowClients(at) => daemon(at).clients.release(),
-        Fault::CutStore(at, _) | Fault::SlowStore(at) => daemon(at).store.as_ref().context("no way")?.release(),
-        Fault::KillStore => server()?.restart_with_data(),
-        Fault::EmptyStore => server()?.restart_empty(),
-        Fault::FreezeStore => server()?.resume(),
-        Fault::IdleSockets(_) | Fault::LoseList => {}
-    }
-    Ok(())
-}
-
-/// Connections that each send the begin of a request and nothing more.
-fn idle_sockets(world: &World, at: usize) -> Vec<TcpStream> {
-    let addr = world.daemons[at % world.daemons.len()].addr();
-    let open = (0..100).filter_map(|_| TcpStream::connect(addr).ok());
-    open.map(|mut stream| {
-        let _ = stream.write_all(b"PUT /v1/groups/robust/tenures/x@1/beat HTTP/1.1\r\n");
-        stream
-    })
-    .collect()
-}
-
-/// A copy of a store without a process; its log is left out, as by a backup that does not know of it.
-fn copy_file(file: &Path) -> Result<PathBuf> {
-    let older = file.with_extension("older");
-    fs::copy(file, &older)?;
-    Ok(older)
-}
-
-/// Puts the copy in place of the file and its log; the mark beside the file stays.
-fn put_back(older: &Path, file: &Path) -> Result<()> {
-    for part in ["-wal", "-shm"] {
-        let mut log = file.as_os_str().to_owned();
-        log.push(part);
-        let _ = fs::remove_file(log);
-    }
-    fs::rename(older, file).context("put the older file back")
 }

@@ -16,15 +16,21 @@ pub enum Verb {
     Beat(Micros),
     /// A library's member trusted its tenure at this instant.
     Trust,
+    /// A library's member trusted its grant of a lease, under this token, at this instant.
+    TrustLease(String, u64),
     /// The tenure was to end.
     Leave,
-    /// A lease.
-    Acquire(String),
+    /// A lease, waited for at most this long.
+    Acquire(String, Micros),
     /// A lease, under this token.
     Release(String, u64),
     /// Whatever the library releases in the background after an unknown outcome.
     ReleaseAny(String),
-    /// A key, taken from whoever has it, or with `true` only if no living member has.
+    /// An operator released the grant of a lease under this token in place of its holder, which the call names.
+    Revoke(String, u64),
+    /// A member noticed that it no longer has its grant of a lease under this token.
+    Notice(String, u64),
+    /// A key, taken from its owner, or with `true` only if no living member has it.
     Claim(String, bool),
     /// A key.
     Unclaim(String),
@@ -43,6 +49,19 @@ pub struct Holder {
     pub is_alive: bool,
     /// The token of a lease; 0 for a claim.
     pub token: u64,
+    /// The place of a shared lease, else 0.
+    pub place: u64,
+}
+
+/// A lease that was acquired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant {
+    /// Its token.
+    pub token: u64,
+    /// Its place.
+    pub place: u64,
+    /// Whether the tenure held it already.
+    pub is_kept: bool,
 }
 
 /// What came of it.
@@ -50,10 +69,10 @@ pub struct Holder {
 pub enum Outcome {
     /// Done.
     Done,
-    /// A lease was granted, or kept, under this token.
-    Token(u64),
-    /// A read.
-    Reads(Option<Holder>),
+    /// A lease was granted, or kept.
+    Granted(Grant),
+    /// A read: all holders.
+    Reads(Vec<Holder>),
     /// Refused, because this tenure has it; an empty name if the answer names none.
     Taken(String),
     /// Refused: the tenure has ended, for this reason.
@@ -94,18 +113,57 @@ impl Call {
     /// Whether it took effect.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        matches!(self.outcome, Outcome::Done | Outcome::Token(_))
+        matches!(self.outcome, Outcome::Done | Outcome::Granted(_))
     }
 
-    /// The lease or key that it is about.
+    /// Whether the store let the tenure that it names do something.
+    #[must_use]
+    pub fn is_own_act(&self) -> bool {
+        let is_own = !matches!(
+            self.verb,
+            Verb::Leave | Verb::Trust | Verb::TrustLease(..) | Verb::Revoke(..) | Verb::Notice(..)
+        );
+        is_own && self.is_done()
+    }
+
+    /// The tenures that it saw alive, in a read or by acting under its own.
+    pub fn seen_alive(&self) -> impl Iterator<Item = &str> {
+        let own = self.is_own_act().then_some(self.tenure.as_str());
+        let read = self.holders().iter().filter(|holder| holder.is_alive);
+        own.into_iter().chain(read.map(|holder| holder.tenure.as_str()))
+    }
+
+    /// The tenures that it showed to have ended.
+    pub fn seen_dead(&self) -> impl Iterator<Item = &str> {
+        let has_ended = match (&self.verb, &self.outcome) {
+            (_, Outcome::Ended(_)) => true,
+            (verb, outcome) => *verb == Verb::Leave && *outcome == Outcome::Done,
+        };
+        let read = self.holders().iter().filter(|holder| !holder.is_alive);
+        let own = has_ended.then_some(self.tenure.as_str());
+        own.into_iter().chain(read.map(|holder| holder.tenure.as_str()))
+    }
+
+    /// What a read shows.
+    #[must_use]
+    pub fn holders(&self) -> &[Holder] {
+        match &self.outcome {
+            Outcome::Reads(holders) => holders,
+            _ => &[],
+        }
+    }
+
+    /// The lease (`true`) or key that it is about.
     #[must_use]
     pub fn subject(&self) -> Option<(bool, &str)> {
         match &self.verb {
-            Verb::Acquire(name) | Verb::Release(name, _) | Verb::ReleaseAny(name) | Verb::ReadLease(name) => {
-                Some((true, name))
-            }
+            Verb::Acquire(name, _)
+            | Verb::Release(name, _)
+            | Verb::ReleaseAny(name)
+            | Verb::Revoke(name, _)
+            | Verb::ReadLease(name) => Some((true, name)),
             Verb::Claim(name, _) | Verb::Unclaim(name) | Verb::ReadClaim(name) => Some((false, name)),
-            Verb::Join(_) | Verb::Beat(_) | Verb::Trust | Verb::Leave => None,
+            _ => None,
         }
     }
 }
@@ -164,15 +222,18 @@ pub fn micros(duration: Duration) -> Micros {
 pub struct Recorder {
     /// The clock of the run.
     pub clock: RunClock,
+    /// The group that everything happens in.
+    pub group: Arc<str>,
     calls: Arc<Mutex<Vec<Call>>>,
 }
 
 impl Recorder {
-    /// An empty history that begins now.
+    /// An empty history of a group.
     #[must_use]
-    pub fn start() -> Self {
+    pub fn new(clock: RunClock, group: &str) -> Self {
         Self {
-            clock: RunClock::start(),
+            clock,
+            group: Arc::from(group),
             calls: Arc::default(),
         }
     }

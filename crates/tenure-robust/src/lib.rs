@@ -17,6 +17,7 @@ pub mod http;
 pub mod member;
 pub mod planted;
 pub mod random;
+pub mod roster;
 pub mod round;
 pub mod spec;
 pub mod world;

@@ -28,7 +28,7 @@ struct Args {
     /// What the plan of faults is drawn from; the time of day if it is not given.
     #[arg(long)]
     seed: Option<u64>,
-    /// Only this world: sqlite or valkey.
+    /// Only this world: sqlite, valkey, sentinel, cluster or ledger.
     #[arg(long)]
     world: Option<String>,
     /// Run with planted defects, one after the other, until each is found; or only with this one.
@@ -59,19 +59,23 @@ async fn run(args: &Args) -> Result<bool> {
         Some(name) => Kind::ALL.into_iter().filter(|kind| kind.name() == name).collect(),
     };
     if kinds.is_empty() {
-        bail!("there is no such world; there are sqlite and valkey");
+        bail!("unknown world; use one of {}", Kind::ALL.map(Kind::name).join(", "));
     }
     println!("seed {seed}");
     if let Some(name) = &args.planted {
         return find_all(name, seed, &tenure, folder).await;
     }
     let (begin, mut total) = (Instant::now(), Verdict::default());
-    for round in 0u64.. {
-        if begin.elapsed() >= args.length {
+    for round in 0u32.. {
+        // A round that would mostly be too late does not begin.
+        let half = begin.elapsed().checked_div(2 * round).unwrap_or_default();
+        if begin.elapsed() + half >= args.length && round > 0 {
             break;
         }
+        let round = u64::from(round);
         let order = Order {
-            kind: kinds[usize::try_from(round)? % kinds.len()],
+            // A minute has room for two or three worlds: the seed, which is the time of day, chooses which.
+            kind: kinds[usize::try_from(seed.wrapping_add(round) % kinds.len() as u64)?],
             length: ROUND,
             seed: seed.wrapping_add(round),
             tenure: &tenure,
@@ -133,7 +137,7 @@ async fn find_all(name: &str, seed: u64, tenure: &std::path::Path, folder: PathB
         .collect();
     if wanted.is_empty() {
         let known: Vec<_> = planted::ALL.iter().map(|defect| defect.name).collect();
-        bail!("there is no defect {name}; there are {}", known.join(", "));
+        bail!("unknown defect {name}; use one of {}", known.join(", "));
     }
     let mut all_found = true;
     println!("| Defect | World | Found by | After |\n|---|---|---|---|");

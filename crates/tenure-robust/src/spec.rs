@@ -4,12 +4,16 @@
 //! may be over when the grant is answered: a tenure may be over for others once it began to leave, or once a whole ttl
 //! has passed since the *sending* of its last confirmed beat, whichever is earlier. A grant has a token above all before.
 //! The holder keeps its token. Only holder and token together release it. A read shows the holder; it shows it dead, or
-//! nobody, only if its tenure may have ended or been superseded by then, and once it was shown dead it is never alive
+//! no holder, only if its tenure may have ended or been superseded by then, and once it was shown dead it is never alive
 //! again. A key is the same without tokens, and a claim takes it from the living unless it says otherwise.
 //!
+//! Each place of a shared lease is such a register of its own. An operator's release may free a place at any time after it
+//! was sent, or never: [`check`](crate::check) judges whether that was too early.
+//!
 //! **What it does not say.** That a tenure ends in time: [`check`](crate::check) bounds how long a ghost may live. Which
-//! of two ends came first. And after a declared loss of data, that reads are right: they are left out from then on, and
-//! a holder that the store forgot is over once one max ttl has passed since.
+//! of two ends came first. And after a declared loss of data, that reads are right for a name that was used before: they are left
+//! out from then on, and a holder that the store forgot is over once one max ttl has passed since, or right away if only
+//! the tail is lost.
 //!
 //! A call whose outcome is unknown may take effect at any time after its begin, or never.
 
@@ -22,7 +26,7 @@ use crate::history::Micros;
 /// From when a tenure may be over.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ends {
-    /// What it holds alone may pass to others: it gave it up, or nobody could trust it any longer.
+    /// What it holds alone may pass to others: it gave it up, or could not trust it any longer.
     pub free: Micros,
     /// It may read dead: also because it was superseded.
     pub dead: Micros,
@@ -48,7 +52,7 @@ pub enum What {
     NotHolder(u64),
     /// It may have been released; `None` for whatever token.
     MaybeReleased(Option<u64>),
-    /// Claimed, from whoever had it.
+    /// Claimed, from its owner if it had one.
     Claimed,
     /// Claimed if no living member had it.
     ClaimedAbsent,
@@ -155,7 +159,7 @@ fn can_pass(step: &Step, state: &State) -> bool {
         .is_none_or(|(by, _, _)| step.forgotten || step.tenures[by].free <= step.end)
 }
 
-/// Whether there is no holder, or it may read dead by the end of the step.
+/// Whether it has no holder, or the holder may read dead by the end of the step.
 fn is_dead(step: &Step, state: &State) -> bool {
     state
         .holder

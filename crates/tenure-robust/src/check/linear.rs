@@ -8,7 +8,8 @@ use todc_utils::linearizability::WGLChecker;
 use todc_utils::linearizability::history::{Action, History};
 
 use super::{Judge, Violation};
-use crate::history::{Call, Micros, Outcome, Verb, micros};
+use crate::client::places;
+use crate::history::{Call, Holder, Micros, Outcome, Verb, micros};
 use crate::spec::{Holding, Step, Tenures, What};
 use crate::world::MAX_TTL;
 
@@ -17,36 +18,44 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How many calls of a history are shown.
 const SHOWN: usize = 14;
 
+/// A lease (`true`) or key, its name, and its place.
+type Subject<'a> = (bool, &'a str, u64);
+
 pub(super) fn check(judge: &Judge<'_>) -> Vec<Violation> {
     let (ends, numbers) = judge.ends(&mut HashMap::new());
-    let tenures = super::shared(ends);
-    let mut subjects: BTreeMap<(bool, &str), Vec<(&Call, Step)>> = BTreeMap::new();
+    let steps = Steps {
+        judge,
+        numbers,
+        tenures: Arc::new(ends),
+        places: granted_places(&judge.record.calls),
+        first_used: first_used(&judge.record.calls),
+    };
+    let mut subjects: BTreeMap<Subject<'_>, Vec<(&Call, Step)>> = BTreeMap::new();
     for call in &judge.record.calls {
-        if let (Some(subject), Some(step)) = (call.subject(), step_of(judge, call, &numbers, &tenures)) {
-            subjects.entry(subject).or_default().push((call, step));
+        let Some((is_lease, name)) = call.subject() else {
+            continue;
+        };
+        for place in 0..if is_lease { places(name) } else { 1 } {
+            if let Some(step) = steps.of(call, name, place) {
+                subjects.entry((is_lease, name, place)).or_default().push((call, step));
+            }
         }
     }
     let mut found = Vec::new();
-    for ((is_lease, name), mut steps) in subjects {
+    for ((is_lease, name, place), mut steps) in subjects {
         drop_unseen(&mut steps);
         if is_linearizable(&steps) {
             continue;
         }
-        // The shortest history, by begin, that has no order.
-        let (mut good, mut bad) = (0, steps.len());
-        while bad - good > 1 {
-            let middle = usize::midpoint(good, bad);
-            match is_linearizable(&steps[..middle]) {
-                true => good = middle,
-                false => bad = middle,
-            }
-        }
+        // The shortest history, by begin, from which on none has an order.
+        let good = (0..steps.len()).rev().find(|count| is_linearizable(&steps[..*count]));
+        let bad = good.unwrap_or(0) + 1;
         let shown = &steps[bad.saturating_sub(SHOWN)..bad];
         let kind = if is_lease { "lease" } else { "key" };
         found.push(Violation {
             check: "linearizable",
             text: format!(
-                "the {kind} {name}: no order explains its first {bad} calls of {}",
+                "the {kind} {name}, place {place}: no order explains its first {bad} calls of {}",
                 steps.len()
             ),
             calls: shown.iter().map(|(call, _)| (*call).clone()).collect(),
@@ -74,7 +83,8 @@ fn drop_unseen(steps: &mut Vec<(&Call, Step)>) {
 fn is_linearizable(steps: &[(&Call, Step)]) -> bool {
     let mut actions = Vec::new();
     for (n, (call, step)) in steps.iter().enumerate() {
-        let is_open = call.outcome == Outcome::Unknown;
+        // After an operator's release the lease comes free at some time.
+        let is_open = call.outcome == Outcome::Unknown || matches!(call.verb, Verb::Revoke(..));
         let end = if is_open { Micros::MAX } else { call.end };
         actions.push((call.begin, false, n, Action::Call(step.clone())));
         actions.push((end, true, n, Action::Response(step.clone())));
@@ -94,45 +104,122 @@ fn is_linearizable(steps: &[(&Call, Step)]) -> bool {
     })
 }
 
-/// A call as a step, unless it says nothing.
-fn step_of(judge: &Judge<'_>, call: &Call, numbers: &HashMap<String, usize>, tenures: &Tenures) -> Option<Step> {
-    let number = |tenure: &str| numbers.get(tenure).copied();
-    let losses = || judge.record.windows.iter().filter(|window| window.loses_data());
-    let is_after_loss = losses().any(|window| window.begin <= call.end);
-    let forgotten = losses().any(|window| window.begin + micros(MAX_TTL) <= call.end);
-    let what = match (&call.verb, &call.outcome) {
-        // What a store that lost data says of what it had is not judged.
-        (_, Outcome::Reads(_) | Outcome::Taken(_)) if is_after_loss => return None,
-        (Verb::Release(_, token), Outcome::Done) if is_after_loss => What::MaybeReleased(Some(*token)),
-        (Verb::Unclaim(_), Outcome::Done) if is_after_loss => What::MaybeReleased(None),
-        (Verb::Claim(..), Outcome::Done) if is_after_loss => What::Claimed,
-        (Verb::Acquire(_), Outcome::Token(token)) => What::Granted(*token),
-        (Verb::Acquire(_) | Verb::Claim(..) | Verb::Unclaim(_), Outcome::Taken(by)) => What::HeldBy(number(by)?),
-        (Verb::Acquire(_), Outcome::Unknown) => What::MaybeGranted,
-        (Verb::Release(_, token), Outcome::Done) => What::Released(*token),
-        (Verb::Release(_, token), Outcome::Taken(_)) => What::NotHolder(*token),
-        (Verb::Release(_, token), Outcome::Unknown) => What::MaybeReleased(Some(*token)),
-        (Verb::ReleaseAny(_) | Verb::Unclaim(_), Outcome::Unknown) => What::MaybeReleased(None),
-        (Verb::Unclaim(_), Outcome::Done) => What::Released(0),
-        (Verb::Claim(_, true), Outcome::Done) => What::ClaimedAbsent,
-        (Verb::Claim(..), Outcome::Done) => What::Claimed,
-        (Verb::Claim(..), Outcome::Unknown) => What::MaybeClaimed,
-        (Verb::ReadLease(_) | Verb::ReadClaim(_), Outcome::Reads(None)) => What::Reads(None),
-        (Verb::ReadLease(_) | Verb::ReadClaim(_), Outcome::Reads(Some(holder))) => {
-            What::Reads(Some((number(&holder.tenure)?, holder.is_alive, holder.token)))
+/// The places of all grants, by lease and token.
+fn granted_places(calls: &[Call]) -> HashMap<(String, u64), u64> {
+    let grants = calls.iter().filter_map(|call| match (&call.verb, &call.outcome) {
+        (Verb::Acquire(lease, _), Outcome::Granted(grant)) => Some(((lease.clone(), grant.token), grant.place)),
+        _ => None,
+    });
+    let reads = calls.iter().flat_map(|call| {
+        let lease = call.subject().filter(|(is_lease, _)| *is_lease).map(|(_, lease)| lease);
+        let holders = lease
+            .into_iter()
+            .flat_map(|lease| call.holders().iter().map(move |holder| (lease, holder)));
+        holders.map(|(lease, holder)| ((lease.to_owned(), holder.token), holder.place))
+    });
+    grants.chain(reads).collect()
+}
+
+/// When the first call began that is about a lease or key.
+fn first_used(calls: &[Call]) -> HashMap<String, Micros> {
+    let mut first = HashMap::new();
+    for call in calls {
+        if let Some((_, name)) = call.subject() {
+            let begin: &mut Micros = first.entry(name.to_owned()).or_insert(call.begin);
+            *begin = call.begin.min(*begin);
         }
-        _ => return None,
-    };
-    let by = match what {
-        What::Reads(_) | What::HeldBy(_) => number(&call.tenure).unwrap_or(0),
-        _ => number(&call.tenure)?,
-    };
-    Some(Step {
-        what,
-        by,
-        end: call.end,
-        tenures: Arc::clone(tenures),
-        forgotten,
-        is_after_loss,
-    })
+    }
+    first
+}
+
+/// What is needed to see calls as steps.
+struct Steps<'a> {
+    judge: &'a Judge<'a>,
+    numbers: HashMap<String, usize>,
+    tenures: Tenures,
+    places: HashMap<(String, u64), u64>,
+    first_used: HashMap<String, Micros>,
+}
+
+impl Steps<'_> {
+    /// A call as a step of one place, unless it says nothing about it.
+    fn of(&self, call: &Call, name: &str, place: u64) -> Option<Step> {
+        // What was first used after a loss is not affected by it.
+        let first = self.first_used.get(name).copied().unwrap_or(0);
+        let losses = || self.judge.record.losses().filter(|loss| loss.to >= first);
+        let is_after_loss = losses().any(|loss| loss.from <= call.end);
+        let forgotten = losses().any(|loss| match loss.is_tail {
+            true => loss.from <= call.end,
+            false => loss.from + micros(MAX_TTL) <= call.end,
+        });
+        let what = match &call.verb {
+            Verb::Acquire(..) | Verb::Release(..) | Verb::ReleaseAny(_) | Verb::Revoke(..) | Verb::ReadLease(_) => {
+                self.about_lease(call, name, place, is_after_loss)?
+            }
+            _ => self.about_key(call, is_after_loss)?,
+        };
+        let by = match what {
+            What::Reads(_) | What::HeldBy(_) => self.number(&call.tenure).unwrap_or(0),
+            _ => self.number(&call.tenure)?,
+        };
+        Some(Step {
+            what,
+            by,
+            end: call.end,
+            tenures: Arc::clone(&self.tenures),
+            forgotten,
+            is_after_loss,
+        })
+    }
+
+    fn number(&self, tenure: &str) -> Option<usize> {
+        self.numbers.get(tenure).copied()
+    }
+
+    fn about_lease(&self, call: &Call, name: &str, place: u64, is_after_loss: bool) -> Option<What> {
+        let is_shared = places(name) > 1;
+        let is_here = |token: u64| self.places.get(&(name.to_owned(), token)).is_none_or(|at| *at == place);
+        Some(match (&call.verb, &call.outcome) {
+            // What a store that lost data says of what it had is not judged.
+            (_, Outcome::Reads(_) | Outcome::Taken(_)) if is_after_loss => return None,
+            (Verb::Release(_, token) | Verb::Revoke(_, token), _) if !is_here(*token) => return None,
+            // A shared lease is not held by its last holder alone, so a release that finds nothing is done as well.
+            (Verb::Release(_, token), Outcome::Done) if is_after_loss || is_shared => What::MaybeReleased(Some(*token)),
+            // The release of what is kept may be lost.
+            (Verb::Acquire(..), Outcome::Granted(grant)) if grant.is_kept && is_after_loss => return None,
+            (Verb::Acquire(..), Outcome::Granted(grant)) if grant.place == place => What::Granted(grant.token),
+            (Verb::Acquire(..), Outcome::Taken(by)) if !is_shared => What::HeldBy(self.number(by)?),
+            (Verb::Acquire(..), Outcome::Unknown) => What::MaybeGranted,
+            (Verb::Release(_, token), Outcome::Done) => What::Released(*token),
+            (Verb::Release(_, token), Outcome::Taken(_)) => What::NotHolder(*token),
+            (Verb::Release(_, token), Outcome::Unknown)
+            | (Verb::Revoke(_, token), Outcome::Done | Outcome::Unknown) => What::MaybeReleased(Some(*token)),
+            (Verb::ReleaseAny(_), Outcome::Unknown) => What::MaybeReleased(None),
+            (Verb::ReadLease(_), Outcome::Reads(holders)) => self.read(holders, place)?,
+            _ => return None,
+        })
+    }
+
+    fn about_key(&self, call: &Call, is_after_loss: bool) -> Option<What> {
+        Some(match (&call.verb, &call.outcome) {
+            (_, Outcome::Reads(_) | Outcome::Taken(_)) if is_after_loss => return None,
+            (Verb::Unclaim(_), Outcome::Done) if is_after_loss => What::MaybeReleased(None),
+            (Verb::Claim(..), Outcome::Done) if is_after_loss => What::Claimed,
+            (Verb::Claim(..) | Verb::Unclaim(_), Outcome::Taken(by)) => What::HeldBy(self.number(by)?),
+            (Verb::Unclaim(_), Outcome::Unknown) => What::MaybeReleased(None),
+            (Verb::Unclaim(_), Outcome::Done) => What::Released(0),
+            (Verb::Claim(_, true), Outcome::Done) => What::ClaimedAbsent,
+            (Verb::Claim(..), Outcome::Done) => What::Claimed,
+            (Verb::Claim(..), Outcome::Unknown) => What::MaybeClaimed,
+            (Verb::ReadClaim(_), Outcome::Reads(holders)) => self.read(holders, 0)?,
+            _ => return None,
+        })
+    }
+
+    fn read(&self, holders: &[Holder], place: u64) -> Option<What> {
+        Some(match holders.iter().find(|holder| holder.place == place) {
+            None => What::Reads(None),
+            Some(holder) => What::Reads(Some((self.number(&holder.tenure)?, holder.is_alive, holder.token))),
+        })
+    }
 }
