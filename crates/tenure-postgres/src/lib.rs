@@ -19,6 +19,7 @@ mod examine;
 mod ledger;
 mod migrate;
 mod options;
+mod planted;
 mod pool;
 mod rows;
 mod tls;

@@ -96,7 +96,7 @@ async fn update(client: &Client) -> Result<()> {
         run(client, PREPARE).await?;
     }
     for (n, (name, text)) in MIGRATIONS.iter().enumerate().skip(applied.len()) {
-        run(client, text).await?;
+        run(client, &crate::planted::alter(text)).await?;
         let number = n + 1;
         let checksum = checksum(text);
         run(

@@ -55,6 +55,21 @@ pub const ALL: &[Defect] = &[
     ),
     defect("ghost-shown", Kind::Valkey, "a look-up shows a dead owner as alive"),
     defect(
+        "revoked-at-once",
+        Kind::Valkey,
+        "a lease that an operator releases is granted before its holder has noticed",
+    ),
+    defect(
+        "one-more-holder",
+        Kind::Valkey,
+        "a shared lease has one more holder than places",
+    ),
+    defect(
+        "reserve-over-capacity",
+        Kind::Ledger,
+        "a reserve takes a provider that has no room",
+    ),
+    defect(
         "not-on-disk",
         Kind::Sqlite,
         "claims are acknowledged and not written to disk",

@@ -49,3 +49,12 @@ if owners[i] == tenure and not string.match(keys[i], '0$') then
 found[i][3] = packed
 ---->
 found[i][3] = packed or struct.pack('<dddd', tonumber(string.match(owners[i], '@(%d+)$')), now + 5000000, 5000000, 0)
+---- revoked-at-once
+  return row.limit > 0 and math.min(wait, math.max(0, row.limit - now)) or wait
+---->
+  return row.limit > 0 and 0 or wait
+---- one-more-holder
+  for place = 0, math.max(s.places, places) - 1 do
+---->
+  places = places > 1 and places + 1 or places
+  for place = 0, math.max(s.places, places) - 1 do
