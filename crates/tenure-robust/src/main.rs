@@ -74,7 +74,7 @@ async fn run(args: &Args) -> Result<bool> {
         }
         let round = u64::from(round);
         let order = Order {
-            // A minute has room for two or three worlds: the seed, which is the time of day, chooses which.
+            // A minute has room for one to three worlds: the seed, which is the time of day, chooses which.
             kind: kinds[usize::try_from(seed.wrapping_add(round) % kinds.len() as u64)?],
             length: ROUND,
             seed: seed.wrapping_add(round),
