@@ -166,7 +166,7 @@ impl LeaseTable {
 }
 
 /// The outcome of an attempt whose reply was lost.
-pub(super) fn gone(giving_up: &PendingRelease) -> ReleaseOutcome {
+fn gone(giving_up: &PendingRelease) -> ReleaseOutcome {
     match giving_up.to {
         Some(_) => ReleaseOutcome::Reserved,
         None => ReleaseOutcome::Released,

@@ -181,10 +181,11 @@ impl LeaseTable {
         }
         for grant in reading.grants {
             let there = held.get(&grant.lease) == Some(&grant.token);
-            let entry = state.entries.get(&grant.lease);
-            if !there && entry.is_some_and(|entry| Arc::ptr_eq(&entry.grant, &grant)) {
-                let giving_up = state.entries.remove(&grant.lease).and_then(|entry| entry.giving_up);
-                lost.push((grant, giving_up));
+            // A release that is pending is answered by the store: what an operator released is taken until then.
+            let is_kept = |entry: &LeaseEntry| Arc::ptr_eq(&entry.grant, &grant) && entry.giving_up.is_none();
+            if !there && state.entries.get(&grant.lease).is_some_and(is_kept) {
+                state.entries.remove(&grant.lease);
+                lost.push(grant);
             }
         }
         let mut strange = 0;
@@ -216,13 +217,8 @@ impl LeaseTable {
             tracing::warn!(%group, %tenure, lost, unknown = strange, "leases at the store differ from the local state");
         }
         let any_lost = !lost.is_empty();
-        for (grant, giving_up) in lost {
+        for grant in lost {
             self.lose(&grant, "gone");
-            if let Some(giving_up) = giving_up {
-                let outcome = give_up::gone(&giving_up);
-                // This fails only when the receiver is gone.
-                giving_up.answer.map(|answer| answer.send(Ok(outcome)));
-            }
         }
         self.changed();
         self.work.notify_one();

@@ -1,7 +1,7 @@
 //! Waiting for leases.
 
 use tenure_core::error::ErrorKind;
-use tenure_core::lease::{FreeWhen, Holders, RevokeOf};
+use tenure_core::lease::{FreeWhen, Holders, ReleaseOutcome, RevokeOf};
 use tenure_core::store::Call;
 use tenure_core::target::TargetSpec;
 use tokio::task::JoinHandle;
@@ -259,6 +259,37 @@ async fn release_by_an_operator_is_not_hidden_by_an_act_of_the_holder() {
         world.store.always(Verb::Look, None);
         world.until("it is re-read", || guard.verdict() == Verdict::Lost).await;
     }
+}
+
+#[tokio::test]
+async fn lease_is_free_once_its_release_is_answered() {
+    let world = world().await;
+    let (a, b) = (world.join().await, world.rival().await);
+    let guard = world.granted(&a, "t1").await;
+    world.pass(TTL).await;
+    // A beat reports the release by an operator, and the holder cannot read what it holds.
+    for verb in [Verb::Look, Verb::ReleaseLeases] {
+        world.store.always(verb, Some(Fault::Fail(ErrorKind::Unavailable)));
+    }
+    let (name, of) = (lease("t1"), RevokeOf::Token(guard.token()));
+    let revoked = world
+        .memory
+        .revoke_lease(world.group.name(), &name, of, Call::default());
+    assert_eq!(revoked.await.unwrap().free_when, FreeWhen::Noticed);
+    world.pass(TTL / 2).await;
+    let release = tokio::spawn(guard.release());
+    world.pass(ms(1)).await;
+    world.store.always(Verb::Look, None);
+    for _ in 0..100 {
+        if release.is_finished() {
+            break;
+        }
+        world.pass(ms(10)).await;
+    }
+    world.store.always(Verb::ReleaseLeases, None);
+    let answer = world.run(release).await.unwrap();
+    assert_eq!(answer.unwrap(), ReleaseOutcome::Released);
+    assert!(world.acquire(&b, "t1").await.granted().is_some());
 }
 
 #[tokio::test]
