@@ -3,6 +3,8 @@
 //! Each stands for a bug of real systems of this kind. The changes are made in the seams of the simulation (the store's
 //! machine, the clock, the connection); the library code is unchanged.
 
+mod session;
+
 use std::time::Duration;
 
 use tenure::{EndReason, LeaseName, Result, TenureId};
@@ -37,13 +39,19 @@ pub enum BrokenRule {
     ReleaseFreesAnother,
     /// A late withdrawal takes the lease from a later request of the same tenure.
     WithdrawComparesNothing,
+    /// The reaper does not look whether a session has connections.
+    ReapConnected,
+    /// The reaper does not look whether the grace of a session is over.
+    ReapEarly,
+    /// A detach does not carry the epoch of its attach.
+    DetachWithoutEpoch,
     /// Beats do not carry the revision, so that a grant lost with a tail is not detected.
     ForgetRevisions,
 }
 
 impl BrokenRule {
     /// All rules.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::ReviveOnLateBeat,
         Self::NoGrace,
         Self::ForgetSuspend,
@@ -54,6 +62,9 @@ impl BrokenRule {
         Self::SupersededFreesAtOnce,
         Self::ReleaseFreesAnother,
         Self::WithdrawComparesNothing,
+        Self::ReapConnected,
+        Self::ReapEarly,
+        Self::DetachWithoutEpoch,
         Self::ForgetRevisions,
     ];
 
@@ -62,6 +73,9 @@ impl BrokenRule {
         match (self, &mut ask.op) {
             (Self::ForgetRevisions, Op::Beat(ask)) => {
                 ask.beats.iter_mut().for_each(|beat| beat.revision = Revision::NONE);
+            }
+            (Self::DetachWithoutEpoch, Op::Detach(ask)) => {
+                ask.detaches.iter_mut().for_each(|detach| detach.epoch = None);
             }
             (Self::ForgetNotAfter, _) => ask.call.not_after = None,
             _ => {}
@@ -108,6 +122,10 @@ impl BrokenRule {
             (Self::WithdrawComparesNothing, Op::Withdraw(ask), Ok(Reply::Withdraw(Withdrawn::Nothing))) => {
                 take_lease(server, &ask.tenure, &ask.lease);
                 Ok(Reply::Withdraw(Withdrawn::Nothing))
+            }
+            (Self::ReapConnected | Self::ReapEarly, Op::Reap(_), Ok(reply)) => {
+                self.reap_one_more(server);
+                Ok(reply)
             }
             (Self::GhostReads, Op::ClaimOf(_), Ok(Reply::ClaimOf(Some(mut claim)))) => {
                 claim.alive = true;

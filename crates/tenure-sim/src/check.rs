@@ -7,6 +7,8 @@ mod claim;
 mod lease;
 mod member;
 mod outage;
+mod session;
+mod session_record;
 mod shadow;
 mod truth;
 
@@ -14,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use tenure::{ErrorKind, EventId, EventKind, Key, MemberId, RegistryName, StoreTime, TenureId};
+use tenure::{Epoch, ErrorKind, EventId, EventKind, Key, MemberId, RegistryName, StoreTime, TenureId};
 use tenure_core::call::Op;
 use tenure_core::id::LeaseName;
 use tenure_core::lease::Token;
@@ -23,6 +25,7 @@ use crate::step::Step;
 use crate::time::At;
 
 pub use outage::Outages;
+pub use session_record::{Link, SessionRecord};
 pub use shadow::{Current, Ended, Revoked, Shadow};
 pub use truth::compare;
 
@@ -39,6 +42,16 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.rule, self.seen)
     }
+}
+
+/// Every connection, with its holder and the epoch of its attach.
+fn connections_of(shadow: &Shadow) -> BTreeMap<Link, (TenureId, Epoch)> {
+    let sessions = shadow.sessions.iter();
+    let connections = sessions.flat_map(|(session, record)| {
+        let held = record.connections.iter();
+        held.map(|(connection, held)| ((session.clone(), connection.clone()), held.clone()))
+    });
+    connections.collect()
 }
 
 /// A call carried out this long after it was sent is late: no caller waits longer.
@@ -77,6 +90,7 @@ pub struct Checker {
     /// The highest number of a sequence that was ever assigned, before and after any loss.
     highest_term: u64,
     highest_token: u64,
+    highest_epoch: u64,
     /// Every tenure that ever began.
     begun: BTreeSet<TenureId>,
     /// The newest confirmed beat that was lost, by tenure.
@@ -88,6 +102,12 @@ pub struct Checker {
     /// Claims that were removed without a notice to the member (another member took the key, or the data was lost),
     /// until the member claims them again.
     gone: BTreeSet<((RegistryName, Key), MemberId)>,
+    /// Connections that were removed without a notice to the member (another member attached them, or the data was
+    /// lost), until the member attaches them again.
+    moved: BTreeSet<(Link, MemberId)>,
+    /// Connections whose detach, or whose attach by another tenure, was lost, until they are attached again: attached
+    /// under a tenure that does not know.
+    returned: BTreeSet<Link>,
     /// A grace began since the last loss, so members have had time to recover.
     noticed: bool,
     /// Data of the current store was lost at its end, so a tail loss may be detected.
@@ -156,6 +176,11 @@ impl Checker {
                 EventKind::LeaseGranted | EventKind::LeaseTakenOver => self.lease_granted(step, event)?,
                 EventKind::LeaseReleased => self.lease_released(step, event)?,
                 EventKind::LeaseRevoked => self.lease_revoked(step, event),
+                EventKind::SessionCreated
+                | EventKind::SessionResumed
+                | EventKind::SessionDisconnected
+                | EventKind::SessionReaped
+                | EventKind::SessionDeleted => self.session_event(step, event)?,
                 EventKind::SweepBraked => self.shadow.braked = true,
                 EventKind::SweepUnbraked => self.shadow.braked = false,
                 EventKind::GroupUnsettled => self.unsettled(step)?,
@@ -219,6 +244,7 @@ impl Checker {
     fn replied(&mut self, step: &Step) -> Checked {
         self.member_replies(step)?;
         self.claim_replies(step)?;
+        self.session_replies(step)?;
         self.lease_replies(step)
     }
 
@@ -226,6 +252,7 @@ impl Checker {
     fn read(&self, step: &Step) -> Checked {
         self.member_reads(step)?;
         self.claim_reads(step)?;
+        self.session_reads(step)?;
         self.lease_reads(step)
     }
 
@@ -252,6 +279,14 @@ impl Checker {
                 self.lost_grants.insert((place.0.clone(), held.1));
             }
         }
+        let (before, after) = (connections_of(&newer), connections_of(&self.shadow));
+        for (link, held) in &before {
+            if after.get(link) != Some(held) {
+                self.moved.insert((link.clone(), held.0.member().clone()));
+            }
+        }
+        self.returned
+            .extend(after.into_keys().filter(|link| !before.contains_key(link)));
         self.reported.clear();
         self.noticed = false;
         if !wiped {
@@ -265,6 +300,19 @@ impl Checker {
     #[must_use]
     pub fn may_be_gone(&self, entry: &(RegistryName, Key), member: &MemberId) -> bool {
         self.gone.contains(&(entry.clone(), member.clone()))
+    }
+
+    /// Whether a member may still believe that it holds this connection: another member attached it, or the data was
+    /// lost.
+    #[must_use]
+    pub fn may_have_moved(&self, link: &Link, member: &MemberId) -> bool {
+        self.moved.contains(&(link.clone(), member.clone()))
+    }
+
+    /// Whether this connection may be attached although its holder does not know: its end was lost.
+    #[must_use]
+    pub fn may_have_returned(&self, link: &Link) -> bool {
+        self.returned.contains(link)
     }
 
     /// Whether an ended tenure ended earlier than its holder could know, in one of the two ways that `GUARANTEES.md`
@@ -355,6 +403,6 @@ impl Checker {
     /// The highest number that any sequence assigned.
     #[must_use]
     pub fn highest_number(&self) -> u64 {
-        self.highest_term.max(self.highest_token)
+        self.highest_term.max(self.highest_token).max(self.highest_epoch)
     }
 }

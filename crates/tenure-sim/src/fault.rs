@@ -32,6 +32,12 @@ pub enum Fault {
         back: bool,
         lasts: Duration,
     },
+    Slow {
+        node: usize,
+        out: Duration,
+        back: Duration,
+        lasts: Duration,
+    },
     StepWall {
         node: usize,
         by_ms: i64,
@@ -72,14 +78,16 @@ pub enum Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     Network,
+    Slow,
     Nodes,
     Store,
     Clocks,
     Loss,
 }
 
-const FAMILIES: [(&str, Family); 5] = [
+const FAMILIES: [(&str, Family); 6] = [
     ("network", Family::Network),
+    ("slow", Family::Slow),
     ("nodes", Family::Nodes),
     ("store", Family::Store),
     ("clocks", Family::Clocks),
@@ -109,7 +117,7 @@ impl FromStr for Mix {
         let family = |name: &str| {
             let known = FAMILIES.iter().find(|(known, _)| *known == name);
             known.map(|(_, family)| *family).ok_or_else(|| {
-                format!("{name:?} is not a family of faults; use network, nodes, store, clocks, loss, all, none")
+                format!("{name:?} is not a family of faults; use network, slow, nodes, store, clocks, loss, all, none")
             })
         };
         text.split(',').map(family).collect::<Result<_, _>>().map(Self)
@@ -125,7 +133,7 @@ impl fmt::Display for Mix {
             .collect();
         f.write_str(match names.len() {
             0 => "none",
-            5 => "all",
+            6 => "all",
             _ => return f.write_str(&names.join(",")),
         })
     }
@@ -134,7 +142,7 @@ impl fmt::Display for Mix {
 type Make = fn(usize, &mut Chance) -> Fault;
 
 /// The weight and constructor of each fault.
-const FAULTS: [(Family, u64, Make); 15] = [
+const FAULTS: [(Family, u64, Make); 16] = [
     (Family::Network, 14, |node, chance| {
         let ways = [(true, true), (true, false), (false, true)];
         let (out, back) = chance.pick(&ways).copied().unwrap_or((true, true));
@@ -144,6 +152,17 @@ const FAULTS: [(Family, u64, Make); 15] = [
     (Family::Network, 12, |_, chance| Fault::Storm {
         conditions: storm(chance),
         lasts: chance.duration(S, S * 12),
+    }),
+    // Up to a multiple of the time-out, so that a request comes in time, after its sender gave up, or after its not-after.
+    (Family::Slow, 12, |node, chance| {
+        let longest = [MS * 300, MS * 900, S * 2, S * 4];
+        let mut longest = |often| match chance.happens(often) {
+            true => chance.pick(&longest).copied().unwrap_or_default(),
+            false => Duration::ZERO,
+        };
+        let (out, back) = (longest(800), longest(600));
+        let lasts = chance.duration(S, S * 12);
+        Fault::Slow { node, out, back, lasts }
     }),
     (Family::Nodes, 12, |node, chance| Fault::Pause {
         node,
@@ -228,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_mix_round_trips_and_draws_only_its_families() {
-        for text in ["all", "none", "network", "nodes,loss"] {
+        for text in ["all", "none", "network", "slow", "nodes,loss"] {
             assert_eq!(text.parse::<Mix>().unwrap().to_string(), text);
         }
         assert!("network,weather".parse::<Mix>().unwrap_err().contains("weather"));

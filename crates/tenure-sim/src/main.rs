@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use tenure_sim::{BrokenRule, HistoryMode, Mix, Plan, run};
+use tenure_sim::{BrokenRule, HistoryMode, Mix, Parts, Plan, run};
 
 /// Runs the library in a seeded simulation with faults, and checks every step.
 #[derive(Debug, Parser)]
@@ -22,9 +22,12 @@ struct Options {
     /// The number of machines.
     #[arg(long, default_value_t = Plan::of(0).nodes)]
     nodes: usize,
-    /// Families of faults: network, nodes, store, clocks, loss (comma-separated); or all, or none.
+    /// Families of faults: network, slow, nodes, store, clocks, loss (comma-separated); or all, or none.
     #[arg(long, default_value = "all")]
     faults: Mix,
+    /// What the programs use beside claims and leases: sessions; or all, or none. Without it, the seed decides.
+    #[arg(long)]
+    parts: Option<Parts>,
     /// A rule to break on purpose.
     #[arg(long, value_enum)]
     broken: Option<BrokenRule>,
@@ -73,6 +76,7 @@ impl Options {
             nodes: self.nodes.max(1),
             steps: self.steps,
             mix: self.faults.clone(),
+            parts: self.parts.unwrap_or_else(|| Parts::drawn(seed)),
             broken: self.broken,
             keep: if self.trace {
                 HistoryMode::Print
@@ -101,8 +105,8 @@ impl Options {
             )
         });
         say(&format!(
-            "FAILED: {violation}\n  cargo run -p tenure-sim -- --seed {} --steps {} --nodes {} --faults {}{broken} --trace",
-            plan.seed, plan.steps, plan.nodes, plan.mix
+            "FAILED: {violation}\n  cargo run -p tenure-sim -- --seed {} --steps {} --nodes {} --faults {} --parts {}{broken} --trace",
+            plan.seed, plan.steps, plan.nodes, plan.mix, plan.parts
         ));
         Ok(())
     }

@@ -36,6 +36,8 @@ pub struct Conditions {
 #[derive(Debug, Default)]
 struct Lane {
     cut: bool,
+    /// The longest additional time of a message of a slow client; zero for any other.
+    slow: Duration,
     /// Messages on one connection arrive in order.
     last_at: At,
     /// Messages held back by the cut, delivered when it heals.
@@ -163,7 +165,7 @@ impl Network {
             return;
         }
         let at = now + state.travel_time();
-        state.deliver(Direction::Back, node, at, message);
+        state.send(Direction::Back, node, at, message);
     }
 
     /// The time of the next arrival.
@@ -201,6 +203,13 @@ impl Network {
                 state.deliver(direction, node, at, message);
             }
         }
+    }
+
+    /// Makes a node send its requests and read its replies late, by up to this much.
+    pub fn slow(&self, node: usize, out: Duration, back: Duration) {
+        let mut state = self.state();
+        state.lane(Direction::Out, node).slow = out;
+        state.lane(Direction::Back, node).slow = back;
     }
 
     /// Makes the store's machine refuse or accept connections. Requests in transit to it are lost and their senders
@@ -279,7 +288,21 @@ impl NetworkState {
             self.post(at, Message::Request(request));
         } else {
             let at = now + self.travel_time();
-            self.deliver(Direction::Out, node, at, Message::Request(request));
+            self.send(Direction::Out, node, at, Message::Request(request));
+        }
+    }
+
+    /// Delivers a message that a slow client sends or reads late: half of them in the order of its connection, half over
+    /// a connection of their own.
+    fn send(&mut self, direction: Direction, node: usize, at: At, message: Message) {
+        let slow = self.lane(direction, node).slow;
+        if slow.is_zero() {
+            return self.deliver(direction, node, at, message);
+        }
+        let at = at + self.chance.duration(Duration::ZERO, slow);
+        match self.chance.happens(500) {
+            true => self.deliver(direction, node, at, message),
+            false => self.post(at, message),
         }
     }
 

@@ -45,6 +45,7 @@ pub struct Node {
     paused: bool,
     suspended: bool,
     cut: bool,
+    slow: bool,
     /// Whether a task was woken since the last run.
     pub woken: bool,
     /// The end of its last fault.
@@ -75,6 +76,7 @@ impl Node {
             paused: false,
             suspended: false,
             cut: false,
+            slow: false,
             woken: false,
             trouble: At::default(),
         }
@@ -195,6 +197,12 @@ impl Node {
         self.cut = cut;
     }
 
+    /// Records that its messages became slow or fast again.
+    pub fn note_slow(&mut self, slow: bool) {
+        self.note_trouble();
+        self.slow = slow;
+    }
+
     /// Records a fault that ends now.
     pub fn note_trouble(&mut self) {
         self.trouble = self.start.world.now();
@@ -203,7 +211,7 @@ impl Node {
     /// The end of its last fault; now if one lasts.
     #[must_use]
     pub fn trouble(&self) -> At {
-        if self.paused || self.suspended || self.cut {
+        if self.paused || self.suspended || self.cut || self.slow {
             self.start.world.now()
         } else {
             self.trouble

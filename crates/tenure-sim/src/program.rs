@@ -4,6 +4,7 @@
 
 mod fleet;
 mod lease;
+mod session;
 mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,14 +13,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure::{
-    Assignment, ClaimMode, Clock, EndReason, GroupHandle, JoinOptions, LeaseGuard, Membership, PageRequest, Registry,
-    Result, SweepRequest, Tenure, Verdict,
+    Assignment, ClaimMode, Clock, Connection, EndReason, Epoch, GroupHandle, JoinOptions, LeaseGuard, Membership,
+    PageRequest, Registry, Result, SweepRequest, Tenure, Verdict,
 };
 
 use crate::chance::Chance;
 use crate::sink::Sink;
 
 pub use lease::LEASES;
+pub use session::Held;
 pub use share::{PLACES, SHARED, places_of};
 use tokio::task::AbortHandle;
 
@@ -38,6 +40,10 @@ pub struct View {
     guards: Mutex<BTreeMap<String, LeaseGuard>>,
     /// The leases that it waits for.
     waits: Mutex<BTreeMap<&'static str, AbortHandle>>,
+    /// The connections that it has attached, by session and connection.
+    connections: Mutex<BTreeMap<Held, Connection>>,
+    /// The epochs of attaches that a later one of the same connection has replaced.
+    earlier: Mutex<BTreeMap<Held, Epoch>>,
     /// The assignments of the fleet's tasks. Only the tasks hold them, so they end with them.
     assignments: Mutex<Vec<Weak<Assignment>>>,
     calm: AtomicBool,
@@ -92,6 +98,8 @@ impl View {
         let waits = std::mem::take(&mut *lock(&self.waits));
         waits.values().for_each(AbortHandle::abort);
         drop(std::mem::take(&mut *lock(&self.guards)));
+        drop(std::mem::take(&mut *lock(&self.connections)));
+        lock(&self.earlier).clear();
     }
 }
 
@@ -108,6 +116,8 @@ pub struct ProgramConfig {
     pub ttl: Duration,
     /// Whether it uses the library's fleet for its leases, or acquires them itself.
     pub fleet: bool,
+    /// Whether it is a front-end, which attaches connections to sessions.
+    pub sessions: bool,
 }
 
 /// A program.
@@ -192,6 +202,9 @@ impl Program {
                 None => self.take_leases(membership).await,
             }
             self.share(membership).await;
+            if self.habits.sessions {
+                self.serve_clients(membership).await;
+            }
             if self.view.is_calm() {
                 continue;
             }

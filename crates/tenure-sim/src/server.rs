@@ -46,7 +46,7 @@ pub struct Server {
     /// Its data was lost before, so it knows that it may have had more.
     lossy: bool,
     /// Every step since it was last empty: the source of a restart from an older copy.
-    log: Vec<(StoreTime, StoreRequest)>,
+    pub(crate) log: Vec<(StoreTime, StoreRequest)>,
     last_event: EventId,
     last_step: Option<StoreTime>,
 }
@@ -189,7 +189,10 @@ impl Server {
             self.log.push((now, ask));
             self.last_step = Some(now);
         }
-        let events = self.new_events();
+        let mut events = self.new_events();
+        if let Some(broken) = self.broken {
+            broken.alter_events(&request.ask.op, &mut events);
+        }
         let status = self.status();
         Step {
             number: request.number,

@@ -1,6 +1,7 @@
 //! The simulation loop: it advances time from one event to the next, delivers messages, and runs every check.
 
 mod converge;
+mod converge_session;
 mod disturb;
 mod watch;
 
@@ -14,6 +15,7 @@ use tenure_core::brake::BrakeSettings;
 use tenure_core::call::Op;
 use tenure_core::event::WaitForEvents;
 use tenure_core::lease::WaitForGrants;
+use tenure_core::session::SessionSettings;
 
 use crate::broken::BrokenRule;
 use crate::chance::Chance;
@@ -22,6 +24,7 @@ use crate::fault::Mix;
 use crate::history::{History, HistoryMode};
 use crate::network::{Message, Network};
 use crate::node::{Node, NodeConfig};
+use crate::parts::Parts;
 use crate::program::ProgramConfig;
 use crate::server::{Server, Serving};
 use crate::sink::Sink;
@@ -38,6 +41,9 @@ pub const MAX_TTL: Duration = Duration::from_secs(12);
 /// The maximum duration of the brake.
 pub const BRAKE_HOLD: Duration = Duration::from_secs(8);
 
+/// The grace of a session that asks for none.
+pub const GRACE: Duration = Duration::from_secs(3);
+
 /// The configuration of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -49,6 +55,8 @@ pub struct Plan {
     pub steps: u32,
     /// The families of faults.
     pub mix: Mix,
+    /// What the programs use beside claims and leases.
+    pub parts: Parts,
     /// The broken rule.
     pub broken: Option<BrokenRule>,
     /// How much of the history is kept.
@@ -64,6 +72,7 @@ impl Plan {
             nodes: 5,
             steps: 25,
             mix: Mix::all(),
+            parts: Parts::drawn(seed),
             broken: None,
             keep: HistoryMode::Digest,
         }
@@ -119,6 +128,7 @@ struct World {
     mix: Mix,
     /// Whether programs use the library's fleet for their leases.
     fleet: bool,
+    parts: Parts,
     /// The shortest ttl of this run.
     ttl: Duration,
     faults_left: u32,
@@ -154,6 +164,10 @@ impl World {
                 floor: 4,
                 hold: BRAKE_HOLD,
             },
+            sessions: SessionSettings {
+                grace: GRACE,
+                ..SessionSettings::default()
+            },
             ..StoreOptions::default()
         };
         // One machine more than there are names: the one that runs a second process of a name.
@@ -180,6 +194,7 @@ impl World {
             mix: plan.mix.clone(),
             ttl,
             fleet,
+            parts: plan.parts,
             faults_left: plan.steps,
             timeline: BTreeMap::new(),
             next_action: 0,
@@ -210,6 +225,7 @@ impl World {
         ProgramConfig {
             name: format!("n{name}"),
             fleet: self.fleet,
+            sessions: self.parts.sessions,
             ttl: self.ttl.mul_f64([1.0, 1.0, 1.5, 2.0][name % 4]),
         }
     }

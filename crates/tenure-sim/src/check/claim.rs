@@ -34,6 +34,7 @@ impl Checker {
             "every entry removed is counted",
             || format!("{:?} for {:?}", event.counts, event.keys),
         )?;
+        self.evicted_connections(step, event, tenure)?;
         event.keys.iter().try_for_each(|name| {
             let entry = name
                 .split_once('/')

@@ -5,6 +5,7 @@ use tenure_core::call::{Op, Reply};
 use tenure_core::lease::{Acquire, ReleaseLeases};
 use tenure_core::membership::{BeatReply, Beats, End, EndBy, SetLabels};
 use tenure_core::registry::{ClaimKeys, ReleaseClaim};
+use tenure_core::session::{Attaches, Detaches};
 
 use super::{Checked, Checker, Current, Ended, Lapse, Shadow, Violation, must};
 use crate::step::Step;
@@ -252,6 +253,8 @@ fn acting(op: &Op) -> Option<&tenure::TenureId> {
         | Op::ReleaseClaim(ReleaseClaim { tenure, .. })
         | Op::Acquire(Acquire { tenure, .. })
         | Op::SetLabels(SetLabels { tenure, .. })
+        | Op::Attach(Attaches { tenure, .. })
+        | Op::Detach(Detaches { tenure, .. })
         | Op::ReleaseLeases(ReleaseLeases { tenure, .. }) => Some(tenure),
         _ => None,
     }

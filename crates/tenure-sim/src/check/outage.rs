@@ -9,7 +9,7 @@ use super::{Checked, Current, must};
 use crate::time::At;
 
 /// Every longer silence is detected.
-const LONGEST_GAP: Duration = tenure_core::settling::MAX_GAP;
+pub(super) const LONGEST_GAP: Duration = tenure_core::settling::MAX_GAP;
 /// How many outages are remembered: those within a living tenure's reach.
 const REMEMBERED: usize = 16;
 
@@ -70,6 +70,22 @@ impl Outages {
             && in_all > spare
     }
 
+    /// The outage that cut short a time that began at `since` and has to last for `lasts` after every outage that is
+    /// longer than `gap`.
+    #[must_use]
+    pub fn cut_short(
+        &self,
+        since: StoreTime,
+        lasts: Duration,
+        gap: Duration,
+        now: StoreTime,
+    ) -> Option<&(StoreTime, StoreTime, Duration)> {
+        self.over.iter().find(|(began, over, lasted)| {
+            let is_gap = over.since(*began).min(*lasted) > gap;
+            since <= *began && is_gap && now < *over + lasts
+        })
+    }
+
     /// Checks that no outage of the store ended a tenure: one that lived through it has lapsed no earlier than a full
     /// ttl after it.
     ///
@@ -78,10 +94,7 @@ impl Outages {
     pub fn check(&self, current: &Current, now: StoreTime) -> Checked {
         // A group's gap is at most this, so every longer outage is detected.
         let gap = LONGEST_GAP.min(current.ttl * 5 / 12);
-        let too_early = self.over.iter().find(|(began, over, lasted)| {
-            let is_gap = over.since(*began).min(*lasted) > gap;
-            current.renewed_at <= *began && is_gap && now < *over + current.ttl
-        });
+        let too_early = self.cut_short(current.renewed_at, current.ttl, gap, now);
         must(
             too_early.is_none(),
             "no member lapses because of an outage of the store",

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure::{EndReason, EventId, Key, MemberId, RegistryName, StoreTime, TenureId};
+use tenure::{EndReason, EventId, Key, MemberId, RegistryName, SessionId, StoreTime, TenureId};
 use tenure_core::id::LeaseName;
 use tenure_core::lease::{Place, Token};
 
+use super::session_record::SessionRecord;
 use crate::time::At;
 
 /// A current tenure.
@@ -68,6 +69,8 @@ pub struct Shadow {
     pub claims: BTreeMap<(RegistryName, Key), TenureId>,
     /// The places of leases that are taken, with their holders and tokens.
     pub leases: BTreeMap<(LeaseName, Place), (TenureId, Token)>,
+    /// Sessions and their connections.
+    pub sessions: BTreeMap<SessionId, SessionRecord>,
     /// What an operator released, by token: the tenure of the holder, and how long it lasted at that time.
     pub revoked: BTreeMap<Token, Revoked>,
     /// The number of the newest event.

@@ -37,6 +37,22 @@ pub fn compare(shadow: &Shadow, store: &dyn Store, group: &Group) -> Checked {
         "every missing claim was released once, with one event",
         || format!("{claims:?}, not {:?}", shadow.claims),
     )?;
+    let sessions: BTreeMap<_, _> = poll_once(store.sessions(group, None, &page))
+        .map(|page| {
+            page.items
+                .into_iter()
+                .map(|seen| (seen.session, (seen.epoch, seen.alias)))
+                .collect()
+        })
+        .unwrap_or_default();
+    let recorded = shadow.sessions.iter();
+    let recorded = recorded.map(|(session, record)| (session.clone(), (record.epoch, record.alias.clone())));
+    let recorded: BTreeMap<_, _> = recorded.collect();
+    must(
+        sessions == recorded,
+        "every missing session was reaped or deleted once, with one event",
+        || format!("{sessions:?}, not {recorded:?}"),
+    )?;
     let leases: BTreeMap<_, _> = poll_once(store.leases(group, None, &page))
         .map(|page| {
             page.items

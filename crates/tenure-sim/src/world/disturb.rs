@@ -30,6 +30,8 @@ pub(super) enum Action {
     Wake { node: usize },
     /// Restore the link.
     Reconnect { node: usize },
+    /// End the delays of a slow client.
+    Hasten { node: usize },
     /// Kill the second process of a name.
     KillTwin,
     /// End the storm.
@@ -59,6 +61,7 @@ impl World {
             Action::Continue { node } => self.nodes[node].pause(false),
             Action::Wake { node } => self.nodes[node].suspend(false),
             Action::Reconnect { node } => self.cut(node, false, false),
+            Action::Hasten { node } => self.slow(node, Duration::ZERO, Duration::ZERO),
             Action::KillTwin => self.twin().kill(),
             Action::Calm => self.set_conditions(Conditions::default()),
             Action::Resume => self.resume()?,
@@ -105,6 +108,11 @@ impl World {
             Fault::Cut { node, out, back, lasts } => {
                 self.cut(node, out, back);
                 self.plan(lasts, Action::Reconnect { node });
+                true
+            }
+            Fault::Slow { node, out, back, lasts } => {
+                self.slow(node, out, back);
+                self.plan(lasts, Action::Hasten { node });
                 true
             }
             Fault::StepWall { node, by_ms } => {
@@ -253,6 +261,11 @@ impl World {
         self.nodes[node].note_cut(out || back);
     }
 
+    fn slow(&mut self, node: usize, out: Duration, back: Duration) {
+        self.network.slow(node, out, back);
+        self.nodes[node].note_slow(out + back > Duration::ZERO);
+    }
+
     pub(super) fn set_conditions(&mut self, conditions: Conditions) {
         self.network.set_conditions(conditions);
         self.storming = conditions != Conditions::default();
@@ -287,6 +300,7 @@ impl World {
         self.twin().kill();
         for node in 0..self.nodes.len() - 1 {
             self.cut(node, false, false);
+            self.slow(node, Duration::ZERO, Duration::ZERO);
             self.nodes[node].pause(false);
             self.nodes[node].suspend(false);
             if !self.nodes[node].is_up() {

@@ -1,13 +1,22 @@
 //! Each rule broken on purpose must be detected, and by the matching check.
 
-use tenure_sim::{BrokenRule, Plan, run};
+use tenure_sim::{BrokenRule, Mix, Parts, Plan, run};
 
 /// Asserts that one of the first seeds fails with one of these rules.
 #[track_caller]
 fn noticed(broken: BrokenRule, within: u64, rules: &[&str]) {
+    noticed_with(broken, "none", "all", within, rules);
+}
+
+/// The same in worlds with these parts and families of faults.
+#[track_caller]
+fn noticed_with(broken: BrokenRule, parts: &str, mix: &str, within: u64, rules: &[&str]) {
+    let (parts, mix): (Parts, Mix) = (parts.parse().expect("known parts"), mix.parse().expect("a known mix"));
     for seed in 0..within {
         let plan = Plan {
             broken: Some(broken),
+            parts,
+            mix: mix.clone(),
             ..Plan::of(seed)
         };
         if let Some(violation) = run(&plan).expect("a world can be made").violation {
@@ -96,5 +105,38 @@ fn an_abandoned_call_that_takes_effect_is_noticed() {
         BrokenRule::ForgetNotAfter,
         30,
         &["an abandoned call does not take effect later"],
+    );
+}
+
+#[test]
+fn a_reaper_that_ignores_connections_is_noticed() {
+    noticed_with(
+        BrokenRule::ReapConnected,
+        "sessions",
+        "nodes",
+        10,
+        &["no session is reaped while a living tenure holds a connection"],
+    );
+}
+
+#[test]
+fn a_reaper_that_ignores_the_grace_is_noticed() {
+    noticed_with(
+        BrokenRule::ReapEarly,
+        "sessions",
+        "nodes",
+        10,
+        &["no session is reaped before its grace is over"],
+    );
+}
+
+#[test]
+fn a_late_detach_without_its_epoch_is_noticed() {
+    noticed_with(
+        BrokenRule::DetachWithoutEpoch,
+        "sessions",
+        "slow",
+        20,
+        &["a late detach changes nothing"],
     );
 }

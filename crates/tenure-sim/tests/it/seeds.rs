@@ -2,24 +2,30 @@
 //!
 //! For more: `cargo run --release -p tenure-sim -- --seeds 0..10000`.
 
-use tenure_sim::{Mix, Plan, run};
+use tenure_sim::{Parts, Plan, run};
 
 /// Runs short simulations. Panics at the first seed that fails, with the command that reproduces it.
 #[track_caller]
 fn clean(seeds: std::ops::Range<u64>, mix: &str, steps: u32) {
-    let mix: Mix = mix.parse().expect("a known mix");
     for seed in seeds {
-        let plan = Plan {
-            nodes: 4,
-            steps,
-            mix: mix.clone(),
-            ..Plan::of(seed)
-        };
-        if let Some(violation) = run(&plan).expect("a world can be made").violation {
-            panic!(
-                "{violation}\n  cargo run -p tenure-sim -- --seed {seed} --nodes 4 --steps {steps} --faults {mix} --trace"
-            );
-        }
+        clean_with(seed, Parts::drawn(seed), mix, steps);
+    }
+}
+
+/// The same for one seed, with these parts.
+#[track_caller]
+fn clean_with(seed: u64, parts: Parts, mix: &str, steps: u32) {
+    let plan = Plan {
+        nodes: 4,
+        steps,
+        mix: mix.parse().expect("a known mix"),
+        parts,
+        ..Plan::of(seed)
+    };
+    if let Some(violation) = run(&plan).expect("a world can be made").violation {
+        panic!(
+            "{violation}\n  cargo run -p tenure-sim -- --seed {seed} --nodes 4 --steps {steps} --faults {mix} --parts {parts} --trace"
+        );
     }
 }
 
@@ -54,6 +60,16 @@ fn no_data_loss_breaks_a_rule() {
 }
 
 #[test]
+fn no_slow_client_breaks_a_rule() {
+    clean(600..620, "slow", 10);
+}
+
+#[test]
 fn all_faults_together_break_no_rule() {
-    clean(1_000..1_100, "all", 12);
+    clean(1_000..1_040, "all", 12);
+}
+
+#[test]
+fn more_faults_together_break_no_rule() {
+    clean(1_040..1_080, "all", 12);
 }

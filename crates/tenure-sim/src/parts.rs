@@ -1,0 +1,70 @@
+//! The parts of the library that the programs of a run use beside membership, claims and leases.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::chance::Chance;
+
+/// The parts. Written as names with commas, `all` or `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Parts {
+    /// Programs are front-ends, which attach the connections of clients to sessions.
+    pub sessions: bool,
+}
+
+impl Parts {
+    /// Every part.
+    #[must_use]
+    pub fn all() -> Self {
+        Self { sessions: true }
+    }
+
+    /// The parts of a seed. They have a stream of their own, so that another part does not shift the other draws.
+    #[must_use]
+    pub fn drawn(seed: u64) -> Self {
+        let mut chance = Chance::new(seed, 3);
+        Self {
+            sessions: chance.happens(500),
+        }
+    }
+}
+
+impl FromStr for Parts {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => return Ok(Self::all()),
+            "none" => return Ok(Self::default()),
+            _ => {}
+        }
+        let mut parts = Self::default();
+        for name in text.split(',') {
+            match name {
+                "sessions" => parts.sessions = true,
+                _ => return Err(format!("{name:?} is not a part; use sessions, all, none")),
+            }
+        }
+        Ok(parts)
+    }
+}
+
+impl fmt::Display for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.sessions { "sessions" } else { "none" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_round_trip_and_depend_on_the_seed() {
+        for text in ["none", "sessions"] {
+            assert_eq!(text.parse::<Parts>().unwrap().to_string(), text);
+        }
+        assert!("sessions,teapots".parse::<Parts>().unwrap_err().contains("teapots"));
+        let drawn = |part: fn(Parts) -> bool| (0..40).filter(|seed| part(Parts::drawn(*seed))).count();
+        assert!((5..35).contains(&drawn(|parts| parts.sessions)));
+    }
+}
