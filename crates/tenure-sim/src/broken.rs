@@ -45,13 +45,17 @@ pub enum BrokenRule {
     ReapEarly,
     /// A detach does not carry the epoch of its attach.
     DetachWithoutEpoch,
+    /// The ledger takes a provider offline without a look at the tenure that ended.
+    AutoOfflineAnyTenure,
+    /// The ledger reserves a provider without a look at its capacity.
+    ReserveAboveCapacity,
     /// Beats do not carry the revision, so that a grant lost with a tail is not detected.
     ForgetRevisions,
 }
 
 impl BrokenRule {
     /// All rules.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::ReviveOnLateBeat,
         Self::NoGrace,
         Self::ForgetSuspend,
@@ -65,6 +69,8 @@ impl BrokenRule {
         Self::ReapConnected,
         Self::ReapEarly,
         Self::DetachWithoutEpoch,
+        Self::AutoOfflineAnyTenure,
+        Self::ReserveAboveCapacity,
         Self::ForgetRevisions,
     ];
 

@@ -7,6 +7,7 @@ mod claim;
 mod lease;
 mod member;
 mod outage;
+mod provider;
 mod session;
 mod session_record;
 mod shadow;
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use tenure::{Epoch, ErrorKind, EventId, EventKind, Key, MemberId, RegistryName, StoreTime, TenureId};
+use tenure::{ErrorKind, EventId, EventKind, Key, MemberId, RegistryName, StoreTime, TenureId};
 use tenure_core::call::Op;
 use tenure_core::id::LeaseName;
 use tenure_core::lease::Token;
@@ -42,16 +43,6 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.rule, self.seen)
     }
-}
-
-/// Every connection, with its holder and the epoch of its attach.
-fn connections_of(shadow: &Shadow) -> BTreeMap<Link, (TenureId, Epoch)> {
-    let sessions = shadow.sessions.iter();
-    let connections = sessions.flat_map(|(session, record)| {
-        let held = record.connections.iter();
-        held.map(|(connection, held)| ((session.clone(), connection.clone()), held.clone()))
-    });
-    connections.collect()
 }
 
 /// A call carried out this long after it was sent is late: no caller waits longer.
@@ -114,6 +105,8 @@ pub struct Checker {
     tail_was_lost: bool,
     /// The highest number that had been assigned when a tail was lost.
     lost_number: u64,
+    /// Data was lost, ever.
+    lost_data: bool,
     /// All data was lost, so terms may fall while the clock is behind the earlier ones.
     wiped: bool,
     /// The broken rule under test makes the store end tenures without a request; another check must detect it.
@@ -197,7 +190,7 @@ impl Checker {
 
     /// An abandoned call does not take effect: with a not-after never past it, and without one never late.
     fn not_after(&self, step: &Step, too_late: bool) -> Checked {
-        let is_bounded = !matches!(step.op, Op::Beat(_) | Op::Tick(_));
+        let is_bounded = !matches!(step.op, Op::Beat(_) | Op::Heartbeat(_) | Op::Tick(_));
         let (limit, late) = (step.call.not_after, step.at.since(step.sent_at));
         let in_time = limit.map_or(late <= LATE, |limit| step.now <= limit);
         must(
@@ -244,6 +237,7 @@ impl Checker {
     fn replied(&mut self, step: &Step) -> Checked {
         self.member_replies(step)?;
         self.claim_replies(step)?;
+        self.provider_replies(step)?;
         self.session_replies(step)?;
         self.lease_replies(step)
     }
@@ -279,40 +273,27 @@ impl Checker {
                 self.lost_grants.insert((place.0.clone(), held.1));
             }
         }
-        let (before, after) = (connections_of(&newer), connections_of(&self.shadow));
-        for (link, held) in &before {
-            if after.get(link) != Some(held) {
-                self.moved.insert((link.clone(), held.0.member().clone()));
-            }
-        }
-        self.returned
-            .extend(after.into_keys().filter(|link| !before.contains_key(link)));
+        self.lose_connections(&newer);
         self.reported.clear();
         self.noticed = false;
         if !wiped {
             self.lost_number = self.highest_number();
         }
         self.tail_was_lost = !wiped;
+        self.lost_data = true;
         self.wiped |= wiped;
+    }
+
+    /// Whether any data was ever lost.
+    #[must_use]
+    pub fn has_lost_data(&self) -> bool {
+        self.lost_data
     }
 
     /// Whether a member may still believe that it owns this key: the claim was lost, or another member took it.
     #[must_use]
     pub fn may_be_gone(&self, entry: &(RegistryName, Key), member: &MemberId) -> bool {
         self.gone.contains(&(entry.clone(), member.clone()))
-    }
-
-    /// Whether a member may still believe that it holds this connection: another member attached it, or the data was
-    /// lost.
-    #[must_use]
-    pub fn may_have_moved(&self, link: &Link, member: &MemberId) -> bool {
-        self.moved.contains(&(link.clone(), member.clone()))
-    }
-
-    /// Whether this connection may be attached although its holder does not know: its end was lost.
-    #[must_use]
-    pub fn may_have_returned(&self, link: &Link) -> bool {
-        self.returned.contains(link)
     }
 
     /// Whether an ended tenure ended earlier than its holder could know, in one of the two ways that `GUARANTEES.md`

@@ -38,6 +38,16 @@ pub enum Fault {
         back: Duration,
         lasts: Duration,
     },
+    LedgerAway {
+        lasts: Duration,
+    },
+    LedgerHangs {
+        lasts: Duration,
+    },
+    LedgerLoses {
+        often: u64,
+        lasts: Duration,
+    },
     StepWall {
         node: usize,
         by_ms: i64,
@@ -81,15 +91,17 @@ enum Family {
     Slow,
     Nodes,
     Store,
+    Ledger,
     Clocks,
     Loss,
 }
 
-const FAMILIES: [(&str, Family); 6] = [
+const FAMILIES: [(&str, Family); 7] = [
     ("network", Family::Network),
     ("slow", Family::Slow),
     ("nodes", Family::Nodes),
     ("store", Family::Store),
+    ("ledger", Family::Ledger),
     ("clocks", Family::Clocks),
     ("loss", Family::Loss),
 ];
@@ -117,7 +129,7 @@ impl FromStr for Mix {
         let family = |name: &str| {
             let known = FAMILIES.iter().find(|(known, _)| *known == name);
             known.map(|(_, family)| *family).ok_or_else(|| {
-                format!("{name:?} is not a family of faults; use network, slow, nodes, store, clocks, loss, all, none")
+                format!("{name:?} is not a family of faults; use network, slow, nodes, store, ledger, clocks, loss, all, none")
             })
         };
         text.split(',').map(family).collect::<Result<_, _>>().map(Self)
@@ -133,7 +145,7 @@ impl fmt::Display for Mix {
             .collect();
         f.write_str(match names.len() {
             0 => "none",
-            6 => "all",
+            7 => "all",
             _ => return f.write_str(&names.join(",")),
         })
     }
@@ -142,7 +154,7 @@ impl fmt::Display for Mix {
 type Make = fn(usize, &mut Chance) -> Fault;
 
 /// The weight and constructor of each fault.
-const FAULTS: [(Family, u64, Make); 16] = [
+const FAULTS: [(Family, u64, Make); 19] = [
     (Family::Network, 14, |node, chance| {
         let ways = [(true, true), (true, false), (false, true)];
         let (out, back) = chance.pick(&ways).copied().unwrap_or((true, true));
@@ -186,6 +198,16 @@ const FAULTS: [(Family, u64, Make); 16] = [
     (Family::Store, 10, |_, chance| Fault::Restart {
         down: chance.duration(S / 20, S * 8),
     }),
+    (Family::Ledger, 4, |_, chance| Fault::LedgerAway {
+        lasts: chance.duration(S / 5, S * 8),
+    }),
+    (Family::Ledger, 4, |_, chance| Fault::LedgerHangs {
+        lasts: chance.duration(S / 5, S * 6),
+    }),
+    (Family::Ledger, 4, |_, chance| Fault::LedgerLoses {
+        often: chance.below(400),
+        lasts: chance.duration(S, S * 8),
+    }),
     (Family::Clocks, 6, |_, chance| Fault::ClockBack {
         by: chance.duration(MS, S * 9),
     }),
@@ -215,6 +237,13 @@ const FAULTS: [(Family, u64, Make); 16] = [
 ];
 
 impl Mix {
+    /// The mix without the faults of a ledger, for a run without rosters.
+    #[must_use]
+    pub fn without_ledger(mut self) -> Self {
+        self.0.retain(|family| *family != Family::Ledger);
+        self
+    }
+
     /// Draws the next fault, or `None` if the mix is empty.
     pub fn draw(&self, chance: &mut Chance, nodes: usize) -> Option<Fault> {
         let allowed: Vec<_> = FAULTS.iter().filter(|(family, ..)| self.0.contains(family)).collect();

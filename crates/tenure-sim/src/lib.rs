@@ -9,11 +9,13 @@
 //!
 //! The same seed gives the same history. `docs/simulation.md` lists the faults, the checks and the bugs found.
 
+pub mod board;
 pub mod broken;
 pub mod chance;
 pub mod check;
 pub mod fault;
 pub mod history;
+pub mod ledger;
 pub mod network;
 pub mod node;
 pub mod node_clock;

@@ -22,10 +22,10 @@ struct Options {
     /// The number of machines.
     #[arg(long, default_value_t = Plan::of(0).nodes)]
     nodes: usize,
-    /// Families of faults: network, slow, nodes, store, clocks, loss (comma-separated); or all, or none.
+    /// Families of faults: network, slow, nodes, store, ledger, clocks, loss (comma-separated); or all, or none.
     #[arg(long, default_value = "all")]
     faults: Mix,
-    /// What the programs use beside claims and leases: sessions; or all, or none. Without it, the seed decides.
+    /// What the programs use beside claims and leases: sessions, rosters; or all, or none. Without it, the seed decides.
     #[arg(long)]
     parts: Option<Parts>,
     /// A rule to break on purpose.

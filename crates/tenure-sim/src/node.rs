@@ -4,16 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use tenure::loops::Loops;
+use tenure::roster::SweepIntervals;
 use tenure::sweeper::SweeperSettings;
-use tenure::{ClientSettings, Clock, Tenure};
+use tenure::{ClientSettings, Clock, Rosters, RostersSettings, Tenure};
+use tokio::runtime::Handle;
 
+use crate::board::Board;
 use crate::broken::BrokenRule;
 use crate::chance::Chance;
+use crate::ledger::{LedgerMachine, NodeLedger};
 use crate::network::Network;
 use crate::node_clock::NodeClock;
 use crate::node_store::NodeStore;
 use crate::process::Process;
-use crate::program::{Program, ProgramConfig, View};
+use crate::program::{Program, ProgramConfig, RosterPart, View};
 use crate::sink::Sink;
 use crate::time::{At, Drift, WorldClock};
 
@@ -30,6 +35,10 @@ pub struct NodeConfig {
     pub max_ttl: Duration,
     /// The storage that all programs write to.
     pub sink: Arc<Sink>,
+    /// The ledger, and what operators were answered, if programs serve a roster.
+    pub roster: Option<(Arc<LedgerMachine>, Arc<Board>)>,
+    /// The number of providers of the roster.
+    pub providers: u64,
     /// The broken rule.
     pub broken: Option<BrokenRule>,
 }
@@ -59,6 +68,28 @@ struct Running {
     /// Held so that its janitor runs, and dropped before the process.
     _tenure: Tenure,
     process: Process,
+}
+
+/// Starts the service of rosters of a process. Its sweeps run more often than usual, so that they matter in a run.
+fn start_rosters(
+    tenure: &Tenure,
+    ledger: &Arc<LedgerMachine>,
+    clock: &Arc<dyn Clock>,
+    runtime: &Handle,
+) -> tenure::Result<Rosters> {
+    let settings = RostersSettings {
+        sweeps: SweepIntervals {
+            offline: Duration::from_secs(2),
+            heartbeats: Duration::from_secs(5),
+            reconcile: Duration::from_secs(8),
+            expiry: Duration::from_secs(2),
+        },
+        ..RostersSettings::default()
+    };
+    let store = Arc::clone(tenure.store());
+    let ledger = NodeLedger::new(Arc::clone(ledger), Arc::clone(clock));
+    let loops = Loops::new(Arc::clone(clock), runtime.clone());
+    Rosters::start(store, ledger, Arc::clone(clock), settings, &loops)
 }
 
 impl Node {
@@ -93,6 +124,8 @@ impl Node {
             group,
             max_ttl,
             sink,
+            roster,
+            providers,
             broken,
         } = &self.start;
         let process = Process::new()?;
@@ -111,6 +144,19 @@ impl Node {
             ..ClientSettings::default()
         };
         let tenure = Tenure::on_store(store, Arc::clone(&local), process.handle().clone(), &settings)?;
+        let part = match roster {
+            Some((ledger, board)) => {
+                let rosters = start_rosters(&tenure, ledger, &local, process.handle())?;
+                Some(RosterPart {
+                    rosters,
+                    board: Arc::clone(board),
+                    node: self.index,
+                    process: self.chance.draw(),
+                    providers: *providers,
+                })
+            }
+            None => None,
+        };
         let view = Arc::<View>::default();
         let program = Program::new(
             tenure.clone(),
@@ -119,7 +165,8 @@ impl Node {
             Arc::clone(&view),
             Arc::clone(sink),
             fork(&mut self.chance),
-        );
+        )
+        .with_roster(part);
         process.handle().spawn(program.run(group.clone()));
         self.running = Some(Running {
             clock,

@@ -4,6 +4,7 @@
 
 mod fleet;
 mod lease;
+mod roster;
 mod session;
 mod share;
 
@@ -13,14 +14,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tenure::{
-    Assignment, ClaimMode, Clock, Connection, EndReason, Epoch, GroupHandle, JoinOptions, LeaseGuard, Membership,
-    PageRequest, Registry, Result, SweepRequest, Tenure, Verdict,
+    Assignment, ClaimMode, Clock, Connection, EndReason, EngagementId, Epoch, GroupHandle, JoinOptions, LeaseGuard,
+    Membership, PageRequest, Registry, Result, SweepRequest, Tenure, Verdict,
 };
 
 use crate::chance::Chance;
 use crate::sink::Sink;
 
 pub use lease::LEASES;
+pub use roster::{ROSTER, RosterPart};
 pub use session::Held;
 pub use share::{PLACES, SHARED, places_of};
 use tokio::task::AbortHandle;
@@ -127,6 +129,10 @@ pub struct Program {
     habits: ProgramConfig,
     view: Arc<View>,
     sink: Arc<Sink>,
+    /// Its part in a roster, if it has one.
+    roster: Option<RosterPart>,
+    /// The engagements that it has asked for and not ended.
+    engagements: Vec<EngagementId>,
     chance: Chance,
 }
 
@@ -147,8 +153,16 @@ impl Program {
             habits,
             view,
             sink,
+            roster: None,
+            engagements: Vec::new(),
             chance,
         }
+    }
+
+    /// Gives it a part in a roster.
+    #[must_use]
+    pub fn with_roster(self, roster: Option<RosterPart>) -> Self {
+        Self { roster, ..self }
     }
 
     /// Runs until its process ends.
@@ -204,6 +218,9 @@ impl Program {
             self.share(membership).await;
             if self.habits.sessions {
                 self.serve_clients(membership).await;
+            }
+            if let Some(part) = self.roster.clone() {
+                self.work_in_roster(&part).await;
             }
             if self.view.is_calm() {
                 continue;

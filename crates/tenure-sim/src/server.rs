@@ -1,6 +1,6 @@
 //! The store's machine: the reference store and the faults of its machine.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +47,13 @@ pub struct Server {
     lossy: bool,
     /// Every step since it was last empty: the source of a restart from an older copy.
     pub(crate) log: Vec<(StoreTime, StoreRequest)>,
+    /// What was seen of each group.
+    seen: BTreeMap<Group, Seen>,
+}
+
+/// What was seen of a group.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
     last_event: EventId,
     last_step: Option<StoreTime>,
 }
@@ -67,8 +74,7 @@ impl Server {
             lossy: false,
             listeners: Vec::new(),
             log: Vec::new(),
-            last_event: EventId(0),
-            last_step: None,
+            seen: BTreeMap::new(),
         }
     }
 
@@ -78,10 +84,10 @@ impl Server {
         &self.memory
     }
 
-    /// The status of its group.
+    /// The status of a group.
     #[must_use]
-    pub fn status(&self) -> GroupStatus {
-        poll_once(self.memory.status(&self.group)).expect("the reference store is never closed")
+    pub fn status(&self, group: &Group) -> GroupStatus {
+        poll_once(self.memory.status(group)).expect("the reference store is never closed")
     }
 
     /// Whether it serves.
@@ -158,14 +164,22 @@ impl Server {
     }
 
     fn after_a_loss(&mut self) {
-        self.last_event = self.status().last_event;
-        self.last_step = self.log.last().map(|(at, _)| *at);
+        let seen = std::mem::take(&mut self.seen);
+        for group in seen.into_keys() {
+            let last_event = self.status(&group).last_event;
+            let of_group = |ask: &StoreRequest| ask.group.as_ref().unwrap_or(&self.group) == &group;
+            let last_step = self.log.iter().rev().find(|(_, ask)| of_group(ask)).map(|(at, _)| *at);
+            self.seen.insert(group, Seen { last_event, last_step });
+        }
     }
 
     /// Carries out a request, unless it waits.
     pub fn serve(&mut self, request: &Request, at: At) -> Step {
-        let gap = self.status().gap;
-        if let (Some(BrokenRule::NoGrace), true, Some(last)) = (self.broken, !request.ask.op.is_read(), self.last_step)
+        let group = request.ask.group.clone().unwrap_or_else(|| self.group.clone());
+        let gap = self.status(&group).gap;
+        let last_step = self.seen.get(&self.group).and_then(|seen| seen.last_step);
+        if let (Some(BrokenRule::NoGrace), true, Some(last)) = (self.broken, !request.ask.op.is_read(), last_step)
+            && group == self.group
         {
             self.hide_outage(last, gap);
         }
@@ -187,13 +201,13 @@ impl Server {
             .is_err_and(|error| error.kind() == tenure::ErrorKind::TooLate);
         if !ask.op.is_read() && !late {
             self.log.push((now, ask));
-            self.last_step = Some(now);
+            self.seen.entry(group.clone()).or_default().last_step = Some(now);
         }
-        let mut events = self.new_events();
+        let mut events = self.new_events(&group);
         if let Some(broken) = self.broken {
             broken.alter_events(&request.ask.op, &mut events);
         }
-        let status = self.status();
+        let status = self.status(&group);
         Step {
             number: request.number,
             node: request.node,
@@ -201,6 +215,7 @@ impl Server {
             at,
             now,
             jumped: u64::try_from(self.clock.jumped().as_micros()).unwrap_or(u64::MAX),
+            group,
             op: request.ask.op.clone(),
             call: request.ask.call,
             reply,
@@ -218,11 +233,13 @@ impl Server {
 
     /// Takes the waiting requests that have news or have reached their time-out, with their replies.
     pub fn take_due_listeners(&mut self, now: At) -> Vec<(Request, Reply)> {
-        let newest = self.status().last_event;
         let mut due = Vec::new();
         for (until, request) in std::mem::take(&mut self.listeners) {
             let news = match &request.ask.op {
-                Op::WaitForEvents(ask) => (ask.after < newest).then_some(Reply::WaitForEvents(())),
+                Op::WaitForEvents(ask) => {
+                    let group = request.ask.group.as_ref().unwrap_or(&self.group);
+                    (ask.after < self.status(group).last_event).then_some(Reply::WaitForEvents(()))
+                }
                 // A wait without news is pending, which is an error here.
                 _ => poll_once(self.apply(&request.ask)).ok(),
             };
@@ -260,23 +277,24 @@ impl Server {
             self.log.push((at, tick));
         }
         // Also if the call itself is late: the next one must not go back to before these ticks.
-        self.last_step = Some(at);
+        self.seen.entry(self.group.clone()).or_default().last_step = Some(at);
         self.clock.pretend(None);
     }
 
     /// The events since the previous step.
-    fn new_events(&mut self) -> Vec<Event> {
-        let newest = self.status().last_event;
-        if newest == self.last_event {
+    fn new_events(&mut self, group: &Group) -> Vec<Event> {
+        let newest = self.status(group).last_event;
+        let seen = self.seen.entry(group.clone()).or_default();
+        if newest == seen.last_event {
             return Vec::new();
         }
         let query = EventQuery {
-            after: Some(self.last_event),
+            after: Some(seen.last_event),
             limit: 1_000,
             ..EventQuery::default()
         };
-        self.last_event = newest;
-        poll_once(self.memory.events(&self.group, &query)).map_or_else(|_| Vec::new(), |page| page.events)
+        seen.last_event = newest;
+        poll_once(self.memory.events(group, &query)).map_or_else(|_| Vec::new(), |page| page.events)
     }
 
     /// Makes an additional call, as part of a broken rule.
@@ -350,7 +368,7 @@ mod tests {
         assert!(poll_once(server.apply(&late)).is_err());
         world.set(At(1_000_000_000));
         poll_once(server.apply(&in_time)).unwrap();
-        let until = server.status().unsettled.unwrap().until;
+        let until = server.status(&server.group).unsettled.unwrap().until;
         assert_eq!(until, clock.time() + options.max_ttl);
     }
 }

@@ -1,6 +1,6 @@
 //! A step of the store, as the checkers see it.
 
-use tenure::{Event, Result, StoreTime, TenureId};
+use tenure::{Event, Group, Result, StoreTime, TenureId};
 use tenure_core::call::{Op, Reply};
 use tenure_core::store::Call;
 
@@ -21,6 +21,8 @@ pub struct Step {
     pub now: StoreTime,
     /// The sum of the store clock's forward jumps, in microseconds.
     pub jumped: u64,
+    /// The group; that of the programs for a call on no group.
+    pub group: Group,
     /// The call.
     pub op: Op,
     /// The not-after of the call.

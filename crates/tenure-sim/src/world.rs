@@ -3,6 +3,7 @@
 mod converge;
 mod converge_session;
 mod disturb;
+mod roster;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,6 +34,7 @@ use crate::time::{At, Drift, WorldClock};
 use crate::wire::Request;
 
 use disturb::Action;
+use roster::RosterWorld;
 
 /// The group that all programs join.
 pub const GROUP: &str = "fleet";
@@ -41,6 +43,8 @@ pub const MAX_TTL: Duration = Duration::from_secs(12);
 /// The maximum duration of the brake.
 pub const BRAKE_HOLD: Duration = Duration::from_secs(8);
 
+/// How long a provider may be silent.
+pub const STALE_AFTER: Duration = Duration::from_secs(5);
 /// The grace of a session that asks for none.
 pub const GRACE: Duration = Duration::from_secs(3);
 
@@ -121,6 +125,9 @@ struct World {
     network: Network,
     server: Server,
     checker: Checker,
+    /// The record of the roster's group.
+    providers: Checker,
+    roster: Option<RosterWorld>,
     nodes: Vec<Node>,
     sink: Arc<Sink>,
     history: History,
@@ -136,7 +143,7 @@ struct World {
     next_action: u64,
     /// Copies of the store to roll back to, each with its record and time. All are from after the last time the store's
     /// clock fell back.
-    copies: VecDeque<(usize, Shadow, At)>,
+    copies: VecDeque<(usize, [Shadow; 2], At)>,
     /// The end of the last fault of the whole network.
     storm: At,
     storming: bool,
@@ -149,6 +156,22 @@ struct World {
     over: bool,
 }
 
+fn store_options() -> StoreOptions {
+    StoreOptions {
+        max_ttl: MAX_TTL,
+        brake: BrakeSettings {
+            share: 0.5,
+            floor: 4,
+            hold: BRAKE_HOLD,
+        },
+        sessions: SessionSettings {
+            grace: GRACE,
+            ..SessionSettings::default()
+        },
+        ..StoreOptions::default()
+    }
+}
+
 impl World {
     fn new(plan: &Plan) -> Result<Self> {
         let clock = WorldClock::default();
@@ -157,41 +180,36 @@ impl World {
         let drift = Drift(i64::try_from(chance.below(20_001)).unwrap_or(0) - 10_000);
         let ttl = chance.duration(Duration::from_secs(2), MAX_TTL / 2);
         let fleet = chance.happens(500);
-        let options = StoreOptions {
-            max_ttl: MAX_TTL,
-            brake: BrakeSettings {
-                share: 0.5,
-                floor: 4,
-                hold: BRAKE_HOLD,
-            },
-            sessions: SessionSettings {
-                grace: GRACE,
-                ..SessionSettings::default()
-            },
-            ..StoreOptions::default()
-        };
         // One machine more than there are names: the one that runs a second process of a name.
         let links = plan.nodes + 1;
         let network = Network::new(&clock, links, Chance::new(plan.seed, 2));
         let store_clock = StoreMachineClock::new(&clock, drift);
         let sink = Arc::<Sink>::default();
+        let roster = plan.parts.rosters.then(|| RosterWorld::new(&clock, plan)).transpose()?;
         let start = NodeConfig {
             world: clock.clone(),
             network: network.clone(),
             group: GROUP.to_owned(),
             max_ttl: MAX_TTL,
             sink: Arc::clone(&sink),
+            roster: roster.as_ref().map(RosterWorld::parts),
+            providers: plan.nodes as u64,
             broken: plan.broken,
         };
         let nodes = (0..links).map(|index| Node::new(index, start.clone(), Chance::new(plan.seed, 100 + index as u64)));
         let mut world = Self {
-            server: Server::new(store_clock, options, group.clone(), plan.broken),
+            server: Server::new(store_clock, store_options(), group.clone(), plan.broken),
             checker: Checker::new(MAX_TTL),
+            providers: Checker::new(MAX_TTL),
             nodes: nodes.collect(),
             sink,
             history: History::new(plan.keep),
             chance,
-            mix: plan.mix.clone(),
+            mix: match roster {
+                Some(_) => plan.mix.clone(),
+                None => plan.mix.clone().without_ledger(),
+            },
+            roster,
             ttl,
             fleet,
             parts: plan.parts,
@@ -272,6 +290,7 @@ impl World {
             if self.nodes[index].run() {
                 self.watch_holder(index)?;
                 self.watch_sink()?;
+                self.watch_roster()?;
                 let here = self.answered.extract_if(.., |(node, _)| *node == index);
                 here.for_each(|(_, (tenure, reported))| self.checker.answered(&tenure, reported));
             }
@@ -318,9 +337,13 @@ impl World {
         }
         let step = self.server.serve(&request, now);
         self.history.note(now, &step.numbers(), || step.text());
-        let lapses = self.checker.step(&step)?;
-        for lapse in &lapses {
-            self.watch_lapse(lapse)?;
+        if step.group == self.group {
+            let lapses = self.checker.step(&step)?;
+            for lapse in &lapses {
+                self.watch_lapse(lapse)?;
+            }
+        } else {
+            drop(self.providers.step(&step)?);
         }
         for event in &step.events {
             self.watch_grant(&step, event)?;
@@ -338,7 +361,11 @@ impl World {
     }
 
     fn compare(&self) -> Result<(), Violation> {
-        check::compare(&self.checker.shadow, self.server.truth(), &self.group)
+        check::compare(&self.checker.shadow, self.server.truth(), &self.group)?;
+        match &self.roster {
+            Some(roster) => check::compare(&self.providers.shadow, self.server.truth(), roster.group()),
+            None => Ok(()),
+        }
     }
 
     fn answer_listeners(&mut self) {

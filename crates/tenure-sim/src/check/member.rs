@@ -24,18 +24,15 @@ impl Checker {
             || format!("{tenure} after {}", self.highest_term),
         )?;
         self.highest_term = self.highest_term.max(term);
-        let Op::Join(join) = &step.op else {
-            return must(false, "a tenure begins by a join", || format!("{:?}", step.op));
+        let Some(ttl) = self.ttl_of_new(step, &tenure) else {
+            return must(false, "a tenure begins by a call that names its member", || {
+                format!("{tenure}: {:?}", step.op)
+            });
         };
-        must(
-            join.member == *tenure.member(),
-            "a join begins a tenure of its member",
-            || tenure.to_string(),
-        )?;
         self.begun.insert(tenure.clone());
         let current = Current {
             tenure: tenure.clone(),
-            ttl: join.ttl,
+            ttl,
             renewed_at: step.now,
             renewed_in_world: step.at,
             jumped: step.jumped,
@@ -156,18 +153,11 @@ impl Checker {
                 must(alive, "an ended tenure never comes back", || {
                     format!("{tenure} was renewed")
                 })?;
-                let (now, at, jumped) = (step.now, step.at, step.jumped);
-                if let Some(current) = self.shadow.current.get_mut(tenure.member()) {
-                    current.renewed_at = now;
-                    current.renewed_in_world = at;
-                    current.jumped = jumped;
-                    self.lost_beats.remove(tenure);
-                    let ttl = current.ttl;
-                    must(expires_in == ttl, "a beat gives one full ttl", || {
-                        format!("{expires_in:?}, {ttl:?}")
-                    })?;
-                }
-                Ok(())
+                self.renewed(step, tenure);
+                let ttl = self.shadow.current(tenure).map(|current| current.ttl);
+                must(Some(expires_in) == ttl, "a beat gives one full ttl", || {
+                    format!("{expires_in:?}, {ttl:?}")
+                })
             }
             BeatReply::Ended(reason) => {
                 let alive = self.shadow.current(tenure).is_some();
@@ -185,6 +175,16 @@ impl Checker {
                     || format!("{tenure} is unknown"),
                 )
             }
+        }
+    }
+
+    /// A beat or heartbeat has extended a current tenure.
+    pub(super) fn renewed(&mut self, step: &Step, tenure: &tenure::TenureId) {
+        if let Some(current) = self.shadow.current.get_mut(tenure.member()) {
+            current.renewed_at = step.now;
+            current.renewed_in_world = step.at;
+            current.jumped = step.jumped;
+            self.lost_beats.remove(tenure);
         }
     }
 

@@ -44,6 +44,15 @@ impl Outages {
         self.in_world.push_back((began_at, at));
     }
 
+    /// When the last outage ended; now if one lasts.
+    #[must_use]
+    pub fn last(&self, now: At) -> At {
+        match self.began {
+            Some(_) => now,
+            None => self.in_world.back().map_or_else(At::default, |(_, over)| *over),
+        }
+    }
+
     /// Forgets all outages after the clock fell back: times before and after cannot be compared, and every ttl
     /// restarts.
     pub fn forget(&mut self) {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure::{Alias, ConnectionId, Data, Epoch, SessionId, StoreTime, TenureId};
+use tenure::{Alias, ConnectionId, Data, Epoch, MemberId, SessionId, StoreTime, TenureId};
+
+use super::{Checker, Shadow};
 
 /// A connection of a session.
 pub type Link = (SessionId, ConnectionId);
@@ -66,5 +68,43 @@ impl SessionRecord {
     pub fn patch(&mut self, change: &Data) {
         self.data.extend(change.clone());
         self.data.retain(|_, value| !value.is_null());
+    }
+}
+
+/// Every connection, with its holder and the epoch of its attach.
+fn connections_of(shadow: &Shadow) -> BTreeMap<Link, (TenureId, Epoch)> {
+    let sessions = shadow.sessions.iter();
+    let connections = sessions.flat_map(|(session, record)| {
+        let held = record.connections.iter();
+        held.map(|(connection, held)| ((session.clone(), connection.clone()), held.clone()))
+    });
+    connections.collect()
+}
+
+impl Checker {
+    /// Records which connections a loss has removed, and which it has brought back.
+    pub(super) fn lose_connections(&mut self, newer: &Shadow) {
+        let (before, after) = (connections_of(newer), connections_of(&self.shadow));
+        for (link, held) in &before {
+            if after.get(link) != Some(held) {
+                self.moved.insert((link.clone(), held.0.member().clone()));
+            }
+        }
+        let is_back = |(link, held): &(Link, (TenureId, Epoch))| before.get(link).map(|held| &held.0) != Some(&held.0);
+        self.returned
+            .extend(after.into_iter().filter(is_back).map(|(link, _)| link));
+    }
+
+    /// Whether a member may still believe that it holds this connection: another member attached it, or the data was
+    /// lost.
+    #[must_use]
+    pub fn may_have_moved(&self, link: &Link, member: &MemberId) -> bool {
+        self.moved.contains(&(link.clone(), member.clone()))
+    }
+
+    /// Whether this connection may be attached although its holder does not know: its end was lost.
+    #[must_use]
+    pub fn may_have_returned(&self, link: &Link) -> bool {
+        self.returned.contains(link)
     }
 }

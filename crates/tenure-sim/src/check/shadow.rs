@@ -71,6 +71,8 @@ pub struct Shadow {
     pub leases: BTreeMap<(LeaseName, Place), (TenureId, Token)>,
     /// Sessions and their connections.
     pub sessions: BTreeMap<SessionId, SessionRecord>,
+    /// The ttl of the providers of a roster, by the settings that its mirror has.
+    pub provider_ttl: Option<Duration>,
     /// What an operator released, by token: the tenure of the holder, and how long it lasted at that time.
     pub revoked: BTreeMap<Token, Revoked>,
     /// The number of the newest event.

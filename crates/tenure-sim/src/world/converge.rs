@@ -72,6 +72,7 @@ impl World {
         )?;
         (0..self.nodes.len() - 1).try_for_each(|index| self.owns_its_claims(index))?;
         self.sessions_are_held()?;
+        self.roster_agrees()?;
         LEASES.iter().chain(&SHARED).try_for_each(|lease| self.is_held(lease))
     }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 use tenure_core::time::micros;
 
 use super::{Mix, World};
-use crate::check::{Shadow, Violation};
+use crate::check::{Checker, Shadow, Violation};
 use crate::fault::Fault;
+use crate::ledger::LedgerServing;
 use crate::network::Conditions;
 use crate::server::Serving;
 use crate::time::At;
@@ -32,6 +33,8 @@ pub(super) enum Action {
     Reconnect { node: usize },
     /// End the delays of a slow client.
     Hasten { node: usize },
+    /// Let the ledger answer again.
+    CalmLedger,
     /// Kill the second process of a name.
     KillTwin,
     /// End the storm.
@@ -62,6 +65,9 @@ impl World {
             Action::Wake { node } => self.nodes[node].suspend(false),
             Action::Reconnect { node } => self.cut(node, false, false),
             Action::Hasten { node } => self.slow(node, Duration::ZERO, Duration::ZERO),
+            Action::CalmLedger => {
+                self.disturb_ledger(LedgerServing::Up(0));
+            }
             Action::KillTwin => self.twin().kill(),
             Action::Calm => self.set_conditions(Conditions::default()),
             Action::Resume => self.resume()?,
@@ -115,6 +121,9 @@ impl World {
                 self.plan(lasts, Action::Hasten { node });
                 true
             }
+            Fault::LedgerAway { lasts } => self.on_ledger(LedgerServing::Away, lasts),
+            Fault::LedgerHangs { lasts } => self.on_ledger(LedgerServing::Hanging, lasts),
+            Fault::LedgerLoses { often, lasts } => self.on_ledger(LedgerServing::Up(often), lasts),
             Fault::StepWall { node, by_ms } => {
                 self.nodes[node].step_wall(by_ms * 1_000_000);
                 true
@@ -153,7 +162,8 @@ impl World {
     fn on_store(&mut self, begin: impl FnOnce(&mut Self), lasts: Duration, end: Action) -> bool {
         let up = self.server.serving() == Serving::Up;
         if up {
-            self.checker.outages.begin(self.server.clock.time(), self.clock.now());
+            let (time, now) = (self.server.clock.time(), self.clock.now());
+            self.checkers().for_each(|checker| checker.outages.begin(time, now));
             begin(self);
             self.plan(lasts, end);
         }
@@ -161,12 +171,12 @@ impl World {
     }
 
     fn step_store_clock(&mut self, by: i64) -> bool {
-        let lowest = self.checker.lowest_clock();
+        let lowest = self.checkers().map(|checker| checker.lowest_clock()).max().unwrap_or(0);
         let lands_at = self.server.clock.time().micros().saturating_add_signed(by);
         let up = self.server.serving() == Serving::Up && lands_at >= lowest;
         if up {
             self.server.clock.step(by);
-            self.checker.outages.forget();
+            self.checkers().for_each(|checker| checker.outages.forget());
         }
         if up && by < 0 {
             // An older copy would look current: losing data and the time that would show it are two faults, which is
@@ -185,7 +195,8 @@ impl World {
 
     fn resume(&mut self) -> Result<(), Violation> {
         self.network.refuse(false);
-        self.checker.outages.end(self.server.clock.time(), self.clock.now());
+        let (time, now) = (self.server.clock.time(), self.clock.now());
+        self.checkers().for_each(|checker| checker.outages.end(time, now));
         for request in self.server.resume() {
             self.serve(request)?;
         }
@@ -195,22 +206,21 @@ impl World {
     /// A failover to a lagging replica, or a restart from an older copy.
     fn roll_back(&mut self, lag: Duration) -> Result<(), Violation> {
         let newest = self.copies.back().map_or_else(Default::default, |(.., at)| *at);
-        let is_younger = |(.., at): &(usize, Shadow, At)| newest.since(*at) < lag;
+        let is_younger = |(.., at): &(usize, [Shadow; 2], At)| newest.since(*at) < lag;
         while self.copies.len() > 1 && self.copies.back().is_some_and(is_younger) {
             self.copies.pop_back();
         }
-        if let Some((place, shadow, _)) = self.copies.back().cloned() {
+        if let Some((place, shadows, _)) = self.copies.back().cloned() {
             self.server.roll_back(place);
-            self.checker.lost(shadow, false);
+            for (checker, shadow) in self.checkers().zip(shadows) {
+                checker.lost(shadow, false);
+            }
             // Losing the newest numbers while the clock is behind them would be two faults; numbers are promised to
             // rise through either one.
             if self.server.broken_clock() {
                 return self.resume();
             }
-            let behind = self
-                .checker
-                .highest_number()
-                .saturating_sub(self.server.clock.time().micros());
+            let behind = self.highest_number().saturating_sub(self.server.clock.time().micros());
             // A jump of less than a gap has no other effect.
             self.server.clock.jump(Duration::from_micros(behind));
         }
@@ -222,29 +232,46 @@ impl World {
         self.copies.clear();
         // Tokens are covered for a clock that fell back by less than the maximum ttl.
         let most = micros(super::MAX_TTL) / 2;
-        let behind = self
-            .checker
-            .highest_number()
-            .saturating_sub(self.server.clock.time().micros());
+        let behind = self.highest_number().saturating_sub(self.server.clock.time().micros());
         self.server
             .clock
             .step(i64::try_from(behind.saturating_sub(most)).unwrap_or(0));
-        self.checker.lost(Shadow::default(), true);
+        self.checkers()
+            .for_each(|checker| checker.lost(Shadow::default(), true));
         self.resume()
     }
 
     fn copy(&mut self) {
         self.plan(COPY_EVERY, Action::Copy);
         // Skipped while no step has detected that the clock fell back.
-        let is_ahead = self.checker.shadow.last_step > Some(self.server.clock.time());
+        let time = Some(self.server.clock.time());
+        let is_ahead = self.checkers().any(|checker| checker.shadow.last_step > time);
         if self.server.serving() != Serving::Up || is_ahead {
             return;
         }
         if self.copies.len() >= COPIES {
             self.copies.pop_front();
         }
-        let (place, shadow) = (self.server.log_len(), self.checker.shadow.clone());
-        self.copies.push_back((place, shadow, self.clock.now()));
+        let shadows = [self.checker.shadow.clone(), self.providers.shadow.clone()];
+        let copy = (self.server.log_len(), shadows, self.clock.now());
+        self.copies.push_back(copy);
+    }
+
+    /// The records of both groups.
+    fn checkers(&mut self) -> impl Iterator<Item = &mut Checker> {
+        [&mut self.checker, &mut self.providers].into_iter()
+    }
+
+    fn highest_number(&self) -> u64 {
+        self.checker.highest_number().max(self.providers.highest_number())
+    }
+
+    fn on_ledger(&mut self, serving: LedgerServing, lasts: Duration) -> bool {
+        let begun = self.disturb_ledger(serving);
+        if begun {
+            self.plan(lasts, Action::CalmLedger);
+        }
+        begun
     }
 
     pub(super) fn boot(&mut self, node: usize, name: usize) {
@@ -297,6 +324,7 @@ impl World {
             self.apply(action)?;
         }
         self.set_conditions(Conditions::default());
+        self.disturb_ledger(LedgerServing::Up(0));
         self.twin().kill();
         for node in 0..self.nodes.len() - 1 {
             self.cut(node, false, false);

@@ -1,30 +1,46 @@
 //! Each rule broken on purpose must be detected, and by the matching check.
 
+use std::ops::Range;
+
 use tenure_sim::{BrokenRule, Mix, Parts, Plan, run};
 
-/// Asserts that one of the first seeds fails with one of these rules.
+/// Asserts that one of these worlds fails with one of these rules.
 #[track_caller]
-fn noticed(broken: BrokenRule, within: u64, rules: &[&str]) {
-    noticed_with(broken, "none", "all", within, rules);
-}
-
-/// The same in worlds with these parts and families of faults.
-#[track_caller]
-fn noticed_with(broken: BrokenRule, parts: &str, mix: &str, within: u64, rules: &[&str]) {
-    let (parts, mix): (Parts, Mix) = (parts.parse().expect("known parts"), mix.parse().expect("a known mix"));
-    for seed in 0..within {
-        let plan = Plan {
-            broken: Some(broken),
-            parts,
-            mix: mix.clone(),
-            ..Plan::of(seed)
-        };
+fn search(worlds: impl Iterator<Item = Plan>, rules: &[&str]) {
+    for plan in worlds {
         if let Some(violation) = run(&plan).expect("a world can be made").violation {
-            assert!(rules.contains(&violation.rule), "seed {seed}: {violation}");
+            assert!(rules.contains(&violation.rule), "seed {}: {violation}", plan.seed);
             return;
         }
     }
-    panic!("{broken:?} went unnoticed by {within} seeds");
+    panic!("no world noticed it");
+}
+
+/// Looks at the first seeds with every fault, and programs that use members, claims and leases.
+#[track_caller]
+fn noticed(broken: BrokenRule, within: u64, rules: &[&str]) {
+    let world = |seed| Plan {
+        broken: Some(broken),
+        parts: Parts::default(),
+        ..Plan::of(seed)
+    };
+    search((0..within).map(world), rules);
+}
+
+/// Looks at smaller worlds with these parts and families of faults.
+#[track_caller]
+fn noticed_in(broken: BrokenRule, parts: &str, mix: &str, seeds: Range<u64>, rules: &[&str]) {
+    let parts: Parts = parts.parse().expect("known parts");
+    let mix: Mix = mix.parse().expect("a known mix");
+    let world = |seed| Plan {
+        nodes: 4,
+        steps: 14,
+        broken: Some(broken),
+        parts,
+        mix: mix.clone(),
+        ..Plan::of(seed)
+    };
+    search(seeds.map(world), rules);
 }
 
 #[test]
@@ -110,33 +126,55 @@ fn an_abandoned_call_that_takes_effect_is_noticed() {
 
 #[test]
 fn a_reaper_that_ignores_connections_is_noticed() {
-    noticed_with(
+    noticed_in(
         BrokenRule::ReapConnected,
         "sessions",
         "nodes",
-        10,
+        0..10,
         &["no session is reaped while a living tenure holds a connection"],
     );
 }
 
 #[test]
 fn a_reaper_that_ignores_the_grace_is_noticed() {
-    noticed_with(
+    noticed_in(
         BrokenRule::ReapEarly,
         "sessions",
         "nodes",
-        10,
+        0..10,
         &["no session is reaped before its grace is over"],
     );
 }
 
 #[test]
 fn a_late_detach_without_its_epoch_is_noticed() {
-    noticed_with(
+    noticed_in(
         BrokenRule::DetachWithoutEpoch,
         "sessions",
         "slow",
-        20,
+        0..20,
         &["a late detach changes nothing"],
+    );
+}
+
+#[test]
+fn an_auto_offline_of_a_later_tenure_is_noticed() {
+    noticed_in(
+        BrokenRule::AutoOfflineAnyTenure,
+        "rosters",
+        "nodes,ledger",
+        10..20,
+        &["auto-offline hits exactly the tenure that ended"],
+    );
+}
+
+#[test]
+fn a_reserve_above_the_capacity_is_noticed() {
+    noticed_in(
+        BrokenRule::ReserveAboveCapacity,
+        "rosters",
+        "nodes",
+        0..10,
+        &["no reserve above the capacity"],
     );
 }

@@ -4,7 +4,7 @@ use tenure_sim::{HistoryMode, Outcome, Parts, Plan, run};
 
 fn plan(seed: u64) -> Plan {
     Plan {
-        steps: 8,
+        steps: 4,
         parts: Parts::all(),
         ..Plan::of(seed)
     }
@@ -20,7 +20,7 @@ fn history(seed: u64) -> Outcome {
 
 #[test]
 fn the_same_seed_twice_gives_the_same_history() {
-    for seed in [1, 2, 3] {
+    for seed in [1, 2] {
         let (first, second) = (history(seed), history(seed));
         assert_eq!(first.tail, second.tail, "seed {seed}");
         assert_eq!(first.digest, second.digest, "seed {seed}");
@@ -30,8 +30,8 @@ fn the_same_seed_twice_gives_the_same_history() {
 
 #[test]
 fn another_seed_gives_another_history() {
-    let digests: std::collections::BTreeSet<u64> = (0..6).map(|seed| run(&plan(seed)).unwrap().digest).collect();
-    assert_eq!(digests.len(), 6);
+    let digests: std::collections::BTreeSet<u64> = (0..4).map(|seed| run(&plan(seed)).unwrap().digest).collect();
+    assert_eq!(digests.len(), 4);
 }
 
 #[test]
