@@ -78,10 +78,10 @@ fn no_fault_of_a_ledger_breaks_a_rule() {
 
 #[test]
 fn all_faults_together_break_no_rule() {
-    clean(1_000..1_020, "all", 12);
+    clean(1_000..1_016, "all", 12);
 }
 
 #[test]
 fn more_faults_together_break_no_rule() {
-    clean(1_020..1_040, "all", 12);
+    clean(1_016..1_032, "all", 12);
 }
