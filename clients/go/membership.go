@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -308,13 +309,17 @@ func (m *Membership) beatOnce(tenure string) time.Duration {
 	named, answered := m.listed, m.known
 	m.mutex.Unlock()
 	var answer struct {
-		Revision int64 `json:"revision"`
+		Expires  *int64 `json:"expires_in_ms"`
+		Revision int64  `json:"revision"`
 	}
 	request := m.call(http.MethodPut, reads, "tenures", tenure, "beat")
 	request.answer, request.timeout, request.tries = &answer, m.beatTimeout(), 1
 	request.body = map[string]any{"revision": named}
 	sent := now()
 	err := m.client.do(m.ctx, request)
+	if err == nil && answer.Expires == nil {
+		err = noAnswer(errors.New("an answer without expires_in_ms is not of a daemon"), Unchanged)
+	}
 	if failed, ok := err.(*Error); ok {
 		if failed.Code == CodeTenureEnded {
 			m.end(tenure, failed.Reason)

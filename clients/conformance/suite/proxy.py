@@ -43,7 +43,7 @@ class Proxy:
     """One address that stays the same in all modes."""
 
     def __init__(self):
-        self.mode, self.delay = PASS, 0.0
+        self.mode, self.delay, self.drip = PASS, 0.0, 0.0
         self.changed = asyncio.Event()
         self.rules = []
         self.log = []
@@ -91,6 +91,10 @@ class Proxy:
     def replace_answer(self, method, path, status, body, times=1, headers=None):
         """The daemon does not see the request."""
         return self._rule(method, path, "replace", times, (status, body, headers))
+
+    def garble_answers(self, method, path, answers):
+        """The daemon acts; one of these answers, in turn, takes the place of its own."""
+        return self._rule(method, path, "garble", -1, answers)
 
     def delay_answer(self, method, path, seconds, times=1):
         return self._rule(method, path, "delay", times, seconds)
@@ -191,6 +195,11 @@ class Connection:
         if action == "hold":
             await self._hold(rule, request)
         response = await self._forward(request)
+        if action == "garble":
+            await self._body(request, response)
+            self.writer.write(answer(*rule.argument[rule.hits % len(rule.argument)]))
+            await self.writer.drain()
+            return
         if action == "drop":
             await self._body(request, response)
             rule.statuses.append(response.status)
@@ -269,11 +278,22 @@ class Connection:
         if self.proxy.mode != PASS:
             await self._silent()
             raise Closed
-        self.writer.write(self._head(response, body) + body)
-        await self.writer.drain()
+        await self._write(self._head(response, body) + body)
         if "close" in response.headers.get("connection", "").lower():
             self.writer.close()
             raise Closed
+
+    async def _write(self, data):
+        """Writes a whole response, or byte by byte while answers drip."""
+        if self.proxy.drip:
+            for at in range(len(data)):
+                if not self.proxy.drip or self.reader.at_eof():
+                    raise Closed
+                self.writer.write(data[at:at + 1])
+                await asyncio.sleep(self.proxy.drip)
+            return
+        self.writer.write(data)
+        await self.writer.drain()
 
     def _head(self, response, body):
         if not (response.is_chunked or self.proxy._edit()):

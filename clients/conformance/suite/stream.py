@@ -114,11 +114,11 @@ async def read_response(reader, request):
 
 
 def answer(status, body, headers=None):
-    """The bytes of a response with a JSON body."""
+    """The bytes of a response with a JSON body, or with these bytes."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     kind = "application/problem+json" if status >= 400 else "application/json"
-    lines = [f"HTTP/1.1 {status} Replaced", f"Content-Type: {kind}", f"Content-Length: {len(data)}"]
-    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    headers = {"Content-Type": kind, "Content-Length": len(data), **(headers or {})}
+    lines = [f"HTTP/1.1 {status} Replaced", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join(lines).encode("latin-1") + HEAD_END + data
 
 

@@ -110,6 +110,8 @@ export class Http {
         method,
         headers: this.#headers(call, body !== undefined, timeoutMs),
         signal: controller.signal,
+        // Another server would get the token.
+        redirect: "manual",
         ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       });
       this.#learn(response);
@@ -152,11 +154,14 @@ function read<T>(status: number, text: string): T {
     body = text === "" ? undefined : JSON.parse(text);
   } catch (cause) {
     // A proxy in between may send its own pages.
-    throw new TenureError(status, { detail: `status ${status} with an unreadable body` }, { cause });
+    throw new TenureError(status, { detail: strange(status) }, { cause });
   }
-  if (status >= 200 && status < 300) return body as T;
-  throw new TenureError(status, (body ?? {}) as Partial<Problem>);
+  const isObject = typeof body === "object" && !Array.isArray(body);
+  if (status >= 200 && status < 300 && (body === undefined || (isObject && body !== null))) return body as T;
+  throw new TenureError(status, isObject && body ? (body as Partial<Problem>) : { detail: strange(status) });
 }
+
+const strange = (status: number) => `no daemon: an answer with the status ${status} that is not its JSON`;
 
 function unreachable(method: string, path: string, cause: unknown): TenureError {
   const reason = cause instanceof Error ? (cause.cause as { code?: string } | undefined) : undefined;

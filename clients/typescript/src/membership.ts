@@ -261,7 +261,10 @@ export class Membership {
       isBeat: true,
     };
     try {
-      const { body: renewed, sent } = await this.#http.call<{ revision?: number | null }>(beat);
+      const { body: renewed, sent } = await this.#http.call<{ expires_in_ms: number; revision?: number | null }>(beat);
+      // Another server may answer 200 as well.
+      if (renewed?.expires_in_ms === undefined)
+        throw new TenureError(0, { detail: "the beat was not answered by a daemon" });
       if (this.#ended !== undefined) return this.#over();
       // Compared before it is confirmed: what differs is doubted from this answer on.
       if (this.#leases.compare(snapshot, renewed.revision ?? 0)) this.#reassert = true;

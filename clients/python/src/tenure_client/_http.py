@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import json
 import random
 import re
@@ -13,11 +14,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from ._clock import now
-from .errors import UNCHANGED, UNKNOWN, TenureError, Unreachable, from_problem
+from .errors import UNCHANGED, UNKNOWN, NotFound, TenureError, Unreachable, from_problem
 
 ATTEMPT = 1.0
 """Seconds for one attempt."""
@@ -42,14 +44,41 @@ def path(*parts: str, **query: object | None) -> str:
 class Answer:
     """A successful answer, and when its request was sent."""
 
-    def __init__(self, status: int, body: Any, sent: float) -> None:
-        self.status, self.body, self.sent = status, body, sent
+    def __init__(self, status: int, body: dict[str, Any], sent: float, lost: str) -> None:
+        self.status, self.body, self.sent, self._lost = status, body, sent, lost
 
     def __getitem__(self, field: str) -> Any:
+        if field not in self.body:
+            raise Unreachable(f"an answer without {field!r} is not of a daemon", self._lost)
         return self.body[field]
 
     def get(self, field: str) -> Any:
-        return (self.body or {}).get(field)
+        return self.body.get(field)
+
+
+class _Limited(io.RawIOBase):
+    """Reads from a socket until a deadline, however slowly the bytes arrive."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock, self._deadline = sock, deadline
+
+    def makefile(self, _: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._deadline - now()
+        if left <= 0:
+            raise socket.timeout("the answer is not complete")
+        self._sock.settimeout(left)
+        return self._sock.recv_into(buffer)
+
+
+def _response(deadline: float, sock: socket.socket, *args: Any, **options: Any) -> http.client.HTTPResponse:
+    limited: Any = _Limited(sock, deadline)
+    return http.client.HTTPResponse(limited, *args, **options)
 
 
 class Cancel:
@@ -98,10 +127,8 @@ class Http:
         """As `read`; None if it does not exist."""
         try:
             return self.read(target)
-        except TenureError as error:
-            if error.status == 404:
-                return None
-            raise
+        except NotFound:
+            return None
 
     def pages(self, field: str, *parts: str, **query: object | None) -> Iterator[Mapping[str, Any]]:
         """All items of a list."""
@@ -147,7 +174,10 @@ class Http:
             known = self._store_time
         if method == "GET" or known is None:
             return {}
-        at = known[0] + timedelta(seconds=deadline - known[1])
+        try:
+            at = known[0] + timedelta(seconds=deadline - known[1])
+        except OverflowError:
+            return {}
         return {"Tenure-Not-After": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
 
     def _once(
@@ -166,6 +196,7 @@ class Http:
             cancel.watch(connection)
         try:
             connection.timeout = max(0.01, deadline - now())
+            connection.response_class = partial(_response, deadline)  # type: ignore[assignment]
             if connection.sock is None:
                 connection.connect()
             connection.sock.settimeout(connection.timeout)
@@ -192,13 +223,14 @@ class Http:
         return self._answer(response.status, raw, sent, changes)
 
     def _answer(self, status: int, raw: bytes, sent: float, changes: bool) -> Answer:
+        lost = UNKNOWN if changes else UNCHANGED
         try:
-            body = json.loads(raw) if raw else None
-        except ValueError:
+            body = json.loads(raw) if raw else {}
+        except (ValueError, RecursionError):
             body = None
-        if 200 <= status < 300 and (body is not None or not raw):
-            return Answer(status, body, sent)
-        error = from_problem(status, body if isinstance(body, dict) else {}, changes)
+        if isinstance(body, dict) and 200 <= status < 300:
+            return Answer(status, body, sent, lost)
+        error = from_problem(status, body if isinstance(body, dict) else {}, lost)
         if error.code == "too_late":
             # The store's clock is not what was believed.
             with self._lock:
@@ -235,8 +267,8 @@ class Http:
     def _learn(self, shown: str | None) -> None:
         match = _TIME.match(shown or "")
         if match:
-            at = datetime.strptime(match[1], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
-            with self._lock:
+            with contextlib.suppress(ValueError), self._lock:  # The 31st of February.
+                at = datetime.strptime(match[1], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
                 self._store_time = (at + timedelta(seconds=float(match[2] or 0)), now())
 
 

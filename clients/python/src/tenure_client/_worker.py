@@ -10,7 +10,7 @@ from typing import Callable
 
 from ._clock import now
 
-_LOG = logging.getLogger("tenure_client")
+LOG = logging.getLogger("tenure_client")
 
 
 class Worker:
@@ -49,4 +49,4 @@ class Worker:
             try:
                 work()
             except Exception:
-                _LOG.exception("an error in the thread %s", self._name)
+                LOG.exception("an error in the thread %s", self._name)

@@ -32,7 +32,7 @@ class TenureError(Exception):
         self.reason: str | None = self.problem.get("reason")
         """Why a tenure ended, if that is the error."""
         wait = self.problem.get("retry_after_ms")
-        self.retry_after: float | None = None if wait is None else wait / 1000
+        self.retry_after: float | None = wait / 1000 if isinstance(wait, (int, float)) else None
         """Seconds after which trying again makes sense."""
 
 
@@ -59,15 +59,24 @@ class NotFound(TenureError):
     """It does not exist."""
 
 
-_CLASSES = {"tenure_ended": TenureEnded, "lease_held": LeaseHeld, "claim_held": ClaimHeld}
+_CLASSES = {
+    "tenure_ended": TenureEnded,
+    "lease_held": LeaseHeld,
+    "claim_held": ClaimHeld,
+    "not_found": NotFound,
+    "session_not_found": NotFound,
+}
 
 
-def from_problem(status: int, problem: Mapping[str, Any], changes: bool) -> TenureError:
-    """The error of an answer. `changes`: whether the call could have changed anything."""
-    code = str(problem.get("code") or "")
-    outcome = problem.get("outcome") or (UNKNOWN if changes and status >= 500 else UNCHANGED)
-    message = str(problem.get("detail") or problem.get("title") or f"the daemon answered {status}")
-    kind = _CLASSES.get(code) or (NotFound if status == 404 else TenureError)
+def from_problem(status: int, problem: Mapping[str, Any], lost: str) -> TenureError:
+    """The error of an answer. Without a code it is not of a daemon, but for example of a proxy.
+
+    `lost`: the outcome of the call if the answer does not tell it.
+    """
+    code = str(problem.get("code") or "unreachable")
+    outcome = problem.get("outcome") or (UNCHANGED if 400 <= status < 500 else lost)
+    message = str(problem.get("detail") or problem.get("title") or f"no daemon: the answer has the status {status}")
+    kind = _CLASSES.get(code, TenureError)
     return kind(message, code=code, status=status, outcome=outcome, problem=problem)
 
 

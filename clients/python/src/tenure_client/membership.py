@@ -10,8 +10,8 @@ from typing import Any, Callable
 from . import _holdings
 from ._clock import now
 from ._http import Answer, Cancel, Http, path
-from ._worker import Worker
-from .errors import UNKNOWN, TenureEnded, TenureError, ended
+from ._worker import LOG, Worker
+from .errors import UNCHANGED, UNKNOWN, TenureEnded, TenureError, Unreachable, ended
 from .lease import HELD, LOST, UNCERTAIN, Lease
 from .types import Attached, Session
 
@@ -245,12 +245,16 @@ class Membership:
                     self._holdings.lose_all()
             if self._is_leaving or (is_over and not self._may_rejoin(reason)):
                 return
-            if is_over:
-                pause = self._join_again()
-            elif now() >= self._next_beat:
-                pause = self._beat()
-            else:
-                pause = self._next_beat - now()
+            try:
+                if is_over:
+                    pause = self._join_again()
+                elif now() >= self._next_beat:
+                    pause = self._beat()
+                else:
+                    pause = self._next_beat - now()
+            except Exception:
+                LOG.exception("the beats of %s go on after an error", self.member)
+                pause = self.ttl * _MARGIN
             self._next_beat = now() + pause
 
     def _until_news(self, pause: float) -> float:
@@ -267,6 +271,8 @@ class Membership:
         timeout = min(0.5, self.ttl / 6)
         try:
             answer = self._http.beat(target, {"revision": listed} if listed else {}, timeout)
+            if answer.get("expires_in_ms") is None:
+                raise Unreachable("an answer without 'expires_in_ms' is not of a daemon", UNCHANGED)
         except TenureEnded as error:
             self._end(tenure, error.reason or "unknown")
             return 0.0
