@@ -66,6 +66,7 @@ struct Inner {
     outcome: Outcome,
     retry_after: Option<Duration>,
     holder: Option<TenureId>,
+    code: Option<&'static str>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -78,6 +79,7 @@ impl Error {
             outcome: Outcome::Unchanged,
             retry_after: None,
             holder: None,
+            code: None,
             source: None,
         }))
     }
@@ -145,6 +147,13 @@ impl Error {
         self
     }
 
+    /// Adds the code of a daemon's refusal.
+    #[must_use]
+    pub fn with_code(mut self, code: &'static str) -> Self {
+        self.0.code = Some(code);
+        self
+    }
+
     /// The kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -167,6 +176,13 @@ impl Error {
     #[must_use]
     pub fn holder(&self) -> Option<&TenureId> {
         self.0.holder.as_ref()
+    }
+
+    /// The stable code of a daemon's refusal (`rate_limited`, `overloaded`, …), which is finer than the kind. `None` when
+    /// no daemon refused the call.
+    #[must_use]
+    pub fn code(&self) -> Option<&'static str> {
+        self.0.code
     }
 
     /// The message without causes.

@@ -8,6 +8,10 @@ pub(crate) fn copy_of(error: &Error) -> Error {
         ErrorKind::Unavailable => Error::unavailable(error.chain(), error.outcome()),
         kind => Error::new(kind, error.chain()),
     };
+    let copy = match error.code() {
+        Some(code) => copy.with_code(code),
+        None => copy,
+    };
     match error.retry_after() {
         Some(after) => copy.with_retry_after(after),
         None => copy,

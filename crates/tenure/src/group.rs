@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use tenure_core::error::Result;
-use tenure_core::event::{EventPage, EventQuery};
+use tenure_core::event::{EventId, EventPage, EventQuery};
 use tenure_core::id::{Group, MemberId, TenureId};
 use tenure_core::membership::{EndBy, EndReason, Member};
 use tenure_core::store::{Call, Page, PageRequest};
 use tenure_core::sweep::{GroupStatus, SweepReport, SweepRequest};
 
 use crate::client::Context;
+use crate::event::EventFeed;
 use crate::membership::{JoinOptions, Membership};
 use crate::session::GroupSessions;
 use crate::why::{Explanation, Subject, why};
@@ -101,6 +102,13 @@ impl GroupHandle {
     /// `Invalid`, `Unavailable`.
     pub async fn events(&self, query: &EventQuery) -> Result<EventPage> {
         self.context.store.events(&self.group, query).await
+    }
+
+    /// Follows the events after a position, from the oldest that is kept if there is none. The feed resumes by itself after
+    /// an outage, and announces events that it missed.
+    #[must_use]
+    pub fn follow(&self, after: Option<EventId>) -> EventFeed {
+        EventFeed::new(self.context.clone(), self.group.clone(), after)
     }
 
     /// Runs one full janitor pass now.

@@ -92,8 +92,8 @@
 //! [`Tenure`] connects to a store, [`GroupHandle`] reads a group, [`Membership`] is this process in a group. Under a
 //! membership, [`Registry`] holds claimed keys, [`Leases`] exclusive work and [`Sessions`] client connections. Every
 //! client runs a [`sweeper`] for stores that have none of their own; it runs under [`loops`], which restart it after a
-//! failure. [`why`] explains what happened. Clock, store and runtime are passed in ([`Tenure::on_store`]), so a
-//! simulation drives the production code.
+//! failure. [`why`] explains what happened, and [`GroupHandle::follow`] reports it as it happens. Clock, store and
+//! runtime are passed in ([`Tenure::on_store`]), so a simulation drives the production code.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -105,6 +105,7 @@ pub mod connect;
 #[cfg(any(doc, doctest))]
 pub mod cookbook;
 mod error_copy;
+pub mod event;
 pub mod fence;
 pub mod fleet;
 pub mod group;
@@ -131,6 +132,7 @@ pub mod wire;
 pub use access::AccessToken;
 pub use client::{ClientSettings, Tenure};
 pub use connect::{OpenOptions, open_store};
+pub use event::{EventFeed, FeedItem};
 pub use fence::{Fence, Fenced};
 pub use fleet::{Assignment, Fleet, FleetSettings, TargetList};
 pub use group::GroupHandle;

@@ -59,6 +59,9 @@ pub struct JoinOptions {
     /// long, so that a process with hung work does not appear alive. Its leases are free after its last deadline. The
     /// next progress joins again. Off by default.
     pub progress_within: Option<Duration>,
+    /// Whether to join again after the tenure `lapsed` or the store lost its data. When `false`, the membership ends with the
+    /// first tenure, whatever ended it.
+    pub rejoin: bool,
     /// Whether other processes act under this tenure, as a command wrapped by `tenure join` does. Holdings unknown to
     /// this process are then left alone. By default, a lease unknown to this process is released, because no one works
     /// under it (the reply to its grant was lost).
@@ -74,6 +77,7 @@ impl Default for JoinOptions {
             interval: None,
             request_timeout: None,
             progress_within: None,
+            rejoin: true,
             others_act: false,
         }
     }
@@ -116,7 +120,7 @@ pub enum Phase {
     },
     /// Ended for good.
     Stopped {
-        /// `Left`, `Superseded`, `Expelled` or `NoProgress`.
+        /// `Left`, `Superseded`, `Expelled` or `NoProgress`; without [`JoinOptions::rejoin`] any reason.
         reason: EndReason,
     },
 }
@@ -132,6 +136,8 @@ pub struct MembershipStatus {
     pub phase: Phase,
     /// Failed calls since the last successful one.
     pub failed_in_a_row: u32,
+    /// Why the last tenure that has ended did so.
+    pub last_end: Option<EndReason>,
     /// How often it rejoined.
     pub rejoins: u64,
     /// Late wake-ups: the process or the machine was paused.
@@ -196,6 +202,7 @@ impl Membership {
         };
         context.touch(&group);
         let mut shared = Shared::new(context, group, join, timing, options.progress_within, &joined, sent_at);
+        shared.rejoin = options.rejoin;
         shared.leases.share(options.others_act);
         Ok(Self::start(Arc::new(shared)))
     }
@@ -347,7 +354,8 @@ impl Membership {
         self.ended().await
     }
 
-    /// Waits until the membership has ended for good: left, superseded or expelled.
+    /// Waits until the membership has ended for good: left, superseded or expelled, or for any reason without
+    /// [`JoinOptions::rejoin`].
     ///
     /// # Errors
     /// As [`Membership::leave`]; `Internal` when its runtime stopped first.

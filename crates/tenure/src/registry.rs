@@ -60,7 +60,8 @@ impl Registry {
     ///
     /// # Errors
     /// `Ended` when the tenure is over (the membership may be rejoining), `Invalid`, `TooLate`, `Unavailable`. After an
-    /// unknown outcome the owner is read back first; an error then means that ownership is not confirmed.
+    /// unknown outcome the owner is read back, and a free key is claimed once more; an error then means that ownership is
+    /// not confirmed.
     pub async fn claim(&self, key: &str) -> Result<ClaimOutcome> {
         self.claim_one(Key::new(key)?, ClaimMode::Take).await
     }
@@ -76,23 +77,26 @@ impl Registry {
     async fn claim_one(&self, key: Key, mode: ClaimMode) -> Result<ClaimOutcome> {
         let tenure = self.shared.acting_tenure()?;
         let keys = [key];
-        match self.claim_keys(&tenure, &keys, mode).await {
-            Ok(outcomes) => outcomes.into_iter().next().ok_or_else(short_answer),
-            Err(error) if error.outcome() == Outcome::Unknown => {
-                // A lost reply is not a failure: what counts is the owner now.
-                let [key] = keys;
-                match self.look_up_key(&key).await {
-                    Ok(Some(claim)) if claim.tenure == tenure => {
-                        // Its revision was not received, so no beat would show a later loss: claim it once more in the
-                        // background.
-                        self.remembered.keep([key], &tenure, true);
-                        self.shared.reassert();
-                        Ok(ClaimOutcome::Kept)
-                    }
-                    _ => Err(error),
+        let mut is_first = true;
+        loop {
+            let error = match self.claim_keys(&tenure, &keys, mode).await {
+                Ok(outcomes) => return outcomes.into_iter().next().ok_or_else(short_answer),
+                Err(error) if error.outcome() == Outcome::Unknown => error,
+                Err(error) => return Err(error),
+            };
+            // A lost reply is not a failure: what counts is the owner now.
+            match self.look_up_key(&keys[0]).await {
+                Ok(Some(claim)) if claim.tenure == tenure => {
+                    // Its revision was not received, so no beat would show a later loss: claim it once more in the
+                    // background.
+                    self.remembered.keep(keys, &tenure, true);
+                    self.shared.reassert();
+                    return Ok(ClaimOutcome::Kept);
                 }
+                // The claim did not arrive. A living owner may have taken the key after it did, and keeps it.
+                Ok(claim) if is_first && claim.as_ref().is_none_or(|claim| !claim.alive) => is_first = false,
+                _ => return Err(error),
             }
-            Err(error) => Err(error),
         }
     }
 

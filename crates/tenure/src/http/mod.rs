@@ -3,7 +3,7 @@
 //! Requests run on a runtime given at construction, so that a blocked user runtime cannot starve beats (connections
 //! live there, too). Each request has a deadline. A mutating one sends its not-after (`Tenure-Not-After`), so it cannot
 //! take effect after its caller has timed out. After a broken connection only harmless requests, reads and beats, are
-//! retried, once and immediately.
+//! retried, once and immediately. A refusal that changed nothing and passes within the time-out is waited for.
 //!
 //! This store does not sweep (the daemon does), has no queue, and replays nothing that could act twice.
 
@@ -13,6 +13,7 @@ mod event;
 mod lease;
 mod membership;
 mod registry;
+mod repeat;
 mod request;
 mod roster;
 mod session;

@@ -8,16 +8,15 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY
 use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tenure_core::clock::{Mono, within};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::store::Call;
-use tenure_core::timeout::Timeout;
 
 use super::base::advice;
 use super::connector::CurrentClient;
+use super::repeat::is_unanswered;
 use super::{HttpStore, Inner, TokenHeader};
 use crate::heartbeat::run_on;
-use crate::wire::{Code, NOT_AFTER, Now, PROBLEM_JSON, Problem, STORE_TIME};
+use crate::wire::{Code, NOT_AFTER, PROBLEM_JSON, Problem, STORE_TIME};
 
 /// A request being built.
 pub(super) struct Request {
@@ -34,7 +33,7 @@ pub(super) struct Request {
 
 /// The effect of a repeated or late request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Effect {
+pub(super) enum Effect {
     /// None: a read or a beat.
     Harmless,
     /// A change, within these limits.
@@ -166,16 +165,16 @@ impl Request {
 }
 
 /// A request that is ready to send.
-struct PreparedRequest {
-    method: Method,
-    url: Url,
-    body: Option<Vec<u8>>,
-    expected: &'static [Code],
-    token: Option<HeaderValue>,
+pub(super) struct PreparedRequest {
+    pub(super) method: Method,
+    pub(super) url: Url,
+    pub(super) body: Option<Vec<u8>>,
+    pub(super) expected: &'static [Code],
+    pub(super) token: Option<HeaderValue>,
 }
 
 impl Inner {
-    fn url(&self, path: &[&str]) -> Result<Url> {
+    pub(super) fn url(&self, path: &[&str]) -> Result<Url> {
         let mut url = self.base.clone();
         for segment in path {
             // URLs interpret these segments as "current" and "parent", even if escaped.
@@ -204,91 +203,25 @@ impl Inner {
             expected: request.expected,
             token: request.token,
         };
-        let timeout = match request.effect {
-            Effect::Harmless => Timeout::read(request.patience),
-            Effect::Mutates(_) | Effect::Commits => Timeout::change(request.patience),
-        };
-        let sending = async {
-            match request.effect {
-                Effect::Harmless => self.harmless(&ready).await,
-                Effect::Mutates(call) => self.mutating(&ready, call, give_up).await,
-                Effect::Commits => self.committing(&ready, give_up).await,
+        let (effect, patience) = (request.effect, request.patience);
+        let first = self.answer(&ready, effect, patience, give_up).await;
+        let mut answer = match first {
+            // A durable change is the same change when it is repeated.
+            Err(error) if effect == Effect::Commits && is_unanswered(&error) => {
+                let give_up = self.clock.mono() + patience;
+                self.answer(&ready, effect, patience, give_up).await?
             }
+            first => first?,
         };
-        let sent = within(&*self.clock, request.patience, sending).await;
-        let mut answer = sent.unwrap_or_else(|| {
-            self.timed_out();
-            Err(timeout.no_answer(&self.base))
-        })?;
-        if let Effect::Mutates(_) | Effect::Commits = request.effect {
+        if let Effect::Mutates(_) | Effect::Commits = effect {
             answer.outcome = Outcome::Unknown;
         }
         Ok(answer)
     }
 
-    /// Sends it, and retries once if the connection broke.
-    async fn harmless(&self, ready: &PreparedRequest) -> Result<DaemonResponse> {
-        match self.once(ready, Call::default()).await {
-            Err(RequestFailure::Broken(_)) => self
-                .once(ready, Call::default())
-                .await
-                .map_err(|failed| failed.into_error(Outcome::Unchanged)),
-            other => other.map_err(|failed| failed.into_error(Outcome::Unchanged)),
-        }
-    }
-
-    /// Sends it with a not-after. If the daemon rejects it as late although the caller is still waiting (the store's
-    /// clock was set forward), nothing changed, and it is sent again with the corrected clock.
-    async fn mutating(&self, ready: &PreparedRequest, call: Call, give_up: Mono) -> Result<DaemonResponse> {
-        if !self.store_clock.is_fresh(self.clock.mono()) {
-            self.ask_now().await?;
-        }
-        let limits = self.store_clock.not_after(give_up, call);
-        let unknown = |failed: RequestFailure| failed.into_error(Outcome::Unknown);
-        match self.once(ready, limits).await.map_err(unknown) {
-            Err(error) if error.kind() == ErrorKind::TooLate && limits != call => {
-                self.ask_now().await?;
-                let limits = self.store_clock.not_after(give_up, call);
-                self.once(ready, limits).await.map_err(unknown)
-            }
-            other => other,
-        }
-    }
-
-    /// Sends it with a not-after if the store's clock is known. Without one otherwise, or if the estimate turned out
-    /// wrong.
-    async fn committing(&self, ready: &PreparedRequest, give_up: Mono) -> Result<DaemonResponse> {
-        let limits = match self.store_clock.is_fresh(self.clock.mono()) {
-            true => self.store_clock.not_after(give_up, Call::default()),
-            false => Call::default(),
-        };
-        let unknown = |failed: RequestFailure| failed.into_error(Outcome::Unknown);
-        match self.once(ready, limits).await.map_err(unknown) {
-            Err(error) if error.kind() == ErrorKind::TooLate => {
-                self.once(ready, Call::default()).await.map_err(unknown)
-            }
-            other => other,
-        }
-    }
-
-    /// Reads the store's time.
-    async fn ask_now(&self) -> Result<()> {
-        let ready = PreparedRequest {
-            method: Method::GET,
-            url: self.url(&["v1", "now"])?,
-            body: None,
-            expected: &[],
-            token: None,
-        };
-        let asked = self.clock.mono();
-        let now: Now = self.harmless(&ready).await?.json()?;
-        self.store_clock.learn(now.now, asked, self.clock.mono());
-        Ok(())
-    }
-
     /// Sends it, and retries once if certainly nothing was done and a precondition has changed: a rejected token was
     /// replaced in its file, or the TLS files changed after a failed connection.
-    async fn once(&self, ready: &PreparedRequest, limits: Call) -> Result<DaemonResponse, RequestFailure> {
+    pub(super) async fn once(&self, ready: &PreparedRequest, limits: Call) -> Result<DaemonResponse, RequestFailure> {
         let CurrentClient { client, number } = self.connector.current();
         match self.sent(&client, ready, limits).await {
             Err(RequestFailure::Unknown(error)) => match self.another_token().await {
@@ -428,7 +361,7 @@ impl Inner {
 }
 
 /// Why a request has no good response.
-enum RequestFailure {
+pub(super) enum RequestFailure {
     /// The daemon (or a proxy) returned an error.
     Answered(Error),
     /// The daemon rejected the token. Nothing was done.
@@ -442,7 +375,7 @@ enum RequestFailure {
 impl RequestFailure {
     /// Converts to an error. `broken` is the outcome of a request that may have arrived; `Unchanged` for a read, whatever
     /// the answer says.
-    fn into_error(self, broken: Outcome) -> Error {
+    pub(super) fn into_error(self, broken: Outcome) -> Error {
         match self {
             Self::Answered(error) | Self::Unknown(error) if broken == Outcome::Unchanged => error.with_outcome(broken),
             Self::Answered(error) | Self::Unknown(error) => error,

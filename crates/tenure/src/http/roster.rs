@@ -89,8 +89,8 @@ impl RemoteRosters {
 
 /// A roster of a daemon. Clones share state.
 ///
-/// Every method may fail with `Unavailable` when the daemon or one of its stores is unreachable (after a write, the
-/// outcome tells whether something may have changed; a retry is safe), with `Unsupported` for a daemon without a
+/// Every method may fail with `Unavailable` when the daemon or one of its stores is unreachable (a write without an answer was
+/// repeated once; the outcome tells whether something may have changed; a retry is safe), with `Unsupported` for a daemon without a
 /// ledger, and methods of providers and operators with `Denied` for an insufficient token. These errors are not
 /// repeated below.
 #[derive(Clone)]

@@ -19,7 +19,8 @@ use crate::membership::Shared;
 ///
 /// A lost guard stays lost, even if the membership recovers; acquire again. End it with [`LeaseGuard::release`] or
 /// [`LeaseGuard::hand_off`]; dropping it releases in the background, best effort. Stop the work first: another member
-/// may acquire the lease immediately.
+/// may acquire the lease immediately. So drop a lost guard as soon as its work has stopped: a tenure that recovers keeps
+/// the lease until then.
 pub struct LeaseGuard {
     shared: Arc<Shared>,
     grant: Arc<Grant>,

@@ -255,7 +255,7 @@ impl Beating {
     fn ended(&mut self, reason: EndReason) -> Option<EndReason> {
         let (group, tenure) = (&self.shared.group, self.shared.tenure());
         self.shared.end(reason);
-        if reason.may_rejoin() {
+        if reason.may_rejoin() && self.shared.rejoin {
             tracing::warn!(%group, %tenure, reason = reason.as_str(), "the tenure has ended; rejoining");
             self.step = Step::Look(reason);
             self.next_at = self.shared.now();

@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     labels: Mutex<Labels>,
     pub(super) timing: Timing,
     pub(super) progress_within: Option<Duration>,
+    /// Whether to join again after an end that allows it.
+    pub(super) rejoin: bool,
     /// Time of the last reported progress, in nanoseconds of the trust clock.
     progress_at: AtomicU64,
     state: Mutex<TenureState>,
@@ -78,6 +80,7 @@ impl Shared {
             verdict: Verdict::Held,
             phase: Phase::Beating,
             failed_in_a_row: 0,
+            last_end: None,
             rejoins: 0,
             pauses: 0,
             panics: 0,
@@ -93,6 +96,7 @@ impl Shared {
             join,
             timing,
             progress_within,
+            rejoin: true,
             state: Mutex::new(TenureState {
                 tenure: joined.tenure.clone(),
                 trust: Trust::begin(sent_at, timing),
@@ -263,7 +267,7 @@ impl Shared {
 
     /// Publishes a changed status, logs transitions, and cancels the token of a lost tenure.
     pub(super) fn publish(&self, change: impl FnOnce(&mut MembershipStatus)) {
-        let (tenure, verdict, lost) = {
+        let (tenure, verdict, ended, lost) = {
             let mut state = self.state();
             let verdict = state.trust.verdict(self.now());
             let mut lost = None;
@@ -274,7 +278,7 @@ impl Shared {
                 // Confirmed before another member could take over: later callers get a new token.
                 state.lost = CancellationToken::new();
             }
-            (state.tenure.clone(), verdict, lost)
+            (state.tenure.clone(), verdict, state.ended, lost)
         };
         if let Some(lost) = lost {
             self.leases.log_lost(&lost, "unconfirmed");
@@ -283,6 +287,7 @@ impl Shared {
             let before = status.clone();
             status.tenure = tenure;
             status.verdict = verdict;
+            status.last_end = ended.or(status.last_end);
             change(status);
             if before.verdict != verdict {
                 self.log_verdict(&before, status);

@@ -793,9 +793,6 @@ async fn claim_with_lost_reply_is_read_back() {
     world.store.next(Verb::Claim, Fault::LoseReply);
     assert_eq!(registry.claim("k").await.unwrap(), ClaimOutcome::Kept);
     assert_eq!(registry.remembered(), 1);
-    world.store.next(Verb::Claim, Fault::LoseRequest);
-    assert_eq!(registry.claim("other").await.unwrap_err().outcome(), Outcome::Unknown);
-    assert_eq!(registry.remembered(), 1);
     let rival = world.other.join(named("b")).await.unwrap().registry("r").unwrap();
     assert!(matches!(
         rival.claim_if_absent("k").await.unwrap(),
@@ -804,6 +801,44 @@ async fn claim_with_lost_reply_is_read_back() {
     assert!(matches!(rival.claim("k").await.unwrap(), ClaimOutcome::Moved { .. }));
     assert_eq!(registry.release("k").await.unwrap_err().kind(), ErrorKind::NotOwner);
     assert_eq!(registry.remembered(), 0, "a key of another owner is not reclaimed");
+}
+
+#[tokio::test]
+async fn claim_that_did_not_arrive_is_made_again_if_free() {
+    let world = world().await;
+    let registry = world.join().await.registry("r").unwrap();
+    world.store.next(Verb::Claim, Fault::LoseRequest);
+    assert_eq!(registry.claim("k").await.unwrap(), ClaimOutcome::New);
+    for _ in 0..2 {
+        world.store.next(Verb::Claim, Fault::LoseRequest);
+    }
+    assert_eq!(registry.claim("other").await.unwrap_err().outcome(), Outcome::Unknown);
+    let rival = world.other.join(named("b")).await.unwrap().registry("r").unwrap();
+    rival.claim("taken").await.unwrap();
+    world.store.next(Verb::Claim, Fault::LoseRequest);
+    // It may have been ours for a moment, and have moved on.
+    assert_eq!(registry.claim("taken").await.unwrap_err().outcome(), Outcome::Unknown);
+    let owner = registry.look_up("taken").await.unwrap().unwrap().owner;
+    assert_eq!(owner.as_str(), "b");
+    assert_eq!(registry.remembered(), 1);
+}
+
+#[tokio::test]
+async fn lapse_is_final_without_rejoin() {
+    let world = world().await;
+    let options = JoinOptions {
+        rejoin: false,
+        ..named("a")
+    };
+    let membership = world.group.join(options).await.unwrap();
+    world.store.always(Verb::Beat, Some(Fault::LoseRequest));
+    world.pass(TTL * 2).await;
+    world.store.heal();
+    world.until("it stopped", || stopped(&membership).is_some()).await;
+    assert_eq!(stopped(&membership), Some(EndReason::Lapsed));
+    assert_eq!(membership.status().last_end, Some(EndReason::Lapsed));
+    assert_eq!(membership.leave().await.unwrap(), EndReason::Lapsed);
+    assert_eq!(world.store.calls(Verb::Join), 1);
 }
 
 #[tokio::test]

@@ -482,6 +482,10 @@ impl Problem {
     }
 
     fn finish(&self, error: Error) -> Error {
+        let error = match Code::parse(&self.code) {
+            Some(code) => error.with_code(code.as_str()),
+            None => error,
+        };
         let error = match &self.tenure {
             Some(holder) => error.with_holder(holder.clone()),
             None => error,

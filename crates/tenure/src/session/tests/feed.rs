@@ -1,10 +1,11 @@
 //! The feed of reaped sessions.
 
 use tenure_core::error::ErrorKind;
-use tenure_core::event::EventId;
+use tenure_core::event::{EventId, EventQuery};
 
 use super::super::{Reaped, ReapedEvent, ReapedFeed};
 use super::*;
+use crate::event::FeedItem;
 use crate::testing::{Fault, Verb, ms};
 
 impl World {
@@ -68,4 +69,27 @@ async fn feed_waits_out_an_outage_and_reports_a_gap() {
     world.reap(&membership, "two").await;
     assert_eq!(world.next(&mut feed).await.session.as_str(), "two");
     world.pass(ms(1)).await;
+}
+
+#[tokio::test]
+async fn group_feed_returns_every_event_once_and_its_gaps() {
+    let world = world().await;
+    let membership = world.rival().await;
+    world.reap(&membership, "one").await;
+    let query = EventQuery {
+        limit: 100,
+        ..EventQuery::default()
+    };
+    let all = world.group.events(&query).await.unwrap().events;
+    assert!(all.len() > 3, "{all:?}");
+    let mut feed = world.group.follow(None);
+    for event in &all {
+        assert_eq!(world.run(feed.next()).await.unwrap(), FeedItem::Event(event.clone()));
+        assert_eq!(feed.position(), Some(event.id));
+    }
+    assert!(futures_util::poll!(std::pin::pin!(feed.next())).is_pending());
+    // A position that the log does not reach back to.
+    let mut behind = world.group.follow(Some(EventId(1)));
+    assert_eq!(world.run(behind.next()).await.unwrap(), FeedItem::Gap);
+    assert_eq!(world.run(behind.next()).await.unwrap(), FeedItem::Event(all[0].clone()));
 }
