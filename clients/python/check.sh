@@ -1,5 +1,6 @@
 #!/bin/sh
-# Checks this package: format, lint, types, tests. PYTHON (python3) needs ruff and mypy.
+# Checks this package: format, lint, types, tests. PYTHON (python3) needs build, mypy, ruff and setuptools; TENURE_BIN names
+# the daemon.
 set -eu
 cd "$(dirname "$0")"
 python="${PYTHON:-python3}"

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::run::{self, find, is_set, must, output, root};
 
 /// The tools for Python, in their versions.
-const PYTHON_TOOLS: [&str; 2] = ["mypy==2.4.1", "ruff==0.17.6"];
+const PYTHON_TOOLS: [&str; 4] = ["build==1.6.1", "mypy==2.4.1", "ruff==0.17.6", "setuptools==84.2.1"];
 /// Conformance cases at a time: they wait for most of their time.
 const CASES: &str = "12";
 
