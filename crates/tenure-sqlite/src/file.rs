@@ -109,6 +109,8 @@ fn prepare_writer(sql: &Connection) -> Result<(), Cause> {
         return Err(Cause::Strange(format!("the journal mode stays {mode:?}")));
     }
     sql.pragma_update(None, "synchronous", "full")?;
+    // On macOS a plain sync leaves the data in the cache of the disk. Without effect elsewhere.
+    sql.pragma_update(None, "fullfsync", true)?;
     sql.pragma_update(None, "wal_autocheckpoint", 0)?;
     sql.pragma_update(None, "journal_size_limit", 64 << 20)?;
     sql.pragma_update(None, "cache_size", -16_384)?;
