@@ -156,6 +156,8 @@ fn the_job_has_what_its_litefs_asks_for() {
     ] {
         assert!(LITEFS.contains(asked) && JOB.contains(given), "{asked}: {given}");
     }
+    let image = between(JOB, "image        = \"", "\"");
+    assert!(CONTAINER.contains(&format!("-t {image} .")), "no recipe makes {image}");
     // Nomad would register the replicas as well.
     let plain = JOB.lines().filter(|line| !line.trim_start().starts_with('#'));
     assert!(plain.clone().all(|line| !line.trim_start().starts_with("service {")));
