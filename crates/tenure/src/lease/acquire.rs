@@ -87,7 +87,15 @@ async fn attempt(
             holders,
             ..core::Acquire::new(tenure.clone(), asking.wanted.clone())
         };
+        let waits = &shared.context.waits;
+        let mut earlier = waits.take_over(&shared.group, tenure, &asking.wanted).await;
         let acquired = ask(shared, acquire, deadline).await?;
+        let outcomes = asking.wanted.iter().zip(&acquired.outcomes);
+        earlier.granted(
+            outcomes
+                .filter(|(_, outcome)| outcome.token().is_some())
+                .map(|(lease, _)| lease),
+        );
         take(shared, tenure, &asking, known, acquired)?
     }
     .into_iter();
@@ -204,25 +212,26 @@ fn take(
     let outcomes = asking.wanted.iter().zip(acquired.outcomes);
     outcomes
         .map(|(lease, outcome)| {
+            if let (Some(token), Some(place)) = (outcome.token(), outcome.place()) {
+                let grant = Grant::new(lease.clone(), token, place, tenure.clone());
+                // The answer to a request that waited does not say whether the grant is new.
+                if token.get() <= known.0 && !shared.leases.others_act {
+                    shared.leases.release_older(shared, grant);
+                    return Ok(Recorded::Older);
+                }
+                let from = match &outcome {
+                    AcquireOutcome::Granted { from, .. } => from.as_ref(),
+                    _ => None,
+                };
+                return Ok(Recorded::Answer(Acquire::Granted(enter(shared, grant, from)?)));
+            }
             Ok(Recorded::Answer(match outcome {
-                AcquireOutcome::Granted { token, place, from } => {
-                    let grant = Grant::new(lease.clone(), token, place, tenure.clone());
-                    Acquire::Granted(enter(shared, grant, from.as_ref())?)
-                }
-                AcquireOutcome::Kept { token, place } => {
-                    let grant = Grant::new(lease.clone(), token, place, tenure.clone());
-                    if token.get() <= known.0 && !shared.leases.others_act {
-                        shared.leases.release_older(shared, grant);
-                        return Ok(Recorded::Older);
-                    }
-                    Acquire::Granted(enter(shared, grant, None)?)
-                }
                 AcquireOutcome::Held { by, free_in } => Acquire::Held { by, free_in },
                 AcquireOutcome::Reserved { to, free_in } => Acquire::Reserved { to, free_in },
                 AcquireOutcome::Unsettled { retry_in, cause } => Acquire::Unsettled { retry_in, cause },
                 AcquireOutcome::HoldersDiffer { holders } => Acquire::HoldersDiffer { holders },
                 AcquireOutcome::QueueFull { waiting } => Acquire::QueueFull { waiting },
-                other @ AcquireOutcome::Waiting { .. } => {
+                other => {
                     let message = format!("the lease {lease} was answered {other:?}, which was not asked for");
                     return Err(Error::new(ErrorKind::Internal, message));
                 }

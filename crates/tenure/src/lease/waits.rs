@@ -9,6 +9,7 @@
 
 mod listen;
 mod place;
+mod withdrawal;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use tenure_core::clock::{Clock, jitter};
 use tenure_core::error::Result;
-use tenure_core::id::{Group, LeaseName, NodeId, TenureId, Term};
+use tenure_core::id::{Group, NodeId, Term};
 use tenure_core::lease::{Acquire, AcquireOutcome, Acquired, Queue, RequestId};
 use tenure_core::store::{Call, Store};
 use tenure_core::timeout::Timeout;
@@ -25,6 +26,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use self::place::QueuePlace;
+use self::withdrawal::{RequestKey, Withdrawal};
 use crate::loops::FLOOR;
 use crate::sweeper::Sweeper;
 
@@ -67,7 +69,9 @@ struct Waiting {
     /// In order, so that a seeded simulation wakes them in the same order every time.
     requests: BTreeMap<RequestId, Arc<Waiter>>,
     /// The newest request of each lease and tenure that has a place.
-    newest: HashMap<(Group, LeaseName, TenureId), RequestId>,
+    newest: HashMap<RequestKey, RequestId>,
+    /// The newest withdrawal of each lease and tenure.
+    withdrawals: HashMap<RequestKey, Arc<Withdrawal>>,
     /// Whether a task waits for the store to announce turns.
     listening: bool,
 }
@@ -178,10 +182,10 @@ impl LeaseWaits {
             return answered.map(Waited::Answered);
         }
         let deadline = inner.clock.mono() + within;
-        let mut place = QueuePlace::open(inner, group, acquire)?;
+        let mut place = QueuePlace::open(inner, group, acquire).await?;
         let acquired = place.ask(within, call).await?;
         if !is_waiting(&acquired) {
-            place.left();
+            place.left(is_granted(&acquired));
             return Ok(Waited::Answered(acquired));
         }
         place.joined();
@@ -225,4 +229,8 @@ impl Inner {
 
 fn is_waiting(acquired: &Acquired) -> bool {
     matches!(acquired.outcomes.first(), Some(AcquireOutcome::Waiting { .. }))
+}
+
+fn is_granted(acquired: &Acquired) -> bool {
+    acquired.outcomes.iter().any(|outcome| outcome.token().is_some())
 }

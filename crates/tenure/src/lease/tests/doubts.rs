@@ -10,7 +10,7 @@ use crate::testing::{Fault, Telemetry, Verb, ms};
 
 impl World {
     /// From now on each write also goes to a replica.
-    fn replicate(&self) -> Arc<dyn Store> {
+    pub(super) fn replicate(&self) -> Arc<dyn Store> {
         let replica: Arc<dyn Store> = MemoryStore::new(StoreOptions::default(), self.clock.clone());
         for store in [&self.store, &self.other_store] {
             store.replicate(Some(Arc::clone(&replica)));
@@ -19,13 +19,13 @@ impl World {
     }
 
     /// The replica receives no further writes.
-    fn lag(&self) {
+    pub(super) fn lag(&self) {
         self.store.replicate(None);
         self.other_store.replicate(None);
     }
 
     /// The primary dies with the writes that the replica lacks.
-    fn fail_over(&mut self, replica: Arc<dyn Store>) {
+    pub(super) fn fail_over(&mut self, replica: Arc<dyn Store>) {
         for store in [&self.store, &self.other_store] {
             store.swap(Arc::clone(&replica));
         }

@@ -310,3 +310,100 @@ async fn answers_that_overtake_each_other_cause_no_doubt() {
     world.pass(TTL).await;
     assert!(is_held(&guard));
 }
+
+#[tokio::test]
+async fn wait_returns_no_restored_older_grant() {
+    let mut world = world().await;
+    let replica = world.replicate();
+    let (a, b) = (world.join().await, world.rival().await);
+    let first = world.granted(&a, "t1").await;
+    let older = first.token();
+    world.pass(TTL).await;
+    world.lag();
+    world.run(first.release()).await.unwrap();
+    let newest = world.granted(&b, "t1").await;
+    let (seen, waiter) = (newest.token(), wait(&a, "t1"));
+    world.until_waiting("t1", 1).await;
+    // The turn of the waiter is announced just before the failover.
+    let (tenure, primary) = (b.tenure(), Arc::clone(&world.memory));
+    world.fail_over(replica);
+    let (group, released) = (world.group.name(), [(lease("t1"), seen)]);
+    let release = primary.release_leases(group, &tenure, &released, None, Call::default());
+    release.await.unwrap();
+    assert_eq!(
+        world.seen("t1").await.unwrap().token,
+        older,
+        "the store lost the release"
+    );
+    let guard = world.served(waiter).await;
+    assert!(guard.token() > seen, "a sink has seen {seen}");
+    assert_eq!(world.seen("t1").await.unwrap().token, guard.token());
+}
+
+/// A grant whose answer is lost, and a failover that loses what came after it.
+async fn grant_without_an_answer(world: &World, a: &Membership) -> Waiter {
+    world.until("a beat", || world.store.calls(Verb::Beat) > 0).await;
+    world.store.next(Verb::Acquire, Fault::Hang { applied: true });
+    world.store.always(Verb::ReleaseLeases, Some(Fault::LoseRequest));
+    let waiter = wait(a, "t1");
+    world
+        .until("the request", || world.store.calls(Verb::Acquire) == 1)
+        .await;
+    settle().await;
+    assert_eq!(world.seen("t1").await.unwrap().tenure, a.tenure());
+    waiter
+}
+
+#[tokio::test]
+async fn late_withdrawal_leaves_the_lease_of_a_later_wait() {
+    let mut world = world().await;
+    let replica = world.replicate();
+    let a = world.join().await;
+    let waiter = grant_without_an_answer(&world, &a).await;
+    world.lag();
+    // It asks again, and the store loses the number of that request.
+    let guard = world.served(waiter).await;
+    world.fail_over(replica);
+    world.store.heal();
+    for _ in 0..40 {
+        world.pass(ms(500)).await;
+        assert!(is_held(&guard));
+        assert_eq!(world.seen("t1").await.map(|seen| seen.token), Some(guard.token()));
+    }
+}
+
+#[tokio::test]
+async fn late_withdrawal_leaves_the_lease_of_a_later_acquire() {
+    let mut world = world().await;
+    let replica = world.replicate();
+    let a = world.join().await;
+    let waiter = grant_without_an_answer(&world, &a).await;
+    waiter.abort();
+    world.pass(ms(1)).await;
+    world.lag();
+    let guard = world.granted(&a, "t1").await;
+    world.fail_over(replica);
+    world.store.heal();
+    for _ in 0..40 {
+        world.pass(ms(500)).await;
+        assert!(is_held(&guard));
+        assert_eq!(world.seen("t1").await.map(|seen| seen.token), Some(guard.token()));
+    }
+}
+
+#[tokio::test]
+async fn acquire_without_a_grant_continues_the_withdrawal() {
+    let world = world().await;
+    let (a, b) = (world.join().await, world.rival().await);
+    let held = world.granted(&b, "t1").await;
+    let waiter = wait(&a, "t1");
+    world.until_waiting("t1", 1).await;
+    world.store.always(Verb::ReleaseLeases, Some(Fault::LoseRequest));
+    waiter.abort();
+    world.pass(ms(1)).await;
+    assert!(matches!(world.acquire(&a, "t1").await, Acquire::Held { .. }));
+    world.store.heal();
+    world.pass(secs(10)).await;
+    assert_eq!(world.waiting("t1").await, 0, "long before the end of the wait");
+    assert!(is_held(&held));
+}

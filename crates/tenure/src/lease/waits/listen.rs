@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tenure_core::clock::within;
 use tenure_core::error::{Error, Outcome, Result};
-use tenure_core::id::{Group, LeaseName, TenureId};
 use tenure_core::lease::{NODE_SILENCE, RequestId, WaitingTurn};
 use tenure_core::timeout::Timeout;
 
+use super::withdrawal::RequestKey;
 use super::{Inner, Waiter};
 use crate::loops::FLOOR;
 
@@ -28,7 +28,7 @@ impl Inner {
         }
     }
 
-    pub(super) fn deregister(&self, request: RequestId, key: &(Group, LeaseName, TenureId)) {
+    pub(super) fn deregister(&self, request: RequestId, key: &RequestKey) {
         let mut waiting = self.waiting();
         waiting.requests.remove(&request);
         if waiting.newest.get(key) == Some(&request) {

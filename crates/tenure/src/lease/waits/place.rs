@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use tenure_core::clock::Mono;
 use tenure_core::error::{Error, Outcome, Result};
-use tenure_core::id::{Group, LeaseName, TenureId};
-use tenure_core::lease::{Acquire, AcquireOutcome, Acquired, Queue, RequestId, Withdrawn};
+use tenure_core::id::{Group, LeaseName};
+use tenure_core::lease::{Acquire, AcquireOutcome, Acquired, Queue, Withdrawn};
 use tenure_core::store::Call;
 use tenure_core::timeout::Timeout;
 
-use super::{Inner, Waited, Waiter, Wakeup, is_waiting};
-
-/// How often a withdrawal is tried.
-const ATTEMPTS: u32 = 5;
+use super::withdrawal::Withdrawal;
+use super::{Inner, Waited, Waiter, Wakeup, is_granted, is_waiting};
 
 /// A waiting request. Dropping it withdraws what it may have at the store.
 pub(super) struct QueuePlace {
@@ -27,18 +25,26 @@ pub(super) struct QueuePlace {
     open: bool,
     /// Whether a call without an answer may still take effect.
     unanswered: bool,
+    /// Whether it has the number of an earlier request, of which a call may still take effect.
+    follows: bool,
 }
 
 impl QueuePlace {
-    /// Registers a request, so that its turn is noticed from the first call on.
+    /// Registers a request, so that its turn is noticed from the first call on. If an earlier request of the tenure is
+    /// being withdrawn, this one takes over its number, and what it may have at the store.
     ///
     /// # Errors
     /// `Invalid` without exactly one lease or without a queue.
-    pub(super) fn open(inner: &Arc<Inner>, group: &Group, acquire: Acquire) -> Result<Self> {
+    pub(super) async fn open(inner: &Arc<Inner>, group: &Group, acquire: Acquire) -> Result<Self> {
         let ([lease], Some(queue)) = (&acquire.leases[..], &acquire.queue) else {
             return Err(Error::invalid("a wait is for exactly one lease"));
         };
-        let (lease, queue) = (lease.clone(), queue.clone());
+        let (lease, mut queue) = (lease.clone(), queue.clone());
+        let key = (group.clone(), lease.clone(), acquire.tenure.clone());
+        let earlier = inner.take_over(&key).await;
+        if let Some(request) = earlier {
+            queue.request = request;
+        }
         let waiter = Arc::new(Waiter::default());
         inner.groups.enter(group);
         inner.register(queue.request, &waiter);
@@ -49,8 +55,9 @@ impl QueuePlace {
             lease,
             queue,
             waiter,
-            open: false,
+            open: earlier.is_some(),
             unanswered: false,
+            follows: earlier.is_some(),
         })
     }
 
@@ -79,9 +86,10 @@ impl QueuePlace {
         answer
     }
 
-    /// The store has no place and no grant of this request that nobody else answers for.
-    pub(super) fn left(&mut self) {
-        self.open = false;
+    /// The store has no place and no grant of this request that nobody else answers for. If the request follows another and
+    /// was not granted, the place of that one may be left.
+    pub(super) fn left(&mut self, is_granted: bool) {
+        self.open = self.follows && !is_granted;
         self.unanswered = false;
     }
 
@@ -110,14 +118,15 @@ impl QueuePlace {
                 Wakeup::Over => return self.over(last).await,
                 Wakeup::Closing => return Err(self.close().await),
                 Wakeup::Replaced => {
-                    self.left();
+                    // The later request has the place.
+                    self.left(true);
                     return Ok(Waited::Replaced);
                 }
             }
             match self.ask(deadline.since(inner.clock.mono()), Call::default()).await {
                 Ok(acquired) if is_waiting(&acquired) => last = acquired,
                 Ok(acquired) => {
-                    self.left();
+                    self.left(is_granted(&acquired));
                     return Ok(Waited::Answered(granted(acquired)));
                 }
                 Err(error) if error.is_unavailable() && inner.clock.mono() < deadline => {
@@ -149,7 +158,7 @@ impl QueuePlace {
             .store
             .withdraw(group, tenure, lease, request, Call::default());
         let withdrawn = self.inner.step(withdrawing).await.ok()?;
-        self.open = self.unanswered;
+        self.open = self.unanswered || self.follows;
         Some(withdrawn)
     }
 
@@ -218,65 +227,7 @@ impl Drop for QueuePlace {
         let key = (self.group.clone(), self.lease.clone(), self.acquire.tenure.clone());
         self.inner.deregister(request, &key);
         if self.open {
-            let (group, lease, tenure) = key;
-            let withdrawal = Withdrawal {
-                inner: Arc::clone(&self.inner),
-                group,
-                lease,
-                tenure,
-                request,
-                again: self.unanswered,
-            };
-            self.inner.runtime.spawn(withdrawal.run());
-        }
-    }
-}
-
-/// A withdrawal in the background.
-struct Withdrawal {
-    inner: Arc<Inner>,
-    group: Group,
-    lease: LeaseName,
-    tenure: TenureId,
-    request: RequestId,
-    /// A call without an answer may take effect after the first withdrawal.
-    again: bool,
-}
-
-impl Withdrawal {
-    async fn run(self) {
-        self.attempt().await;
-        if self.again {
-            self.inner.clock.sleep(self.inner.patience).await;
-            self.attempt().await;
-        }
-    }
-
-    async fn attempt(&self) {
-        let Self {
-            inner, group, lease, ..
-        } = self;
-        for attempt in 1..=ATTEMPTS {
-            let withdrawing = inner
-                .store
-                .withdraw(group, &self.tenure, lease, self.request, Call::default());
-            match inner.step(withdrawing).await {
-                Ok(withdrawn) => {
-                    tracing::debug!(%group, %lease, tenure = %self.tenure, ?withdrawn, "a waiting request was withdrawn");
-                    return;
-                }
-                Err(error) if error.is_unavailable() && attempt < ATTEMPTS => {
-                    inner.clock.sleep(inner.pause() * attempt).await;
-                }
-                Err(error) => {
-                    let error = error.chain();
-                    tracing::warn!(
-                        %group, %lease, tenure = %self.tenure, error,
-                        "a waiting request was not withdrawn; what it holds ends with its tenure"
-                    );
-                    return;
-                }
-            }
+            Withdrawal::start(&self.inner, key, request, self.unanswered || self.follows);
         }
     }
 }
