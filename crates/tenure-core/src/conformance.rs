@@ -72,8 +72,8 @@ macro_rules! conformance_tests {
     };
     ($make:ident, waits) => {
         $crate::conformance_tests! { @cases $make;
-            queue: a_freed_lease_goes_to_the_first_waiter, a_free_lease_needs_no_wait,
-                a_place_ends_with_its_tenure_and_its_wait, asking_again_keeps_the_place,
+            queue: a_freed_lease_goes_to_the_first_waiter, a_waiters_grant_follows_its_last_revision,
+                a_free_lease_needs_no_wait, a_place_ends_with_its_tenure_and_its_wait, asking_again_keeps_the_place,
                 a_kept_grant_belongs_to_the_newest_request, a_lapsed_holders_lease_goes_to_the_waiter,
                 a_waiter_is_served_at_the_last_deadline, a_hand_off_goes_before_the_queue,
                 a_waiter_is_served_at_the_end_of_a_grace, a_bad_wait_changes_nothing,

@@ -87,6 +87,25 @@ pub async fn a_freed_lease_goes_to_the_first_waiter(make: Make<'_>) {
     world.served(&c, "poll", 2).await;
 }
 
+/// The first answer after a grant names the revision before that grant, so that it does not hide writes that the store lost.
+pub async fn a_waiters_grant_follows_its_last_revision(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, _] = world.three().await;
+    let token = world.granted(&a, "poll").await;
+    let ask = || {
+        let queue = Some(queue(1, s(60)));
+        let acquire = Acquire::new(b.clone(), vec![lease("poll")]);
+        world
+            .store
+            .acquire_with(&world.group, Acquire { queue, ..acquire }, Call::default())
+    };
+    let waiting = ask().await.expect("a place in the queue");
+    world.release(&a, "poll", token, None).await;
+    let served = ask().await.expect("a grant");
+    let granted = served.outcomes[0].token().map(|token| Revision(token.get()));
+    assert_eq!((served.before, Some(served.revision)), (waiting.revision, granted));
+}
+
 /// A free lease is granted immediately, also to a request that would wait.
 pub async fn a_free_lease_needs_no_wait(make: Make<'_>) {
     let world = World::new(make).await;

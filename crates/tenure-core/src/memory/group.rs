@@ -265,6 +265,7 @@ impl GroupModel {
             visit: self.held.has(&tenure).then(|| now + BURST),
         };
         self.ended.set(tenure.clone(), Some(ended));
+        self.leases.queue.forget_granted(&tenure);
         self.wake_leases_of(&tenure);
         self.note_offline(&tenure, &live, reason, end, now);
         let kind = match reason {

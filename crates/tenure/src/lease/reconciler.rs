@@ -86,8 +86,8 @@ async fn read_back(shared: &Shared) -> Result<()> {
         match read_all(shared, &tenure).await? {
             Some((held, revision, stable)) if stable || again == READS => {
                 if shared.leases.settle(&tenure, reading, held, revision) {
-                    // If a lease of a living tenure is missing without a release, the store lost its latest writes, and
-                    // claims may be missing as well. Repeating a claim that exists changes nothing.
+                    // A lease of a living tenure that is missing without a release shows that the store lost its latest
+                    // writes; a change by others may hide it. Repeating a claim that exists changes nothing.
                     shared.doubt_claims();
                 }
                 return Ok(());
@@ -166,7 +166,7 @@ impl LeaseTable {
     }
 
     /// Updates the table with the leases at the store: missing ones are lost, unknown ones are released. Returns
-    /// whether any was lost.
+    /// whether claims may be lost as well.
     fn settle(
         &self,
         tenure: &TenureId,
@@ -204,6 +204,7 @@ impl LeaseTable {
         state.verified = revision;
         state.explained_to(revision);
         state.reading = false;
+        let hidden = std::mem::take(&mut state.hidden);
         let certain_again = state.doubted && state.doubts == reading.doubts;
         if certain_again {
             state.doubted = false;
@@ -216,12 +217,12 @@ impl LeaseTable {
             let (group, lost) = (self.group(), lost.len());
             tracing::warn!(%group, %tenure, lost, unknown = strange, "leases at the store differ from the local state");
         }
-        let any_lost = !lost.is_empty();
+        let may_lack_claims = hidden || !lost.is_empty();
         for grant in lost {
             self.lose(&grant, "gone");
         }
         self.changed();
         self.work.notify_one();
-        any_lost
+        may_lack_claims
     }
 }

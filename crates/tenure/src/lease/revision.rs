@@ -191,7 +191,7 @@ impl TableState {
     pub(super) fn explain_change(&mut self, before: Revision, after: Revision) {
         let kept = self.ahead.entry(before).or_insert(after);
         *kept = after.max(*kept);
-        self.settle_gap();
+        self.close_gap();
     }
 
     /// All changes up to this revision are known.
@@ -205,6 +205,10 @@ impl TableState {
             // Nothing that a change by others could concern.
             self.explained = self.known;
         }
+        self.close_gap();
+    }
+
+    fn close_gap(&mut self) {
         while let Some(first) = self.ahead.first_entry()
             && *first.key() <= self.explained
         {
@@ -284,9 +288,11 @@ impl Drop for Act<'_> {
         if self.explains {
             state.in_flight = state.in_flight.saturating_sub(1);
         }
-        if state.in_flight == 0 && !state.ahead.is_empty() && !state.reading {
-            // No answer under way explains what came before: others changed our holdings. Read what.
-            state.look = true;
+        if state.in_flight == 0 && !state.ahead.is_empty() {
+            // No answer under way explains what came before: others changed our holdings. Read what. The store may have
+            // lost writes before that, which then does not show.
+            state.look |= !state.reading;
+            state.hidden |= self.explains && state.asked && !self.table.others_act;
         }
         if let Some(until) = self.unheard {
             state.read_from(until);

@@ -92,6 +92,8 @@ pub(super) struct TableState {
     pub(super) explained: Revision,
     /// Answers that begin above it: the revision before each act, and after it.
     pub(super) ahead: BTreeMap<Revision, Revision>,
+    /// A change by others may hide that the store lost its latest writes.
+    pub(super) hidden: bool,
     /// While a revision is not explained, beats do not extend the validity of leases beyond this: the store frees a lease
     /// that an operator released at the deadline that it had then, also if its holder never learns of it.
     pub(super) cap: Option<Mono>,

@@ -20,7 +20,7 @@ impl Decide<Acquire> for GroupModel {
         self.open(now, call)?;
         let tenure = &ask.tenure;
         let before = self.revision_of(tenure);
-        let outcomes = self
+        let outcomes: Result<Vec<AcquireOutcome>> = self
             .require_alive(tenure, now)
             .and_then(|()| self.check_wait(ask))
             .and_then(|()| {
@@ -29,6 +29,14 @@ impl Decide<Acquire> for GroupModel {
                     .map(|lease| self.acquire_one(ask, lease, now))
                     .collect()
             });
+        // A step before this one may have granted the lease to the waiter that asks for it now. The grant counts as part of
+        // this call, so that it does not hide earlier writes that the store lost.
+        let before = match outcomes.as_deref() {
+            Ok([AcquireOutcome::Kept { token, .. }]) if ask.queue.is_some() && before == Revision(token.get()) => {
+                self.leases.queue.before_grant(tenure, before).unwrap_or(before)
+            }
+            _ => before,
+        };
         self.serve_waiting(now);
         self.engage_brake(now);
         Ok(Acquired {

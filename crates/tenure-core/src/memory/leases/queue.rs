@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::id::{LeaseName, NodeId, TenureId};
 use crate::lease::{Holders, MAX_WAIT, RequestId};
+use crate::membership::Revision;
 use crate::time::StoreTime;
 
 /// A place in the queue of a lease.
@@ -42,6 +43,8 @@ pub(in crate::memory) struct QueueModel {
     undurable: VecDeque<(u64, Served)>,
     /// Served, and not fetched yet.
     served: VecDeque<Served>,
+    /// The revision before the newest change of a tenure's holdings, and after it, if that was a grant to its waiter.
+    granted: BTreeMap<TenureId, (Revision, Revision)>,
 }
 
 impl QueueModel {
@@ -208,6 +211,22 @@ impl QueueModel {
             }
         }
         self.wake_all();
+    }
+
+    /// Notes the newest change of a tenure's holdings, a grant to its waiter.
+    pub(super) fn note_granted(&mut self, tenure: &TenureId, before: Revision, after: Revision) {
+        self.granted.insert(tenure.clone(), (before, after));
+    }
+
+    /// The tenure has ended.
+    pub(in crate::memory) fn forget_granted(&mut self, tenure: &TenureId) {
+        self.granted.remove(tenure);
+    }
+
+    /// The revision before the newest change of a tenure's holdings, if that was a grant to its waiter.
+    pub(super) fn before_grant(&self, tenure: &TenureId, revision: Revision) -> Option<Revision> {
+        let (before, after) = self.granted.get(tenure)?;
+        (*after == revision).then_some(*before)
     }
 
     /// Whether there are results to fetch.

@@ -159,9 +159,12 @@ impl GroupModel {
                 request: Some(waiter.request),
                 waited: true,
             };
+            let before = self.revision_of(&waiter.tenure);
             if self.grant(grant, now).is_err() {
                 return;
             }
+            let after = self.revision_of(&waiter.tenure);
+            self.leases.queue.note_granted(&waiter.tenure, before, after);
             let (step, lease) = (self.lives.table.step(), lease.clone());
             let served = Served { lease, waiter, at: now };
             self.leases.queue.note_served(step, served);

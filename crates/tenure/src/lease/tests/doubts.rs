@@ -238,6 +238,31 @@ async fn loss_hidden_by_a_later_act_is_found() {
 }
 
 #[tokio::test]
+async fn change_by_others_hides_no_loss_of_claims() {
+    let mut world = world().await;
+    let replica = world.replicate();
+    let a = world.join().await;
+    let kept = world.granted(&a, "kept").await;
+    world.pass(TTL).await;
+    world.lag();
+    let devices = a.registry("devices").unwrap();
+    devices.claim("lost").await.unwrap();
+    world.pass(ms(1)).await;
+    world.fail_over(replica);
+    // The revision before the next act is higher than that of the lost claim.
+    let (tenure, theirs, call) = (a.tenure(), [lease("t9")], Call::default());
+    let others = world.memory.acquire(world.group.name(), &tenure, &theirs, call);
+    others.await.unwrap();
+    let beats = world.store.calls(Verb::Beat);
+    devices.claim("later").await.unwrap();
+    world.pass(ms(50)).await;
+    assert_eq!(world.store.calls(Verb::Beat), beats, "found without a beat");
+    let claim = devices.look_up("lost").await.unwrap();
+    assert_eq!(claim.map(|claim| claim.tenure), Some(a.tenure()));
+    assert!(is_held(&kept));
+}
+
+#[tokio::test]
 async fn act_shows_lost_writes_by_its_previous_revision() {
     let telemetry = Telemetry::default();
     let _listening = telemetry.listen();
