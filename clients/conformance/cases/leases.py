@@ -150,7 +150,7 @@ async def hand_off(world):
 
 @case("Many leases cost one beat: no call but beats goes out while nothing changes.")
 async def many_leases_one_beat(world):
-    a = await world.member("a", ttl_ms=3_000)
+    a = await world.member("a", ttl_ms=9_000)
     grants = [await a.call("acquire", handle=a.handle, lease=f"l{n}") for n in range(120)]
     assert len({grant["token"] for grant in grants}) == 120
     handles = [grant["lease_handle"] for grant in grants]
@@ -162,9 +162,9 @@ async def many_leases_one_beat(world):
 
         await world.until(f"{count} beats", more)
 
-    await beats(before + 3)
+    await beats(before + 2)
     start = len(a.proxy.log)
-    await beats(before + 8)
+    await beats(before + 5)
     seen = [(request.method, request.path) for _, request in a.proxy.log[start:]]
     others = [call for call in seen if not call[1].endswith(("/beat", "/beats"))]
     assert not others, f"calls besides the beats: {others[:5]}"

@@ -80,6 +80,21 @@ async def lost_answer_of_a_join(world):
         assert not a.events, "the first tenure was never the program's"
 
 
+@case("A join that arrives after its client stopped waiting does not supersede its own repetition.")
+async def late_join_is_refused(world):
+    a = await world.driver("a")
+    held = a.proxy.hold_request(*JOIN)
+    joined = await a.call("join", group=GROUP, member="a", ttl_ms=30_000)
+    assert held.hits == 1
+    held.released.set()
+
+    async def delivered():
+        return held.statuses
+
+    assert await world.until("the late request is answered", delivered) == [409]
+    assert (await world.daemon.get(f"{MEMBERS}/a"))["tenure"] == joined["tenure"]
+
+
 @case("Another process with the same name takes over: the older one is told superseded, stops and does not come back.")
 async def superseded(world):
     a = await world.member("a", member="same", ttl_ms=6_000)
@@ -238,10 +253,10 @@ async def labels_change(world):
 
 @case("A client that is stopped past its ttl knows at its first verdict that it lost; its successor starts only after its last work.")
 async def frozen_client(world):
+    b = await world.member("b")
     a = await world.member("a", ttl_ms=4_000)
     held = await a.call("acquire", handle=a.handle, lease="l")
     first = await world.works(a, held["lease_handle"], "first")
-    b = await world.member("b")
     a.freeze()
     # Answered only after it runs again.
     verdict = a.begin("verdict", handle=a.handle)

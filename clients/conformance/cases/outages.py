@@ -24,10 +24,10 @@ async def recovers(world, driver):
 
 @case("A client whose network falls silent stops work before the store gives its lease away, and joins again afterwards.")
 async def black_hole(world):
+    b = await world.member("b")
     a = await world.member("a", ttl_ms=4_000)
     held = await a.call("acquire", handle=a.handle, lease="l")
     first = await world.works(a, held["lease_handle"], "first")
-    b = await world.member("b")
     a.proxy.set(BLACK_HOLE)
     granted = await world.granted(b, "l")
     second = await world.works(b, granted["lease_handle"], "second")
@@ -42,10 +42,10 @@ async def black_hole(world):
 
 @case("The same when connections are cut instead of silent.")
 async def cut_off(world):
+    b = await world.member("b")
     a = await world.member("a", ttl_ms=4_000)
     held = await a.call("acquire", handle=a.handle, lease="l")
     first = await world.works(a, held["lease_handle"], "first")
-    b = await world.member("b")
     a.proxy.set(CUT)
     granted = await world.granted(b, "l")
     second = await world.works(b, granted["lease_handle"], "second")
@@ -78,7 +78,7 @@ async def half_open(world):
 
 @case("A lease that was lost by time is acquired again under the tenure that recovered, and stays.")
 async def lost_by_time_and_acquired_again(world):
-    a = await world.member("a", ttl_ms=3_000)
+    a = await world.member("a", ttl_ms=5_000)
     held = await a.call("acquire", handle=a.handle, lease="l")
     a.proxy.set(HALF_OPEN)
     await a.event("lease_lost", lease_handle=held["lease_handle"])

@@ -29,6 +29,9 @@ class Daemon:
                 self.end_headers()
                 self.wfile.write(body)
 
+            def do_GET(self):
+                self.answer(200, b"{}")
+
             def do_POST(self):
                 self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 self.answer(201, b'{"tenure": "a@1"}')

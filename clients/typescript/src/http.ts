@@ -63,6 +63,11 @@ export class Http {
     return (await this.call<T>(call)).body;
   }
 
+  /** Asks for the store's time unless it is known. A call without a limit may take effect after its repetition. */
+  async learn(): Promise<void> {
+    if (!this.#storeTime) await this.json({ path: path("now") });
+  }
+
   /** All pages of a list. */
   async *pages<T extends Page>(call: Call): AsyncGenerator<T> {
     let after: string | undefined;

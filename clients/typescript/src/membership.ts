@@ -215,6 +215,8 @@ export class Membership {
       ...(this.#labels === undefined ? {} : { labels: this.#labels }),
     };
     const url = path("groups", this.group, "members");
+    // A late join would supersede the one that was repeated.
+    await this.#http.learn();
     const { body: joined, sent } = await this.#http.call<Joined>({ method: "POST", path: url, body });
     this.#leases.begin();
     this.#tenure = joined.tenure;

@@ -6,6 +6,7 @@ import { Tenure, TenureError } from "../src/index.js";
 import { fake } from "./daemon.js";
 
 const joined = { status: 201, body: { tenure: "m@1", member: "m", ttl_ms: 30_000 } };
+const now = { status: 200, body: {}, headers: { "tenure-store-time": "2026-01-01T00:00:00.000000Z" } };
 const refusal = async (call: Promise<unknown>): Promise<TenureError> => {
   const error = await call.then(
     () => undefined,
@@ -40,7 +41,7 @@ test("a long retry_after is returned at once", async () => {
 });
 
 test("after a lost answer a refusal leaves the outcome unknown", async () => {
-  const server = await fake({ status: 0 }, { status: 429, body: { code: "rate_limited", retry_after_ms: 5_000 } });
+  const server = await fake(now, { status: 0 }, { status: 429, body: { code: "rate_limited", retry_after_ms: 5_000 } });
   const error = await refusal(new Tenure(server.url).group("g").join("m"));
   assert.deepEqual([error.code, error.outcome], ["rate_limited", "unknown"]);
   server.close();
@@ -54,13 +55,12 @@ test("a refused connection changed nothing", async () => {
 });
 
 test("changes carry the store time at which they are given up", async () => {
-  const headers = { "tenure-store-time": "2026-01-01T00:00:00.000000Z" };
-  const answer = { status: 200, body: { tenure: "m@1", member: "m", ttl_ms: 30_000 }, headers };
-  const server = await fake(answer);
+  const server = await fake(now, { ...joined, headers: now.headers });
   const membership = await new Tenure(server.url, { token: "t" }).group("g").join("m");
   await membership.claim("r", "k");
-  const [join, claim] = server.asked;
-  assert.equal(join?.headers["tenure-not-after"], undefined);
+  const [first, join, claim] = server.asked;
+  assert.equal(first?.url, "/v1/now");
+  assert.ok(join?.headers["tenure-not-after"]);
   assert.equal(claim?.headers.authorization, "Bearer t");
   const limit = Date.parse(String(claim?.headers["tenure-not-after"])) - Date.parse("2026-01-01T00:00:00Z");
   assert.ok(limit >= 1_000 && limit < 60_000, `${limit} ms`);

@@ -185,11 +185,14 @@ impl Membership {
             labels: options.labels,
         };
         let (mut tries, until) = (1, context.clock.mono() + patience);
+        let store = &context.store;
+        // Not shorter than the store's own time-out: its not-after depends on that, and a join that arrives after it was
+        // given up would supersede its repetition.
+        let bound = timing.request_timeout.max(store.answers_within().unwrap_or_default());
         let (joined, sent_at) = loop {
             let sent_at = context.clock.mono();
-            let bound = timing.request_timeout;
-            let call = context.store.join(&group, &join, tenure_core::store::Call::default());
-            match Timeout::change(bound).call(&*context.clock, "the store", call).await {
+            let call = store.join(&group, &join, tenure_core::store::Call::default());
+            match Timeout::change(bound).step(&*context.clock, &**store, call).await {
                 Ok(joined) => break (joined, sent_at),
                 // The join may have been applied. Another join supersedes it, so no ghost member remains.
                 Err(error) if error.outcome() == Outcome::Unknown && tries < TRIES => tries += 1,
@@ -198,7 +201,8 @@ impl Membership {
                 }
                 Err(error) => return Err(error),
             }
-            context.clock.sleep(jitter(&*context.clock, bound / 2, 50)).await;
+            let pause = jitter(&*context.clock, timing.request_timeout / 2, 50);
+            context.clock.sleep(pause).await;
         };
         context.touch(&group);
         let mut shared = Shared::new(context, group, join, timing, options.progress_within, &joined, sent_at);

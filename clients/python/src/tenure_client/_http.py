@@ -123,6 +123,11 @@ class Http:
     def read(self, target: str) -> Answer:
         return self._repeat("GET", target, None, 0.0, None)
 
+    def learn(self) -> None:
+        """Asks for the store's time unless it is known. A call without a limit may take effect after its repetition."""
+        if self._store_time is None:
+            self.read(path("now"))
+
     def find(self, target: str) -> Answer | None:
         """As `read`; None if it does not exist."""
         try:

@@ -306,6 +306,8 @@ class Membership:
     # Joining.
 
     def _call_join(self) -> Answer:
+        # A late join would supersede the one that was repeated.
+        self._http.learn()
         body = {"member": self.member, "ttl_ms": int(self.ttl * 1000), "labels": self._labels}
         return self._http.change("POST", path("groups", self.group, "members"), body)
 
