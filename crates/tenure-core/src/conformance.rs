@@ -23,6 +23,7 @@ pub mod roster;
 pub mod roster_end;
 pub mod session;
 pub mod shared;
+pub mod specification;
 pub mod sweep;
 pub mod target;
 mod world;
@@ -30,8 +31,10 @@ mod world;
 pub use cases::{Cases, Chance};
 pub use world::{Harness, HarnessFuture, Make, World};
 
-/// Generates one test per case. The argument is an `async fn(StoreOptions) -> Box<dyn Harness>` that creates a store. With
-/// `, one_per_call` after it: one case for each call of a store, and the random histories.
+/// Generates one test per case. The argument is an `async fn(StoreOptions) -> Box<dyn Harness>` that creates a store.
+/// With `, one_per_call` after it: one case for each call of a store, and the random histories. With `, traces: PATH`:
+/// replays the traces of the specification that the function [`Traces`](crate::conformance::specification::Traces) at
+/// this path returns.
 #[macro_export]
 macro_rules! conformance_tests {
     ($make:ident, one_per_call) => {
@@ -57,6 +60,15 @@ macro_rules! conformance_tests {
             forget: a_long_empty_group_is_forgotten, a_group_with_contents_is_kept;
             event: events_are_filtered_and_paged, the_log_is_bounded_in_bytes, waiting_ends_with_a_new_event;
             random: the_store_agrees_with_the_model, sessions_agree_with_the_model;
+        }
+    };
+    ($make:ident, traces: $traces:path) => {
+        mod specification {
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn traces_of_the_specification_are_replayed() {
+                let make = |options| -> $crate::conformance::HarnessFuture { Box::pin(super::$make(options)) };
+                $crate::conformance::specification::replay_all(&make, $traces).await;
+            }
         }
     };
     ($make:ident, shared_leases) => {

@@ -39,6 +39,7 @@ pub mod program;
 pub mod proxy;
 pub mod resp;
 pub mod server;
+pub mod spec;
 pub mod valkey;
 pub mod wait;
 

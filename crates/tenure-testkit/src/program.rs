@@ -21,6 +21,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("python3", "python3"),
     ("node", "nodejs"),
     ("go", "golang-go"),
+    ("spin", "spin"),
+    ("gcc", "gcc"),
 ];
 
 /// Whether a program is installed.

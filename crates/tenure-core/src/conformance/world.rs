@@ -33,6 +33,12 @@ pub trait Harness: Send + Sync {
     /// Deletes the list of groups of the live store. Does nothing where the groups themselves are the list.
     async fn lose_list(&self) {}
 
+    /// Restarts the store empty, as after a loss of its data; [`Harness::store`] returns the new one. `false` where the
+    /// harness cannot do this.
+    async fn lose_data(&self) -> bool {
+        false
+    }
+
     /// Whether the store can lose its newest writes while it serves, as in a failover, and so accepts a beat with a
     /// number above all it has. False for a store that accepts one only soon after a start.
     fn fails_over(&self) -> bool {
@@ -170,6 +176,13 @@ impl World {
     /// Deletes the list of groups.
     pub async fn lose_list(&self) {
         self.harness.lose_list().await;
+    }
+
+    /// Restarts the store empty, if the harness can.
+    pub(super) async fn lose_data(&mut self) -> bool {
+        let lost = self.harness.lose_data().await;
+        self.store = self.harness.store();
+        lost
     }
 
     /// The store that sweeps.

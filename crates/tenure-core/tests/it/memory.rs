@@ -1,39 +1,84 @@
 //! The conformance suite over the reference store.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tenure_core::clock::{Clock, ManualClock};
 use tenure_core::conformance::Harness;
+use tenure_core::conformance::specification::replay;
 use tenure_core::memory::MemoryStore;
 use tenure_core::store::{Store, StoreOptions};
 
 struct Memory {
     clock: Arc<ManualClock>,
-    store: Arc<MemoryStore>,
+    options: StoreOptions,
+    store: Mutex<Arc<MemoryStore>>,
+}
+
+impl Memory {
+    fn current(&self) -> MutexGuard<'_, Arc<MemoryStore>> {
+        self.store.lock().expect("no case panics while it holds the lock")
+    }
 }
 
 #[async_trait::async_trait]
 impl Harness for Memory {
     fn store(&self) -> Arc<dyn Store> {
-        Arc::clone(&self.store) as Arc<dyn Store>
+        self.current().clone()
     }
 
     async fn advance(&self, by: Duration) {
         self.clock.advance(by);
     }
+
+    async fn lose_data(&self) -> bool {
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        *self.current() = MemoryStore::after_loss(self.options.clone(), clock);
+        true
+    }
 }
 
 async fn memory(options: StoreOptions) -> Box<dyn Harness> {
     let clock = Arc::new(ManualClock::new(1_700_000_000_000_000, 1));
-    let store = MemoryStore::new(options, Arc::clone(&clock) as Arc<dyn Clock>);
-    Box::new(Memory { clock, store })
+    let store = MemoryStore::new(options.clone(), Arc::clone(&clock) as Arc<dyn Clock>);
+    Box::new(Memory {
+        clock,
+        options,
+        store: Mutex::new(store),
+    })
 }
 
 tenure_core::conformance_tests!(memory);
 tenure_core::conformance_tests!(memory, shared_leases);
 tenure_core::conformance_tests!(memory, waits);
+tenure_core::conformance_tests!(memory, traces: tenure_testkit::spec::traces);
 tenure_core::roster_conformance_tests!(memory);
+
+/// A replay that finds no difference would be worth nothing if it could not find one.
+#[tokio::test]
+async fn replay_finds_each_defect_of_the_specification() {
+    // The other defects are in the process, or in the numbers of tokens, which no trace shows.
+    for defect in [
+        "no_gap",
+        "early_grant",
+        "ghost_read",
+        "release_twice",
+        "no_wait_after_loss",
+        "beat_revives",
+    ] {
+        let mut found = false;
+        for seed in 1..=48 {
+            let Some(traces) = tenure_testkit::spec::defective_traces(1, seed, Some(defect)) else {
+                return;
+            };
+            found = replay(&|options| Box::pin(memory(options)), &traces[0]).await.is_err();
+            if found {
+                break;
+            }
+        }
+        assert!(found, "{defect}");
+    }
+}
 
 #[tokio::test]
 async fn store_after_data_loss_grants_nothing_for_one_max_ttl() {

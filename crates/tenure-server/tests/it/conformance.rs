@@ -71,3 +71,4 @@ impl Harness for OverHttp {
 }
 
 tenure_core::conformance_tests!(over_http);
+tenure_core::conformance_tests!(over_http, traces: tenure_testkit::spec::traces);

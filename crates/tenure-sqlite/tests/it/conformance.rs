@@ -47,4 +47,5 @@ async fn make(options: StoreOptions) -> Box<dyn Harness> {
 tenure_core::conformance_tests!(make);
 tenure_core::conformance_tests!(make, shared_leases);
 tenure_core::conformance_tests!(make, waits);
+tenure_core::conformance_tests!(make, traces: tenure_testkit::spec::traces);
 tenure_core::roster_conformance_tests!(make);

@@ -61,11 +61,21 @@ struct Real<S> {
 trait Servers: Send + Sync + 'static {
     /// Runs a command on the node of a key.
     fn run_on(&self, key: &str, command: &[&str]);
+
+    /// Deletes all data, and the marker with it. `false` where no case needs it.
+    fn flush(&self) -> bool {
+        false
+    }
 }
 
 impl Servers for Server {
     fn run_on(&self, _: &str, command: &[&str]) {
         self.cli(command).expect("the server answers");
+    }
+
+    fn flush(&self) -> bool {
+        self.run_on("", &["FLUSHALL"]);
+        true
     }
 }
 
@@ -77,6 +87,13 @@ impl<S: Servers> Harness for Real<S> {
 
     async fn advance(&self, by: Duration) {
         self.clock.lock().await.advance(by);
+    }
+
+    async fn lose_data(&self) -> bool {
+        let mut clock = self.clock.lock().await;
+        let flushed = self.servers.flush();
+        clock.advance(Duration::ZERO);
+        flushed
     }
 
     async fn lose_list(&self) {
@@ -132,6 +149,7 @@ mod valkey {
     tenure_core::conformance_tests!(make);
     tenure_core::conformance_tests!(make, shared_leases);
     tenure_core::conformance_tests!(make, waits);
+    tenure_core::conformance_tests!(make, traces: tenure_testkit::spec::traces);
     tenure_core::roster_conformance_tests!(make);
 }
 
@@ -145,5 +163,6 @@ mod redis {
     tenure_core::conformance_tests!(make);
     tenure_core::conformance_tests!(make, shared_leases);
     tenure_core::conformance_tests!(make, waits);
+    tenure_core::conformance_tests!(make, traces: tenure_testkit::spec::traces);
     tenure_core::roster_conformance_tests!(make);
 }
