@@ -7,6 +7,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+/// The features of the program that is packed, and that the tests run: traces are in it, and off until a setting asks for
+/// them. A build without them is what the other steps of CI compile.
+pub(crate) const FEATURES: [&str; 2] = ["--features", "tenure-cli/otel"];
+
 /// The root of the workspace.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use crate::clients;
 use crate::dist;
 use crate::npm;
-use crate::run::{cargo, output, target};
+use crate::run::{FEATURES, cargo, output, target};
 use crate::servers::{self, Need};
 
 /// The numbers of tests by result.
@@ -77,7 +77,15 @@ pub(crate) fn test(args: &[String]) -> Result<bool> {
 }
 
 fn cargo_test_doc() -> Command {
-    cargo(&["test", "--locked", "--no-fail-fast", "--doc", "--workspace"])
+    cargo(&[
+        "test",
+        "--locked",
+        "--no-fail-fast",
+        "--doc",
+        "--workspace",
+        "--features",
+        TRACES,
+    ])
 }
 
 fn cores() -> usize {
@@ -90,7 +98,7 @@ fn scope(args: &[&String]) -> &'static [&'static str] {
     if args.iter().any(names_packages) {
         &[]
     } else {
-        &["--workspace"]
+        &["--workspace", FEATURES[0], FEATURES[1]]
     }
 }
 
@@ -199,6 +207,6 @@ mod tests {
     #[test]
     fn named_packages_narrow_the_scope() {
         assert_eq!(scope(&[&"-p".to_owned(), &"tenure".to_owned()]), [""; 0]);
-        assert_eq!(scope(&[&"a_test".to_owned()]), ["--workspace"]);
+        assert_eq!(scope(&[&"a_test".to_owned()])[0], "--workspace");
     }
 }

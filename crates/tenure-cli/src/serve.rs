@@ -111,6 +111,7 @@ fn wanted(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Result<Da
             ..SweeperSettings::default()
         },
         ledger,
+        traces: settings.traces()?,
     })
 }
 
@@ -148,6 +149,7 @@ fn not_started(settings: &Settings, error: StartError) -> anyhow::Error {
         StartError::Served(place) => anyhow::anyhow!("the store is served by the daemon at {place} already"),
         StartError::NoMirror(place) => Usage::new(format!("ledger: the store {place} does not mirror one")).into(),
         StartError::Ledger(error) => refused_ledger(&settings.ledger_url().unwrap_or_default(), error),
+        StartError::Traces(error) => Usage::new(error.chain()).into(),
         StartError::Server(error) if error.kind() == ErrorKind::Misconfigured => Usage::new(error.chain()).into(),
         StartError::Server(error) | StartError::Beside(error) => error.into(),
     }

@@ -1,6 +1,7 @@
 //! The daemon: opens a store and a ledger, serves them over HTTP, and runs the sweeps, from start to shutdown.
 
 mod descriptors;
+mod traces;
 
 use std::fs::DirBuilder;
 use std::net::SocketAddr;
@@ -27,8 +28,13 @@ use crate::jwt::{JwtSettings, KeyWatch, Verifier};
 use crate::server::Server;
 use crate::settings::Settings;
 
+pub use traces::TraceSettings;
+use traces::Traces;
+
 /// How long the loops may take to finish at shutdown.
 const LOOPS_WAIT: Duration = Duration::from_secs(2);
+/// How long the last traces may take to be sent at shutdown; at most what is left of the drain timeout.
+const TRACES_WAIT: Duration = Duration::from_secs(2);
 
 /// What a daemon serves, and where.
 #[derive(Debug)]
@@ -47,6 +53,8 @@ pub struct DaemonSettings {
     pub sweeper: SweeperSettings,
     /// The ledger of its rosters, if any.
     pub ledger: Option<LedgerSettings>,
+    /// Where it sends traces, if it does.
+    pub traces: Option<TraceSettings>,
 }
 
 /// The ledger of a daemon's rosters.
@@ -77,6 +85,8 @@ pub enum StartError {
     NoMirror(String),
     /// The ledger cannot be opened.
     Ledger(Error),
+    /// Traces cannot be sent.
+    Traces(Error),
     /// The server refused its settings.
     Server(Error),
     /// A loop or service could not be started.
@@ -110,6 +120,7 @@ pub struct Daemon {
     store: Arc<dyn Store>,
     ledger: Option<Arc<dyn Ledger>>,
     loops: Loops,
+    traces: Option<Traces>,
     stop: CancellationToken,
 }
 
@@ -134,9 +145,14 @@ impl Daemon {
         beside: impl FnOnce(&Arc<dyn Store>, &Loops) -> Result<()>,
     ) -> std::result::Result<Self, StartError> {
         settings.server.max_connections = descriptors::connections(settings.server.max_connections);
+        let traces = settings.traces.as_ref().map(|traces| Traces::start(traces, &clock));
+        let traces = traces.transpose().map_err(StartError::Traces)?;
         let listener = listen(settings.listen).map_err(StartError::Listen)?;
         let address = listener.local_addr().map_err(StartError::Listen)?;
-        let store = open(&settings, &clock, address).await?;
+        let mut store = open(&settings, &clock, address).await?;
+        if traces.is_some() {
+            store = Traces::of_calls(store);
+        }
         let loops = Loops::new(Arc::clone(&clock), Handle::current());
         let rosters = rosters(settings.ledger, &store, &clock, &loops).await?;
         let ledger = rosters.as_ref().map(|parts| Arc::clone(&parts.ledger));
@@ -164,6 +180,7 @@ impl Daemon {
             store,
             ledger,
             loops,
+            traces,
             stop,
         })
     }
@@ -189,12 +206,15 @@ impl Daemon {
     /// Serves until a stop command, until a loop panics too often, or until the disk of the store fails. The first stop command
     /// drains requests; the second one does not wait for them.
     pub async fn run(self, mut asked: impl AsyncFnMut() -> DaemonCommand) -> DaemonExit {
-        let ended = serve(self.server, &*self.store, &self.loops, &mut asked, &self.stop).await;
+        let (ended, left) = serve(self.server, &*self.store, &self.loops, &mut asked, &self.stop).await;
         self.loops.shut_down(LOOPS_WAIT).await;
         if let Some(ledger) = self.ledger {
             ledger.close().await;
         }
         self.store.close().await;
+        if let Some(traces) = self.traces {
+            traces.finish(left.min(TRACES_WAIT)).await;
+        }
         tracing::info!("stopped");
         ended
     }
@@ -279,13 +299,14 @@ async fn rosters(
     Ok(Some(RosterParts { rosters, ledger, jwt }))
 }
 
+/// Serves to the end. Also returns what is left of the drain timeout; nothing after a second stop command.
 async fn serve(
     server: Server,
     store: &dyn Store,
     loops: &Loops,
     asked: &mut impl AsyncFnMut() -> DaemonCommand,
     stop: &CancellationToken,
-) -> DaemonExit {
+) -> (DaemonExit, Duration) {
     let ended = loop {
         tokio::select! {
             asked = asked() => match asked {
@@ -319,19 +340,21 @@ async fn serve(
             }
         }
     };
-    tokio::select! {
+    let left = tokio::select! {
         drained = &mut down => {
             if drained.cut > 0 {
                 tracing::warn!(cut = drained.cut, "requests were cut at shutdown: they exceeded the drain timeout");
             }
+            drained.left
         }
         name = again => {
             tracing::warn!(signal = name, "second stop signal; not waiting for requests");
             abort();
             down.await;
+            Duration::ZERO
         }
-    }
-    ended
+    };
+    (ended, left)
 }
 
 #[cfg(test)]
@@ -371,6 +394,7 @@ mod tests {
             &stop,
         )
         .await
+        .0
     }
 
     #[tokio::test]

@@ -48,6 +48,11 @@ mod server;
 mod session_log;
 mod settings;
 mod tls;
+#[cfg(feature = "otel")]
+mod trace;
+#[cfg(not(feature = "otel"))]
+#[path = "trace/off.rs"]
+mod trace;
 mod watch;
 
 pub use app::{Parts, RosterParts};

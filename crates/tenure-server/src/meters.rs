@@ -54,6 +54,9 @@ pub(crate) const LEASES: &str = "tenure_leases";
 pub(crate) const SESSIONS: &str = "tenure_sessions";
 /// 1 when the store answered recently.
 pub(crate) const STORE_UP: &str = "tenure_store_up";
+/// Ended spans of traces. Label: outcome (`exported`; `failed`: the collector did not take them; `dropped`: the queue was full).
+#[cfg(feature = "otel")]
+pub(crate) const SPANS: &str = "tenure_trace_spans_total";
 
 /// How often the recorder's buffers are drained; without it, histograms grow until the next scrape.
 pub(crate) const UPKEEP: Duration = Duration::from_secs(5);
@@ -131,6 +134,21 @@ fn begin() {
     }
     for outcome in ["renewed", "ended", "unknown", "failed"] {
         tenure::meters::beats(outcome, 0);
+    }
+}
+
+/// Counts ended spans.
+#[cfg(feature = "otel")]
+pub(crate) fn spans(outcome: &'static str, count: u64) {
+    metrics::counter!(SPANS, "outcome" => outcome).increment(count);
+}
+
+/// Initializes the counters of spans, where there are traces.
+#[cfg(feature = "otel")]
+pub(crate) fn begin_spans() {
+    metrics::describe_counter!(SPANS, "Ended spans of traces, by outcome.");
+    for outcome in ["exported", "failed", "dropped"] {
+        spans(outcome, 0);
     }
 }
 

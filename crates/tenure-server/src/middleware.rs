@@ -30,6 +30,7 @@ use crate::connections::Link;
 use crate::meters::{RouteMeters, method_name};
 use crate::reply::Failure;
 use crate::room::{Permit, Room, Share};
+use crate::trace::RequestSpan;
 
 /// The limits that apply to a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,12 +135,16 @@ where
         let rule = layer.route.rules.of_method(request.method());
         let mut entry = AuditEntry::of(&layer.app, &layer.route, rule, method, &mut request);
         let admitted = admit(&layer.app, rule, &request, entry.as_mut());
+        let span = match admitted {
+            Ok(_) => RequestSpan::begin(layer.class, method, layer.route.meters.route(), &request),
+            Err(_) => RequestSpan::none(),
+        };
         // Call the instance that was polled ready.
         let next = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
             let mut response = match admitted {
-                Ok(caller) => layer.answer(inner, caller, request).await,
+                Ok(caller) => span.around(layer.answer(inner, caller, request)).await,
                 Err(refused) => unread(&layer.app, refused, request).await,
             };
             if let Some(entry) = entry {
@@ -151,6 +156,7 @@ where
             }
             let took = layer.app.clock.mono().since(begun);
             layer.route.meters.answered(method, response.status().as_u16(), took);
+            span.answered(response.status().as_u16());
             Ok(response)
         })
     }

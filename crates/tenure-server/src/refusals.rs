@@ -91,7 +91,7 @@ impl App {
 }
 
 /// The group, or the group of the roster, in a raw path: names need no escapes.
-fn group_in(path: &str) -> Option<Group> {
+pub(crate) fn group_in(path: &str) -> Option<Group> {
     let mut parts = path.split('/').skip(2);
     let (kind, name) = (parts.next()?, parts.next()?);
     if kind == "rosters" {

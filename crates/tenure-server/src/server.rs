@@ -50,6 +50,8 @@ pub struct Server {
 pub struct Drained {
     /// Connections cut because their request exceeded the drain timeout.
     pub cut: usize,
+    /// What is left of the drain timeout.
+    pub left: Duration,
 }
 
 impl Server {
@@ -135,7 +137,10 @@ impl Server {
 
     /// Waits for the end of the shutdown.
     pub async fn wait(mut self) -> Drained {
-        (&mut self.running).await.unwrap_or(Drained { cut: 0 })
+        (&mut self.running).await.unwrap_or(Drained {
+            cut: 0,
+            left: Duration::ZERO,
+        })
     }
 }
 
@@ -241,6 +246,7 @@ impl Acceptor {
         drop(router);
         draining.cancel();
         connections.close();
+        let began = app.clock.mono();
         let open = connections.len();
         tracing::info!(connections = open, "shutting down");
         let finished = async {
@@ -257,7 +263,11 @@ impl Acceptor {
         if cut > 0 {
             tracing::warn!(connections = cut, "connections were cut with a request in flight");
         }
-        Drained { cut }
+        let took = app.clock.mono().since(began);
+        Drained {
+            cut,
+            left: app.settings.drain_timeout.saturating_sub(took),
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::client::Context;
+use crate::trace;
 
 /// The heartbeat thread and its runtime. Dropping it stops both and aborts every task on the runtime.
 #[derive(Debug)]
@@ -115,7 +116,7 @@ pub(crate) async fn run_on<T: Send + 'static>(
     // runtime.
     type BoxedOutput = Box<dyn Any + Send>;
     let task: Pin<Box<dyn Future<Output = BoxedOutput> + Send>> =
-        Box::pin(async move { Box::new(work.await) as BoxedOutput });
+        Box::pin(trace::here(async move { Box::new(work.await) as BoxedOutput }));
     let done = AbortOnDropHandle::new(runtime.spawn(task)).await.map_err(|error| {
         let what = if error.is_panic() {
             "a task on the heartbeat runtime panicked"

@@ -126,6 +126,11 @@ pub mod session;
 pub mod sweeper;
 #[cfg(test)]
 mod testing;
+#[cfg(feature = "otel")]
+pub mod trace;
+#[cfg(not(feature = "otel"))]
+#[path = "trace/off.rs"]
+mod trace;
 pub mod why;
 pub mod wire;
 

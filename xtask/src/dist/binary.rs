@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::release::Release;
-use crate::run::{cargo, must, output, root};
+use crate::run::{FEATURES, cargo, must, output, root};
 
 /// The largest binary that may be published, in bytes.
 const LIMIT: u64 = 20_000_000;
@@ -27,7 +27,7 @@ pub(crate) fn build() -> Result<PathBuf> {
         "target",
     ];
     let mut build = cargo(&args);
-    build.env("RUSTFLAGS", flags());
+    build.args(FEATURES).env("RUSTFLAGS", flags());
     if env::var_os("TENURE_COMMIT").is_none() {
         let root = root().to_string_lossy();
         let commit = output("git", &["-C", &root, "rev-parse", "--short=12", "HEAD"]);

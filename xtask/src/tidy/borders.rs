@@ -17,7 +17,8 @@ const BORDERS: &[Border] = &[
     Border { name: "tokio_postgres", package: "tokio-postgres", folders: &["crates/tenure-postgres/", "crates/tenure-bench/"] },
     Border { name: "deadpool",  package: "deadpool", folders: &["crates/tenure-postgres/"] },
     Border { name: "axum",      package: "axum",     folders: &["crates/tenure-server/", "crates/tenure-bench/"] },
-    Border { name: "reqwest",   package: "reqwest",  folders: &["crates/tenure/", "crates/tenure-bench/", "crates/tenure-supervise/"] },
+    Border { name: "reqwest",   package: "reqwest",  folders: &["crates/tenure/", "crates/tenure-bench/", "crates/tenure-supervise/", "crates/tenure-server/Cargo.toml", "crates/tenure-server/src/daemon/traces/"] },
+    Border { name: "opentelemetry", package: "opentelemetry", folders: &["crates/tenure/", "crates/tenure-server/"] },
 ];
 
 /// Only these folders may use a dependency in production code. Tests may bypass an interface.

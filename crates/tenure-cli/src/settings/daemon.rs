@@ -7,8 +7,9 @@ use std::time::Duration;
 use tenure_core::session::{MAX_GRACE, MIN_GRACE};
 use tenure_core::time::show_duration;
 use tenure_core::timing::{DEFAULT_TTL, MIN_TTL, check_ttl};
+use tenure_server::daemon::TraceSettings;
 
-use super::value::{address, duration, log_format, number, optional, path, share, switch, text};
+use super::value::{address, duration, log_format, number, optional, path, sample, share, switch, text};
 use super::{Environment, Flags, LONGEST_TTL};
 use crate::exit::Usage;
 use crate::logging::LogFormat;
@@ -121,6 +122,10 @@ settings! {
     limits_handshake_timeout: Duration = "5s", "limits.handshake_timeout", "DURATION", duration;
     /// A client that does not read for this long is dropped.
     limits_stall_timeout: Duration = "20s", "limits.stall_timeout", "DURATION", duration;
+    /// The collector that traces are sent to, by OTLP over HTTP (/v1/traces is added). Without it there are none. A tenure that was built without traces rejects it.
+    otlp_endpoint: String = "", "otlp.endpoint", "URL", text;
+    /// Which share of new traces is recorded, 0 to 1. A request that belongs to a trace of its caller (traceparent) is recorded when that is.
+    otlp_sample: f64 = "1.0", "otlp.sample", "SHARE", sample;
     /// How long a shutdown waits for requests that are being answered.
     drain: Duration = "5s", "drain", "DURATION", duration;
     /// What is logged: a level (error, warn, info, debug, trace) or targets with levels, like info,tenure=debug.
@@ -215,6 +220,7 @@ impl Settings {
                 return refuse(format!("{key} is {value}; it has to be at least {least}"));
             }
         }
+        self.traces()?;
         if !self.listen.ip().is_loopback() && !self.insecure_listen {
             let server = self.server()?;
             server.check_address(self.listen).map_err(|error| {
@@ -225,6 +231,21 @@ impl Settings {
             })?;
         }
         Ok(self)
+    }
+
+    /// Where traces go; `None` for nowhere.
+    pub(crate) fn traces(&self) -> Result<Option<TraceSettings>, Usage> {
+        if self.otlp_endpoint.is_empty() {
+            return Ok(None);
+        }
+        let traces = TraceSettings {
+            endpoint: self.otlp_endpoint.clone(),
+            sample: self.otlp_sample,
+        };
+        match traces.check() {
+            Ok(()) => Ok(Some(traces)),
+            Err(error) => Err(Usage::new(format!("otlp.endpoint: {}", error.chain()))),
+        }
     }
 
     /// Warnings about settings that work but may surprise.

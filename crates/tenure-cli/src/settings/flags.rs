@@ -93,7 +93,7 @@ impl<T: Table> FromArgMatches for FlagsOf<T> {
 /// `janitor` as the heading of its options.
 fn heading(section: &str) -> String {
     match section {
-        "jwt" | "tls" => section.to_uppercase(),
+        "jwt" | "otlp" | "tls" => section.to_uppercase(),
         _ => section[..1].to_uppercase() + &section[1..],
     }
 }

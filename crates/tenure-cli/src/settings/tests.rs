@@ -41,7 +41,10 @@ fn every_setting_can_be_given_in_each_of_the_three_ways() {
         let other = match setting.key {
             "listen" => "127.0.0.1:1",
             "store" => "memory:",
-            "brake.share" => "0.25",
+            "brake.share" | "otlp.sample" => "0.25",
+            // A build without traces rejects it: see below.
+            "otlp.endpoint" if cfg!(not(feature = "otel")) => continue,
+            "otlp.endpoint" => "http://127.0.0.1:4318",
             // Not below twice the max_ttl that is the default.
             "groups.forget_after" => "7m",
             "events.bytes" => "7777777",
@@ -280,6 +283,25 @@ fn a_ttl_limit_below_the_default_ttl_is_pointed_out() {
 
 /// Writes the tables of the page instead of comparing them.
 const UPDATE: &str = "TENURE_UPDATE_DOCS";
+
+#[test]
+fn endpoint_of_traces_needs_a_build_with_traces() {
+    let of = |endpoint: &str| load(&[("otlp.endpoint", endpoint)], &[], "");
+    assert_eq!(of("").unwrap().traces().unwrap(), None);
+    let loaded = of("http://127.0.0.1:4318");
+    if cfg!(feature = "otel") {
+        let traces = loaded.unwrap().traces().unwrap().unwrap();
+        assert_eq!((&*traces.endpoint, traces.sample), ("http://127.0.0.1:4318", 1.0));
+    } else {
+        let error = loaded.unwrap_err();
+        assert!(
+            error.contains("otlp.endpoint") && error.contains("--features otel"),
+            "{error}"
+        );
+    }
+    let error = of("127.0.0.1:4318").unwrap_err();
+    assert!(error.contains("otlp.endpoint"), "{error}");
+}
 
 #[test]
 fn settings_page_lists_every_setting() {

@@ -55,6 +55,13 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{text:?} is not a share; write a number above 0 and up to 1, like 0.5"))
 }
 
+pub(super) fn sample(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|sample| (0.0..=1.0).contains(sample))
+        .ok_or_else(|| format!("{text:?} is not a share of traces; write a number from 0 to 1, like 0.01"))
+}
+
 pub(super) fn switch(text: &str) -> Result<bool, String> {
     match text {
         "true" | "1" | "yes" | "on" => Ok(true),

@@ -21,3 +21,5 @@ mod roster;
 mod run;
 mod security;
 mod support;
+#[cfg(feature = "otel")]
+mod traces;

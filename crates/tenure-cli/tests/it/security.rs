@@ -7,4 +7,4 @@ mod crowd;
 mod guide;
 mod secrets;
 mod tls;
-mod tokens;
+pub(crate) mod tokens;

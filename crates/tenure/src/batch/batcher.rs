@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::BatchSettings;
 use super::in_flight::InFlightBatch;
+use crate::trace::Caller;
 
 /// Sends one kind of item in batches.
 #[async_trait]
@@ -79,6 +80,7 @@ impl<S: BatchSender> Default for Queue<S> {
 pub(super) struct Waiter<S: BatchSender> {
     pub(super) item: S::Item,
     pub(super) asked_at: Mono,
+    pub(super) caller: Caller,
     pub(super) answer: oneshot::Sender<Result<S::Reply>>,
 }
 
@@ -152,6 +154,7 @@ impl<S: BatchSender> Inner<S> {
         queue.waiting.push(Waiter {
             item: item.clone(),
             asked_at: self.clock.mono(),
+            caller: Caller::current(),
             answer,
         });
         let may_send = queue.in_flight < self.settings.in_flight;

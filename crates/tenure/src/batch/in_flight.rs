@@ -8,6 +8,7 @@ use tenure_core::time::show_duration;
 
 use super::batcher::{BatchSender, Inner, Waiter};
 use crate::error_copy::copy_of;
+use crate::trace::for_callers;
 
 /// Counts as in flight until it is dropped, for whatever reason: an abandoned caller must not block its group.
 pub(super) struct InFlightBatch<S: BatchSender> {
@@ -42,9 +43,10 @@ impl<S: BatchSender> InFlightBatch<S> {
         if items.is_empty() {
             return;
         }
+        let sending = for_callers(batch.iter().map(|waiter| &waiter.caller), self.send(&items));
         let done = tokio::select! {
             biased;
-            done = self.send(&items) => done,
+            done = sending => done,
             () = all_callers_gone(&mut batch) => return,
         };
         match done {

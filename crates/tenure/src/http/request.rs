@@ -16,6 +16,7 @@ use super::connector::CurrentClient;
 use super::repeat::is_unanswered;
 use super::{HttpStore, Inner, TokenHeader};
 use crate::heartbeat::run_on;
+use crate::trace;
 use crate::wire::{Code, NOT_AFTER, PROBLEM_JSON, Problem, STORE_TIME};
 
 /// A request being built.
@@ -276,6 +277,9 @@ impl Inner {
         }
         if let Some(token) = ready.token.clone().or_else(|| self.shown()) {
             request = request.header(AUTHORIZATION, token);
+        }
+        for (name, value) in trace::headers() {
+            request = request.header(name, value);
         }
         if let Some(body) = &ready.body {
             request = request.header(CONTENT_TYPE, "application/json").body(body.clone());

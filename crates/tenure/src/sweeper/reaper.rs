@@ -19,9 +19,9 @@ use super::queues::{Sweeping, VisitQueues};
 use super::rest::rests;
 use super::slot::Slot;
 use super::visit::{GATHER, Visited};
-use super::{GroupEntry, Inner, journal};
+use super::{GroupEntry, Inner, REAPER, journal};
 use crate::loops::{FLOOR, LoopBody, Turn};
-use crate::meters;
+use crate::{meters, trace};
 
 /// The state kept per group between visits.
 #[derive(Default)]
@@ -104,7 +104,8 @@ impl Visit<'_> {
         let mut status = self.look().await?;
         journal::read_back_reaps(&self.context, &mut self.work.pending_steps, &status).await?;
         if is_due(status.next_reap, &status) {
-            let (reaped, drained) = self.reap(&status).await?;
+            let of = ("tenure.group", self.context.group.as_str());
+            let (reaped, drained) = trace::pass(REAPER, of, self.reap(&status)).await?;
             if !drained {
                 return Ok(Duration::ZERO);
             }

@@ -19,9 +19,9 @@ use tokio::sync::OwnedMutexGuard;
 use super::context::VisitContext;
 use super::queues::Sweeping;
 use super::visit::Visited;
-use super::{Inner, Janitor};
+use super::{Inner, Janitor, RECONCILE};
 use crate::loops::{LoopBody, Turn};
-use crate::meters;
+use crate::{meters, trace};
 
 /// The pause between two slices, so that a reconcile takes at most half of the store's time.
 const REST: Duration = Duration::from_millis(100);
@@ -129,7 +129,8 @@ struct Visit<'a> {
 
 impl Visit<'_> {
     async fn run(mut self) -> Visited {
-        match self.slice().await {
+        let of = ("tenure.group", self.context.group.as_str());
+        match trace::pass(RECONCILE, of, self.slice()).await {
             Ok(wait) => {
                 self.work.failed_in_a_row = 0;
                 Visited { wait, error: None }

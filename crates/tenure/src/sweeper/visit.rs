@@ -13,9 +13,9 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::context::{PendingSteps, VisitContext, is_due};
 use super::rest::{empty_for, rests};
-use super::{Inner, journal};
+use super::{Inner, JANITOR, journal};
 use crate::loops::FLOOR;
-use crate::meters;
+use crate::{meters, trace};
 
 /// The pause after a step that only updated extended lapse times. In a large group some are always due; the pause
 /// batches them, so that many sweepers cost little, and still detects a lapse within it.
@@ -77,10 +77,21 @@ impl<'a> Visit<'a> {
         }
     }
 
-    /// Runs step 1 until nothing is left, then step 2. Returns when to visit again.
+    /// Ticks, and works off what is due. Returns when to visit again.
     async fn sweep(&mut self) -> Result<Duration> {
-        let mut status = self.tick().await?;
+        let status = self.tick().await?;
         journal::read_back(self, &status).await?;
+        let group = self.context.group;
+        let dues = [status.next_due, status.next_release];
+        if dues.iter().any(|at| is_due(*at, &status)) {
+            let of = ("tenure.group", group.as_str());
+            return trace::pass(JANITOR, of, self.work_off(status)).await;
+        }
+        self.finish(&status).await
+    }
+
+    /// Runs step 1 until nothing is left, then step 2.
+    async fn work_off(&mut self, mut status: GroupStatus) -> Result<Duration> {
         if is_due(status.next_due, &status) {
             let drained = self.end_lapsed(&status).await;
             let ended_any = !self.work.ended_at.is_empty();
@@ -100,12 +111,16 @@ impl<'a> Visit<'a> {
             }
             status = self.tick().await?;
         }
-        if rests(&status) {
+        self.finish(&status).await
+    }
+
+    async fn finish(&mut self, status: &GroupStatus) -> Result<Duration> {
+        if rests(status) {
             // Nothing comes due any more. Old records of its tenures would keep the group from being forgotten.
-            self.end_lapsed(&status).await?;
+            self.end_lapsed(status).await?;
         }
-        self.forget(&status).await?;
-        Ok(self.until_next(&status))
+        self.forget(status).await?;
+        Ok(self.until_next(status))
     }
 
     /// Asks the store to forget a group that was empty for long, or that no longer exists: a process that used it

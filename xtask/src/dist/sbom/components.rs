@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::tree::Package;
-use crate::run::{cargo, root};
+use crate::run::{FEATURES, cargo, root};
 
 /// The crate that carries the C source of SQLite.
 const SQLITE: &str = "libsqlite3-sys";
@@ -43,7 +43,9 @@ pub(super) fn reference(package: &Package) -> String {
 impl Crates {
     pub(super) fn read(target: &str) -> Result<Crates> {
         let args = ["metadata", "--locked", "--format-version", "1", "--filter-platform"];
-        let output = cargo(&args).arg(target).output().context("run cargo metadata")?;
+        let mut metadata = cargo(&args);
+        let output = metadata.arg(target).args(FEATURES).output();
+        let output = output.context("run cargo metadata")?;
         let error = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "cargo metadata failed: {error}");
         let metadata: Value = serde_json::from_slice(&output.stdout).context("parse cargo metadata")?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::run::cargo;
+use crate::run::{FEATURES, cargo};
 
 /// A crate by name and version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,6 +25,7 @@ impl Tree {
     pub(super) fn of_program(target: &str, edges: &str) -> Result<Tree> {
         let args = ["tree", "--locked", "--package", "tenure-cli", "--prefix", "depth"];
         let output = cargo(&args)
+            .args(FEATURES)
             .args(["--format", "|{p}", "--target", target, "--edges", edges])
             .output()
             .context("run cargo tree")?;

@@ -14,6 +14,7 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::nearest::nearest;
 use crate::reply::Failure;
+use crate::trace;
 
 /// The time limit of a call. The service has shorter limits for the hot store and for the ledger, and a call may need both;
 /// every answer is promised within two seconds.
@@ -95,7 +96,7 @@ impl App {
             return Err(Error::too_late());
         }
         let panicked = |error| Error::new(ErrorKind::Internal, "the change of a roster panicked").because(error);
-        let work = async { tokio::spawn(work).await.map_err(panicked)? };
+        let work = async { tokio::spawn(trace::here(work)).await.map_err(panicked)? };
         Timeout::change(PATIENCE).call(&*self.clock, BOTH, work).await
     }
 }

@@ -16,6 +16,7 @@ use super::super::state::RosterState;
 use super::super::status::Sweep;
 use super::{SOON, Visit};
 use crate::loops::{FIRST_BACKOFF, FLOOR, LoopBody, Turn};
+use crate::trace;
 
 /// How many rosters are visited concurrently.
 const AT_ONCE: usize = 8;
@@ -75,7 +76,8 @@ impl<S: RosterSweep> SweepLoop<S> {
             holder: &self.holder,
             interval: self.interval,
         };
-        let done = self.sweep.visit(&visit).await;
+        let of = ("tenure.roster", state.roster().as_str());
+        let done = trace::pass(S::SWEEP.as_str(), of, self.sweep.visit(&visit)).await;
         (state, Some(done))
     }
 
