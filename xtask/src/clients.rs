@@ -34,7 +34,7 @@ const CLIENTS: [Client; 4] = [
         // Its checks are those of the workspace, and its driver is built with the other programs.
         prepare: |_| Ok(()),
         check: |_| Ok(()),
-        drivers: |_| vec![vec![build().join("debug/conformance-driver")]],
+        drivers: |_| vec![vec![run::target().join("debug/conformance-driver")]],
         exceptions: &[(
             "acquire_again_keeps",
             "a lease has one guard in a process, so that two of its tasks never both work; a second acquire is Held",
@@ -86,7 +86,7 @@ const CLIENTS: [Client; 4] = [
 /// Tests every client. Returns those that could not be tested, because their tools cannot be installed; in CI that is
 /// an error.
 pub(crate) fn test() -> Result<Vec<&'static str>> {
-    run::build(&["tenure"])?;
+    run::build(&["tenure", "conformance-driver"])?;
     let mut missing = Vec::new();
     for client in &CLIENTS {
         let dir = root().join("clients").join(client.name);

@@ -43,7 +43,11 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 /// need; without them it would build the whole tree a second time.
 pub(crate) fn build(programs: &[&str]) -> Result<()> {
     let mut build = cargo(&["build", "--locked", "--workspace", "--example", "leases"]);
-    must(build.args(programs.iter().flat_map(|program| ["--bin", program])))
+    must(
+        build
+            .args(FEATURES)
+            .args(programs.iter().flat_map(|program| ["--bin", program])),
+    )
 }
 
 /// The path of a program, from `PATH`, the folders of system daemons, and Debian's folders of Postgres.

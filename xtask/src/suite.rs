@@ -83,8 +83,8 @@ fn cargo_test_doc() -> Command {
         "--no-fail-fast",
         "--doc",
         "--workspace",
-        "--features",
-        TRACES,
+        FEATURES[0],
+        FEATURES[1],
     ])
 }
 
