@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
+import time
 
 from . import stream
 
@@ -48,9 +49,13 @@ class Daemon:
         shutil.rmtree(self.store)
 
     async def api(self, method, path, body=None, token=None):
-        """A request past all proxies. Returns status and JSON."""
-        status, answer, _ = await stream.call(self.url, method, path, body, token or self.token)
-        return status, answer
+        """A request past all proxies. Returns status and JSON. A disk that is busy for a moment is waited for."""
+        end = time.monotonic() + 60
+        while True:
+            status, answer, _ = await stream.call(self.url, method, path, body, token or self.token)
+            if status != 503 or time.monotonic() > end:
+                return status, answer
+            await asyncio.sleep(0.1)
 
     async def get(self, path):
         """The answer to a read, or None for 404."""
