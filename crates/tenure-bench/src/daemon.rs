@@ -33,6 +33,8 @@ impl Daemon {
             command
                 .current_dir(dir)
                 .args(["serve", "--listen", &port.addr().to_string()]);
+            // Each waiting request has a connection, and at most half of the connections may wait.
+            command.args(["--limits-connections", "30000"]);
             command.arg("--data-dir").arg(dir.join("data"));
             command.args(store.map(|url| format!("--store={url}")));
             command

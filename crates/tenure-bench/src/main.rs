@@ -20,6 +20,7 @@ mod stats;
 mod subject;
 mod suite;
 mod valkey;
+mod waiter;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -50,6 +51,11 @@ struct Arguments {
     /// Run as a node of a fleet, for `takeover`.
     #[arg(long, hide = true, requires_all = ["store", "targets"])]
     node: Option<String>,
+    /// Run as a process that waits for a lease, for `waiters`.
+    #[arg(long, hide = true, requires_all = ["store", "lease"])]
+    waiter: Option<String>,
+    #[arg(long, hide = true)]
+    lease: Option<String>,
     /// Run as the bare handler, for `beats-http`.
     #[arg(long, hide = true)]
     bare: Option<std::net::SocketAddr>,
@@ -73,22 +79,13 @@ struct Run {
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let (Some(name), Some(store), Some(targets)) = (&arguments.node, &arguments.store, arguments.targets) {
-        return match node::run(name, store, targets).await {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("{name}: {error:#}");
-                ExitCode::FAILURE
-            }
-        };
+        return ended(name, node::run(name, store, targets).await);
+    }
+    if let (Some(name), Some(store), Some(lease)) = (&arguments.waiter, &arguments.store, &arguments.lease) {
+        return ended(name, waiter::run(name, store, lease).await);
     }
     if let Some(addr) = arguments.bare {
-        return match bare::run(addr).await {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("{addr}: {error:#}");
-                ExitCode::FAILURE
-            }
-        };
+        return ended(&addr.to_string(), bare::run(addr).await);
     }
     match run(arguments).await {
         Ok(true) => ExitCode::SUCCESS,
@@ -96,6 +93,17 @@ async fn main() -> ExitCode {
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::from(2)
+        }
+    }
+}
+
+/// The end of a process that this program started.
+fn ended(name: &str, result: Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{name}: {error:#}");
+            ExitCode::FAILURE
         }
     }
 }

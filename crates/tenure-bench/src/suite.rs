@@ -79,6 +79,7 @@ benchmarks! {
     "sweepers" = sweepers: "the cost of eight sweepers while no member dies",
     "leases" = leases: "what keeping and getting leases costs, beside PEXPIRE and etcd keepalives",
     "takeover" = takeover: "10,000 leases on three nodes, one of them killed",
+    "waiters" = waiters: "waiters for a lease: killed ones, and 10,000 on 100 leases",
     "orphans" = orphans: "orphaned sessions found and reaped beside SCAN",
     "roster" = roster: "who is available beside SDIFF + GETs and a join; heartbeats beside beats",
     "memory" = memory: "resident memory of the daemon",

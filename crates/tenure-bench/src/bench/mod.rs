@@ -12,3 +12,4 @@ pub mod orphans;
 pub mod roster;
 pub mod sweepers;
 pub mod takeover;
+pub mod waiters;
