@@ -168,7 +168,7 @@ impl App {
             requests: Room::new(settings.max_requests),
             beating: Room::new(settings.max_requests),
             streams: Room::new(settings.max_streams),
-            waiters: Room::new(settings.max_waiters),
+            waiters: Room::new(settings.waiters()),
             waits,
             sweeps: Room::new(MAX_SWEEPS),
             refusals: Refusals::default(),

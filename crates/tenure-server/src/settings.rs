@@ -49,7 +49,8 @@ pub struct Settings {
     /// many, to 13/9 of it for all together.
     pub max_streams: usize,
     /// Requests of one caller in one group that wait for leases; more get a 429. The limit shrinks when other callers have
-    /// many, to 13/9 of it for all together. Each also needs a connection.
+    /// many, to 13/9 of it for all together. Each needs a connection of its own, so half of `max_connections` is a limit as
+    /// well: waiting requests must not shut out beats.
     pub max_waiters: usize,
     /// The interval of keep-alive comments on a silent stream.
     pub stream_keep_alive: Duration,
@@ -96,6 +97,11 @@ impl Settings {
     pub fn url_at(&self, address: SocketAddr) -> String {
         let scheme = if self.tls.is_none() { "http" } else { "https" };
         format!("{scheme}://{address}")
+    }
+
+    /// The number of waiting requests of one caller in one group.
+    pub(crate) fn waiters(&self) -> usize {
+        self.max_waiters.min(self.max_connections / 2).max(1)
     }
 
     /// Validates the settings.

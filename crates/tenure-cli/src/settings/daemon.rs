@@ -110,7 +110,7 @@ settings! {
     limits_connections: u64 = "10000", "limits.connections", "CONNECTIONS", number;
     /// How many event streams and long polls of one caller in one group may be open; more are refused.
     limits_streams: u64 = "1000", "limits.streams", "STREAMS", number;
-    /// How many requests of one caller in one group may wait for leases; more are refused. Each also needs a connection.
+    /// How many requests of one caller in one group may wait for leases, at most half of `limits.connections`; more are refused.
     limits_waiters: u64 = "20000", "limits.waiters", "REQUESTS", number;
     /// How long the store may take to answer before a call fails; at most 2s.
     limits_request_timeout: Duration = "500ms", "limits.request_timeout", "DURATION", duration;

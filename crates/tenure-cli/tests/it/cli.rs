@@ -15,3 +15,4 @@ mod sessions;
 mod targets;
 mod terminal;
 mod usage;
+mod waiters;

@@ -1,7 +1,7 @@
 //! Cases about waiting for leases. On a shared store a freed lease is first reserved for the waiter, until its node takes
 //! it: a case sends the request again, which is answered granted there and kept elsewhere.
 
-use super::world::{Make, World, lease, member, ms, refused, s};
+use super::world::{Make, World, lease, leases, member, ms, refused, s};
 use crate::error::ErrorKind;
 use crate::event::EventKind;
 use crate::id::{NodeId, TenureId};
@@ -47,6 +47,21 @@ impl World {
         let (lease, call) = (lease(name), Call::default());
         let withdrawn = self.store.withdraw(&self.group, tenure, &lease, request(number), call);
         withdrawn.await.expect("an answer")
+    }
+
+    /// What the node learns about its waiting requests.
+    async fn turns(&self) -> Vec<WaitingTurn> {
+        self.store.wait_for_grants(&node(), s(5)).await.expect("turns")
+    }
+
+    fn news(&self, tenure: &TenureId, number: u64, replaced: bool) -> WaitingTurn {
+        WaitingTurn {
+            group: self.group.clone(),
+            lease: lease("poll"),
+            tenure: tenure.clone(),
+            request: request(number),
+            replaced,
+        }
     }
 
     async fn waiting(&self, name: &str) -> u32 {
@@ -216,15 +231,7 @@ pub async fn a_lapsed_holders_lease_goes_to_the_waiter(make: Make<'_>) {
     assert_eq!(ahead(&world.wait(&b, "poll", 1).await), 0);
     world.pass(ms(1)).await;
     world.end_lapsed().await;
-    let turns = world.store.wait_for_grants(&node(), s(5)).await.expect("turns");
-    let (group, tenure) = (world.group.clone(), b.clone());
-    let turn = WaitingTurn {
-        group,
-        lease: lease("poll"),
-        tenure,
-        request: request(1),
-    };
-    assert!(turns.contains(&turn), "{turns:?}");
+    assert_eq!(world.turns().await, [world.news(&b, 1, false)]);
     world.served(&b, "poll", 1).await;
     assert!(world.tick().await.next_wake.is_none());
 }
@@ -271,6 +278,58 @@ pub async fn a_hand_off_goes_before_the_queue(make: Make<'_>) {
     world.served(&c, "poll", 2).await;
 }
 
+/// A successor that waits is served immediately, wherever it is in the queue, and its later requests take its turn over.
+pub async fn a_hand_off_serves_a_waiting_successor(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, c] = world.three().await;
+    let token = world.granted(&a, "poll").await;
+    world.wait(&b, "poll", 1).await;
+    world.wait(&c, "poll", 2).await;
+    assert_eq!(
+        world.release(&a, "poll", token, Some("c")).await,
+        ReleaseOutcome::Reserved
+    );
+    assert_eq!(world.turns().await, [world.news(&c, 2, false)]);
+    assert_eq!(ahead(&world.wait(&b, "poll", 1).await), 0);
+    let token = world.served(&c, "poll", 2).await;
+    world.release(&c, "poll", token, None).await;
+    // A request of the tenure without a wait has the turn as well.
+    assert!(world.acquire(&b, "poll").await.token().is_some());
+}
+
+/// A request on another node ends the older request, whose node learns it.
+pub async fn a_replaced_request_is_announced(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, _] = world.three().await;
+    world.granted(&a, "poll").await;
+    world.wait(&b, "poll", 1).await;
+    let other = Queue {
+        node: NodeId::new("other").expect("a name"),
+        ..queue(2, s(60))
+    };
+    assert_eq!(ahead(&world.ask_for(&b, "poll", 1, Some(other)).await), 0);
+    assert_eq!(world.turns().await, [world.news(&b, 1, true)]);
+    assert_eq!(world.withdraw(&b, "poll", 1).await, Withdrawn::Nothing);
+    assert_eq!(world.waiting("poll").await, 1);
+}
+
+/// The number of holders is also fixed while a free lease is only waited for.
+pub async fn waiters_fix_the_number_of_holders(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, c] = world.three().await;
+    let (token, _) = world.share(&a, "pool", 2).await;
+    world.outage(s(5)).await;
+    world.release(&a, "pool", token, None).await;
+    let wait = world.ask_for(&b, "pool", 2, Some(queue(1, s(60)))).await;
+    assert_eq!(ahead(&wait), 0);
+    for waits in [None, Some(queue(2, s(60)))] {
+        let differs = world.ask_for(&c, "pool", 3, waits.clone()).await;
+        assert!(matches!(differs, AcquireOutcome::HoldersDiffer { holders } if holders.get() == 2));
+        let refused = world.ask_for(&c, "pool", 1, waits).await;
+        assert!(matches!(refused, AcquireOutcome::Reserved { to, .. } if to == member("b")));
+    }
+}
+
 /// In a grace period nothing is granted; the waiter is served at its end.
 pub async fn a_waiter_is_served_at_the_end_of_a_grace(make: Make<'_>) {
     let world = World::new(make).await;
@@ -291,6 +350,31 @@ pub async fn a_waiter_is_served_at_the_end_of_a_grace(make: Make<'_>) {
     world.beats(&[b.clone(), c.clone()]).await;
     world.end_lapsed().await;
     world.served(&b, "poll", 1).await;
+}
+
+/// When an operator ends a grace, all leases with waiters are served, however many: the first in that step.
+pub async fn a_settled_group_serves_all_waiters(make: Make<'_>) {
+    let world = World::new(make).await;
+    let a = world.join("a", s(30)).await;
+    world.outage(s(5)).await;
+    let names = leases("l", 250);
+    for (number, name) in (0u64..).zip(&names) {
+        world.wait(&a, name.as_str(), number).await;
+    }
+    let cause = world.tick().await.unsettled.expect("a grace").cause;
+    let settled = world
+        .store
+        .settle(Some(&world.group), Some(cause), Call::default())
+        .await;
+    assert_eq!(settled.expect("an answer").settled, 1);
+    world.tick().await;
+    world.tick().await;
+    let mut served = std::collections::BTreeSet::new();
+    while served.len() < names.len() {
+        let turns = world.turns().await;
+        assert!(!turns.is_empty(), "{} of {}", served.len(), names.len());
+        served.extend(turns.into_iter().map(|turn| turn.lease));
+    }
 }
 
 /// A wait that is too long, for several leases or for a target is refused, and a late request does not join.

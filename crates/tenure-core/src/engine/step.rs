@@ -174,11 +174,12 @@ impl Shared {
             }
             state.is_queued = true;
         }
-        Attempt::Done {
-            reply,
-            changed,
-            gate: state.gate_of_all(),
+        let (gate, has_turns) = (state.gate_of_all(), state.model.has_turns());
+        drop(state);
+        if has_turns {
+            self.groups.note_turns(&cell.group);
         }
+        Attempt::Done { reply, changed, gate }
     }
 
     fn glance<T>(&self, cell: &Cell, look: impl FnOnce(&mut GroupModel, StoreTime) -> T) -> Attempt<Option<T>> {

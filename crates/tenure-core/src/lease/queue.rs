@@ -119,8 +119,8 @@ pub struct WaitForGrants {
     pub patience: Duration,
 }
 
-/// A waiting request whose turn has come: it was granted, or the lease is reserved for it. Send its [`Acquire`] again,
-/// with the same number, for the result.
+/// News for a waiting request. Its turn has come: it was granted, or the lease is reserved for it. Send its [`Acquire`]
+/// again, with the same number, for the result. Or it was replaced, and is over.
 ///
 /// [`Acquire`]: super::Acquire
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,4 +133,6 @@ pub struct WaitingTurn {
     pub tenure: TenureId,
     /// The number of its request.
     pub request: RequestId,
+    /// Whether a later request of the tenure has its place, or the lease.
+    pub replaced: bool,
 }

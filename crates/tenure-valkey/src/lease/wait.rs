@@ -110,6 +110,10 @@ impl Serve<WaitForGrants> for ValkeyStore {
 
 fn read_turn(text: &str) -> Read<WaitingTurn> {
     let wrong = || Malformed("a turn that is not ours".to_owned());
+    let (text, replaced) = match text.strip_suffix(" replaced") {
+        Some(text) => (text, true),
+        None => (text, false),
+    };
     let [group, lease, tenure, request] = text.split(' ').collect::<Vec<_>>()[..] else {
         return Err(wrong());
     };
@@ -118,6 +122,7 @@ fn read_turn(text: &str) -> Read<WaitingTurn> {
         lease: LeaseName::new(lease).map_err(|_| wrong())?,
         tenure: parse("a tenure", tenure)?,
         request: RequestId::new(parse("a number", request)?).map_err(|_| wrong())?,
+        replaced,
     })
 }
 

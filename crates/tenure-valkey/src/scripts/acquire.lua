@@ -45,6 +45,9 @@ local function grant(s, place, waited)
     Lease.reserve(s, place)
   end
   if waiter then
+    if waiter.request ~= request then
+      Lease.tell_replaced(waiter)
+    end
     Lease.leave(waiter)
   end
   local row = Lease.add(s, place, tenure, token, request)
@@ -56,7 +59,7 @@ local function grant(s, place, waited)
   else
     told = Lease.tell('lease_granted', s, row)
   end
-  if waited then
+  if waited and request then
     told[#told + 1], told[#told + 2] = 'request', request
   end
   return result
@@ -123,8 +126,8 @@ local function outcome_of(name)
   if result then
     return result
   end
-  local own = request and Lease.waiter_of(name, tenure)
-  if own and own.place and now < own.reserved then
+  local own = Lease.waiter_of(name, tenure)
+  if own and own.place and now < own.reserved and now >= group.unsettled_until then
     return grant(s, own.place, true)
   end
   local is_free = place and (is_reserved or not waiter)

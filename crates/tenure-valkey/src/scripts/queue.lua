@@ -100,10 +100,14 @@ function Lease.wake_of(tenure)
   end
 end
 
--- All leases may be free: the next steps find those above the limit.
+-- All leases may be free: this step serves the first, and the next steps find the others due. Only an operator causes it,
+-- so it may look at all of them.
 function Lease.wake_all()
-  for _, name in ipairs(redis.call('ZRANGE', WAKE, 0, SERVED - 1)) do
-    Lease.wake(name)
+  for i, name in ipairs(redis.call('ZRANGE', WAKE, 0, -1)) do
+    plan('ZADD', WAKE, '0', name)
+    if i <= SERVED then
+      Lease.wake(name)
+    end
   end
 end
 
@@ -175,7 +179,7 @@ local function is_living(w)
 end
 
 -- The first waiter that can be served.
-function Lease.first_waiter(s)
+local function first_waiter(s)
   local looked = 0
   for w in each_waiter(s.name, 0) do
     looked = looked + 1
@@ -188,14 +192,29 @@ function Lease.first_waiter(s)
   end
 end
 
-local turns = {}
+local messages = {}
+local function tell(w, more)
+  local message = string.sub(PREFIX, 9, -3) .. ' ' .. w.name .. ' ' .. w.tenure .. ' ' .. w.request .. more
+  messages[#messages + 1] = { 'tenure:turns:' .. w.node, message }
+end
+
+-- Tells the process of a waiter that its turn has come.
+function Lease.tell_turn(w)
+  tell(w, '')
+end
+
+-- Tells the process of a waiter that a later request of the tenure has its place, or the lease.
+function Lease.tell_replaced(w)
+  tell(w, ' replaced')
+end
+
 -- Reserves a place for a waiter, and tells its process.
 local function give_turn(s, w, place)
   Lease.set_places(s, w.places)
   w.place, w.reserved = place, now + TURN
   Lease.reserve(s, place, w.reserved, member_of(w.tenure), w.tenure)
   save_waiter(w)
-  turns[#turns + 1] = w
+  Lease.tell_turn(w)
 end
 
 local function set_wake(name, at)
@@ -217,7 +236,8 @@ local function look_at(s, w)
     return 'silent'
   end
   local _, place, _, first = Lease.look(s, member_of(w.tenure), w.places)
-  if not place then
+  if not place or first and s.places ~= w.places then
+    -- While its process was silent, others may have taken the lease with another number of places.
     return 'wait', first.wait
   end
   give_turn(s, w, place)
@@ -225,7 +245,7 @@ local function look_at(s, w)
 end
 
 -- Serves the first waiters of a lease, as far as places are free, and notes when the next one may be. Returns how many
--- waiters it looked at.
+-- waiters it looked at, and the last of them if there are more.
 function Lease.serve(s, most)
   Lease.refresh(s)
   if now < group.unsettled_until then
@@ -233,17 +253,17 @@ function Lease.serve(s, most)
     return 1
   end
   local from = tonumber(redis.call('HGET', PASSED, s.name) or 0)
-  local looked, left, wake = 0, false, from > 0 and now + AGAIN or nil
+  local looked, last, wake = 0, nil, from > 0 and now + AGAIN or nil
   local function sooner(at)
-    wake, left = math.min(wake or at, at), true
+    wake = math.min(wake or at, at)
   end
   for w in each_waiter(s.name, from) do
     if looked == most then
       plan('HSET', PASSED, s.name, text(from))
       set_wake(s.name, now)
-      return looked
+      return looked, last
     end
-    looked, from = looked + 1, w.number
+    looked, from, last = looked + 1, w.number, not w.removed and w or last
     local state, wait = look_at(s, w)
     if state == 'turn' then
       sooner(w.reserved)
@@ -263,13 +283,14 @@ function Lease.serve(s, most)
   return math.max(looked, 1)
 end
 
--- Serves a lease, and returns the first waiter that can be served and has not been.
+-- Serves a lease, and returns the first waiter that can be served and has not been. If there are too many to look at in
+-- one step, it returns the last one looked at: none may be overtaken.
 function Lease.serve_first(s)
   if count_waiters() == 0 or not redis.call('ZSCORE', WAKE, s.name) then
     return nil
   end
-  Lease.serve(s, SERVED)
-  return Lease.first_waiter(s)
+  local _, last = Lease.serve(s, SERVED)
+  return first_waiter(s) or last
 end
 
 -- Serves the leases that may be free. Part of every step that can free one.
@@ -323,6 +344,9 @@ function Lease.join(s, tenure, places, request, node, within, wait)
     plan('SADD', waited_key(tenure), s.name)
     known[s.name .. ' ' .. tenure] = w
   end
+  if w.node and w.node ~= node then
+    Lease.tell_replaced(w)
+  end
   w.request, w.places, w.node, w.till, w.place, w.reserved = request, places, node, now + within, nil, nil
   save_waiter(w)
   plan('ZADD', WAITS_UNTIL, text(w.till), s.name .. ' ' .. tenure)
@@ -334,14 +358,12 @@ function Lease.join(s, tenure, places, request, node, within, wait)
   return 'w' .. text(ahead) .. ' ' .. text(w.till)
 end
 
--- Tells the processes of waiters; runs after the last write. A user without the right to a channel tells nobody: the
--- process asks again before the reservation ends.
+-- Sends what the processes of waiters must know; runs after the last write. A user without the right to a channel tells
+-- nobody: the process asks again before the reservation ends.
 function Lease.publish()
-  local name = string.sub(PREFIX, 9, -3)
-  for _, w in ipairs(turns) do
-    local channel, message = 'tenure:turns:' .. w.node, name .. ' ' .. w.name .. ' ' .. w.tenure .. ' ' .. w.request
-    if not redis.acl_check_cmd or redis.acl_check_cmd('PUBLISH', channel, message) then
-      redis.call('PUBLISH', channel, message)
+  for _, message in ipairs(messages) do
+    if not redis.acl_check_cmd or redis.acl_check_cmd('PUBLISH', unpack(message)) then
+      redis.call('PUBLISH', unpack(message))
     end
   end
 end

@@ -13,10 +13,11 @@ end
 local before = m.revision
 
 -- A lease is reserved only for another live member.
+local successor
 if heir == member then
   heir = ''
 elseif heir ~= '' then
-  local successor = load_member(heir)
+  successor = load_member(heir)
   if successor and now >= end_of(successor) then
     finish(heir, successor, 'lapsed')
     successor = nil
@@ -54,6 +55,10 @@ local function give_up(s, row)
     return 'f'
   end
   Lease.reserve(s, row.place, now + RESERVATION, heir)
+  local waiter = Lease.waiter_of(s.name, heir .. '@' .. text(successor.term))
+  if waiter then
+    Lease.tell_turn(waiter)
+  end
   Lease.tell('lease_released', s, row, 'reason', 'handed_off', 'to', heir)
   return 'r'
 end

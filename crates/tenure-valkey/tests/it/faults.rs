@@ -7,6 +7,7 @@ mod lease;
 mod network;
 mod parts;
 mod permission;
+mod queue;
 mod refusal;
 mod server;
 mod wait;

@@ -36,6 +36,7 @@ pub(crate) enum Verb {
     Mirror,
     Now,
     Groups,
+    Turns,
 }
 
 impl Verb {
@@ -65,6 +66,7 @@ impl Verb {
             V::Reap | V::Reconcile => Self::Reap,
             V::Now => Self::Now,
             V::Groups => Self::Groups,
+            V::WaitForGrants => Self::Turns,
             V::PutProviders | V::EnsureTenures | V::Heartbeat | V::Available | V::Availability | V::Look => {
                 Self::Mirror
             }
@@ -76,7 +78,6 @@ impl Verb {
             | V::ForgetGroup
             | V::Settle
             | V::WaitForEvents
-            | V::WaitForGrants
             | V::Doomed
             | V::Status
             | V::Sweep => {

@@ -124,6 +124,42 @@ fn signals_reach_the_locked_command() {
 }
 
 #[test]
+fn term_frees_the_lock_when_no_process_is_left() {
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    let script = r#"trap "exit 7" TERM; (trap "" TERM; exec sleep 1000) & echo "pids $$ $!"; wait"#;
+    let locked = lock(&daemon, &["--grace", "300ms"], script);
+    let pids = pids(&locked);
+    locked.signal(Signal::TERM).unwrap();
+    taken_over_after(&daemon, &pids);
+    assert_eq!(locked.wait(SOON).unwrap().code(), Some(7), "{}", locked.log());
+}
+
+#[test]
+fn waiting_commands_run_in_order_of_arrival() {
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    let until_waiting = |count: usize| {
+        wait::until("the commands wait", SOON, || {
+            daemon.http("GET", "/v1/groups/g/leases/job", "").1["waiting"] == count
+        });
+    };
+    let holder = lock(&daemon, &[], "echo ready; exec sleep 1000");
+    said(&holder, "ready");
+    let waiters = ["first", "second", "third"].map(|name| {
+        let before = daemon.http("GET", "/v1/groups/g/leases/job", "").1["waiting"].as_u64();
+        let log = "echo $TENURE_FENCING_TOKEN";
+        let waiter = lock(&daemon, &["--wait", "60s", "--member", name], log);
+        until_waiting(usize::try_from(before.unwrap()).unwrap() + 1);
+        waiter
+    });
+    assert_eq!(holder.terminate(SOON).unwrap().code(), Some(143));
+    let tokens = waiters.map(|waiter| {
+        assert_eq!(waiter.wait(SOON).unwrap().code(), Some(0), "{}", waiter.log());
+        waiter.log().trim().parse::<u64>().unwrap()
+    });
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+}
+
+#[test]
 fn a_killed_wrapper_takes_the_process_group_along() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let locked = lock(&daemon, &[], STUBBORN);

@@ -38,6 +38,7 @@ impl World {
             lease: LeaseName::new(name).unwrap(),
             tenure: tenure.clone(),
             request: RequestId::new(7).unwrap(),
+            replaced: false,
         }
     }
 }

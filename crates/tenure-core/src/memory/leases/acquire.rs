@@ -2,6 +2,7 @@
 
 use super::PlaceKey;
 use super::places::Places;
+use super::queue::Waiter;
 use super::serve::SERVED;
 use crate::error::{Error, Result};
 use crate::event::EventKind;
@@ -58,6 +59,19 @@ pub(super) struct Grant<'a> {
     pub(super) request: Option<RequestId>,
     /// Whether the request waited.
     pub(super) waited: bool,
+}
+
+impl<'a> Grant<'a> {
+    /// The grant of a place to a waiter.
+    pub(super) fn of(waiter: &'a Waiter, key: PlaceKey) -> Self {
+        Self {
+            tenure: &waiter.tenure,
+            key,
+            holders: waiter.holders,
+            request: Some(waiter.request),
+            waited: true,
+        }
+    }
 }
 
 impl GroupModel {
@@ -199,7 +213,10 @@ impl GroupModel {
             self.note_loss(holder);
         }
         self.leases.reserve(&key, None);
-        self.leases.queue.leave(&key.0, tenure);
+        let replaced = self.leases.queue.leave(&key.0, tenure);
+        if let Some(waiter) = replaced.filter(|waiter| Some(waiter.request) != grant.request) {
+            self.note_served(&key.0, waiter, true, now);
+        }
         self.revise(tenure, Revision(token.get()));
         let reason = from.as_ref().map(|holder| self.reason_of(holder).as_str().to_owned());
         let kind = match from {

@@ -20,11 +20,13 @@ pub(super) struct Waiter {
     pub(super) until: StoreTime,
 }
 
-/// The result of a wait, for the process that has the request's connection.
+/// The result of a wait, for the process that has the request's connection: it was granted, or a later request replaced
+/// it.
 #[derive(Debug, Clone)]
 pub(super) struct Served {
     pub(super) lease: LeaseName,
     pub(super) waiter: Waiter,
+    pub(super) replaced: bool,
     pub(super) at: StoreTime,
 }
 
@@ -205,7 +207,8 @@ impl QueueModel {
 
     /// Puts the waiters back that undurable steps served.
     pub(in crate::memory) fn put_back(&mut self) {
-        for (_, Served { lease, waiter, .. }) in std::mem::take(&mut self.undurable) {
+        let undone = std::mem::take(&mut self.undurable).into_iter();
+        for Served { lease, waiter, .. } in undone.map(|(_, served)| served).filter(|served| !served.replaced) {
             if !self.numbers.contains_key(&(lease.clone(), waiter.tenure.clone())) {
                 self.put(&lease, waiter);
             }

@@ -82,6 +82,7 @@ impl GroupModel {
             holders,
         };
         self.leases.reserve(&key, Some(row));
+        self.serve_successor(&key, heir, now);
         (ReleaseOutcome::Reserved, true)
     }
 

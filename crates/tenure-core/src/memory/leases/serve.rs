@@ -1,9 +1,10 @@
 //! Waiting for a lease: joining and leaving the queue, and granting freed leases to the first living waiter.
 
+use super::PlaceKey;
 use super::acquire::Grant;
 use super::queue::{Served, Waiter};
 use crate::error::Result;
-use crate::id::{Group, LeaseName, NodeId, TenureId};
+use crate::id::{Group, LeaseName, MemberId, NodeId, TenureId};
 use crate::lease::{
     Acquire, AcquireOutcome, MAX_WAITING_PER_GROUP, MAX_WAITING_PER_LEASE, Queue, WaitingTurn, Withdraw, Withdrawn,
 };
@@ -68,7 +69,8 @@ impl GroupModel {
         wake: StoreTime,
         now: StoreTime,
     ) -> AcquireOutcome {
-        let known = self.leases.queue.find(lease, &ask.tenure).map(|waiter| waiter.number);
+        let before = self.leases.queue.find(lease, &ask.tenure).cloned();
+        let known = before.as_ref().map(|waiter| waiter.number);
         let (all, of_lease) = self.leases.queue.counts(lease);
         let full = [(all, MAX_WAITING_PER_GROUP), (of_lease, MAX_WAITING_PER_LEASE)];
         if let Some((waiting, _)) = full.iter().find(|(count, limit)| known.is_none() && count >= limit) {
@@ -87,6 +89,17 @@ impl GroupModel {
         };
         self.leases.queue.put(lease, waiter);
         self.leases.queue.wake(lease, wake);
+        if let Some(waiter) = before.filter(|before| before.node != queue.node) {
+            let (lease, replaced, at) = (lease.clone(), true, now);
+            let replaced = Served {
+                lease,
+                waiter,
+                replaced,
+                at,
+            };
+            // The queue is not stored, so nothing has to be durable first.
+            self.leases.queue.note_served(0, replaced);
+        }
         let ahead = u32::try_from(self.leases.queue.ahead(lease, number)).unwrap_or(u32::MAX);
         AcquireOutcome::Waiting { ahead, until }
     }
@@ -147,29 +160,62 @@ impl GroupModel {
                 return;
             }
             let places = self.places_of(lease, self.head().resumed_at, now);
-            let Some((place, _)) = places.place_for(waiter.tenure.member(), waiter.holders) else {
+            let place = places.place_for(waiter.tenure.member(), waiter.holders);
+            // After a step back of the clock an older waiter may have returned, with another number of holders.
+            let is_same = places.holders().is_none_or(|holders| holders == waiter.holders);
+            let Some((place, _)) = place.filter(|_| is_same) else {
                 let free_in = places.free_in().unwrap_or_default();
                 self.leases.queue.set_wake(lease, Some(now + free_in));
                 return;
             };
-            let grant = Grant {
-                tenure: &waiter.tenure,
-                key: (lease.clone(), place),
-                holders: waiter.holders,
-                request: Some(waiter.request),
-                waited: true,
-            };
-            let before = self.revision_of(&waiter.tenure);
-            if self.grant(grant, now).is_err() {
+            if !self.grant_waiter(waiter, &(lease.clone(), place), now) {
                 return;
             }
-            let after = self.revision_of(&waiter.tenure);
-            self.leases.queue.note_granted(&waiter.tenure, before, after);
-            let (step, lease) = (self.lives.table.step(), lease.clone());
-            let served = Served { lease, waiter, at: now };
-            self.leases.queue.note_served(step, served);
         }
         self.leases.queue.wake(lease, StoreTime::ZERO);
+    }
+
+    /// Grants a lease that was handed off to a member that waits for it. Otherwise it stays reserved.
+    pub(super) fn serve_successor(&mut self, key: &PlaceKey, successor: &MemberId, now: StoreTime) {
+        let tenure = self
+            .lives
+            .get(successor)
+            .map(|live| TenureId::new(successor.clone(), live.term));
+        let waiter = tenure.and_then(|tenure| self.leases.queue.find(&key.0, &tenure).cloned());
+        let (reserved, resumed_at) = (self.leases.reserved.get(key), self.head().resumed_at);
+        let holders = reserved.map(|row| row.holders);
+        let Some(waiter) =
+            waiter.filter(|waiter| Some(waiter.holders) == holders && self.is_waiting(waiter, resumed_at, now))
+        else {
+            return;
+        };
+        if self.unsettled_now(now).is_none() {
+            self.grant_waiter(waiter, key, now);
+        }
+    }
+
+    /// Grants a place to a waiter. Notes the revisions around the grant, and the end of the wait for its process.
+    fn grant_waiter(&mut self, waiter: Waiter, key: &PlaceKey, now: StoreTime) -> bool {
+        let before = self.revision_of(&waiter.tenure);
+        if self.grant(Grant::of(&waiter, key.clone()), now).is_err() {
+            return false;
+        }
+        let after = self.revision_of(&waiter.tenure);
+        self.leases.queue.note_granted(&waiter.tenure, before, after);
+        self.note_served(&key.0, waiter, false, now);
+        true
+    }
+
+    /// Records the end of a wait for its process.
+    pub(super) fn note_served(&mut self, lease: &LeaseName, waiter: Waiter, replaced: bool, now: StoreTime) {
+        let (step, lease) = (self.lives.table.step(), lease.clone());
+        let served = Served {
+            lease,
+            waiter,
+            replaced,
+            at: now,
+        };
+        self.leases.queue.note_served(step, served);
     }
 
     /// Notes that the leases of a tenure may be free earlier than known: it ended, or has a shorter ttl.
@@ -210,6 +256,7 @@ impl GroupModel {
             lease: served.lease,
             tenure: served.waiter.tenure,
             request: served.waiter.request,
+            replaced: served.replaced,
         });
         turns.collect()
     }

@@ -86,7 +86,7 @@ pub(crate) async fn acquire(
         }
         Waited::Over(acquired) => answer(lease, tenure, acquired, Some(took)),
         Waited::Replaced => {
-            let detail = format!("a later request of {tenure} waits for {lease} in its place");
+            let detail = format!("a later request of {tenure} for {lease} has taken its place");
             Err(Problem::new(Code::WaitReplaced, detail).with_waited(Some(took)).into())
         }
     }
@@ -159,8 +159,8 @@ fn daemon_full(app: &App) -> Failure {
     let waiting = u32::try_from(app.waiters.held()).unwrap_or(u32::MAX);
     let limit = app.waiters.limit();
     let detail = format!(
-        "{waiting} requests wait for leases at this daemon; one caller may have {limit} in a group (limits.waiters), and fewer \
-         while other callers have many"
+        "{waiting} requests wait for leases at this daemon; one caller may have {limit} in a group (limits.waiters, at most \
+         half of limits.connections), and fewer while other callers have many"
     );
     full(waiting, detail).into()
 }

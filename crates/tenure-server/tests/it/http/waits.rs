@@ -4,11 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenure_core::id::{Group, LeaseName};
+use tenure::http::{HttpSettings, HttpStore};
+use tenure_core::clock::SystemClock;
+use tenure_core::id::{Group, LeaseName, NodeId};
+use tenure_core::lease::{Acquire, AcquireOutcome, LeaseStore, Queue, RequestId};
+use tenure_core::store::Call;
 use tenure_core::time::StoreTime;
 use tenure_server::Settings;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::common::{Answer, Daemon, PATIENCE};
@@ -197,6 +202,31 @@ async fn wait_that_is_over_names_the_holder() {
     until_waiting(&daemon, "poll", 0).await;
 }
 
+/// Neither that of the daemon nor that of a client.
+#[tokio::test]
+async fn wait_outlasts_request_timeouts() {
+    let (daemon, [a, b, _], _) = held().await;
+    let settings = HttpSettings {
+        request_timeout: Duration::from_secs(2),
+        ..HttpSettings::default()
+    };
+    let client = HttpStore::new(&daemon.base, SystemClock::shared(), Handle::current(), settings).unwrap();
+    let within = Duration::from_secs(3);
+    assert!(Settings::default().request_timeout < within);
+    let acquire = Acquire {
+        queue: Some(Queue {
+            within,
+            request: RequestId::new(1).unwrap(),
+            node: NodeId::new("node").unwrap(),
+        }),
+        ..Acquire::new(b.parse().unwrap(), vec![LeaseName::new("poll").unwrap()])
+    };
+    let group = Group::new("g").unwrap();
+    let acquired = client.acquire_with(&group, acquire, Call::default()).await.unwrap();
+    let holder = a.parse().unwrap();
+    assert!(matches!(&acquired.outcomes[..], [AcquireOutcome::Held { by, .. }] if *by == holder));
+}
+
 #[tokio::test]
 async fn end_of_the_waiting_tenure_ends_the_wait() {
     let (daemon, [_, b, _], _) = held().await;
@@ -249,6 +279,39 @@ async fn waiters_beyond_the_limit_are_refused_at_once() {
     let answer = acquire(&daemon, "poll", json!({ "tenure": c })).await;
     assert_eq!(answer.code(), "lease_held");
     assert!(daemon.get("/metrics").await.text.contains("tenure_lease_waiters 1\n"));
+}
+
+/// Each waits on a connection of its own, and heartbeats need some, too.
+#[tokio::test]
+async fn waiters_leave_half_of_the_connections() {
+    let settings = Settings {
+        max_connections: 40,
+        ..Settings::default()
+    };
+    let daemon = Daemon::with(settings).await;
+    let holder = daemon.join("g", "holder").await;
+    granted(&daemon, "poll", &holder).await;
+    let mut waiters = Vec::new();
+    for number in 1..=20 {
+        let tenure = daemon.join("g", &format!("m{number}")).await;
+        waiters.push(wait_raw(&daemon, "poll", &tenure).await);
+        until_waiting(&daemon, "poll", number).await;
+    }
+    let late = daemon.join("g", "late").await;
+    let answer = wait(&daemon, "poll", &late, LONG).await.unwrap();
+    assert_eq!(answer.code(), "queue_full");
+    assert!(answer.text.contains("half of limits.connections"), "{answer:?}");
+    for _ in 0..40 {
+        let mut socket = TcpStream::connect(daemon.server.addr()).await.expect("a connection");
+        let head = format!("PUT /v1/groups/g/tenures/{holder}/beat HTTP/1.0\r\n\r\n");
+        socket.write_all(head.as_bytes()).await.expect("it is sent");
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).await.expect("an answer");
+        assert!(
+            answer.starts_with("HTTP/1.0 200") || answer.starts_with("HTTP/1.1 200"),
+            "{answer}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_core::error::ErrorKind;
 use tenure_core::id::{LeaseName, NodeId, TenureId};
-use tenure_core::lease::{Acquire, AcquireOutcome, LeaseStore, Queue, RequestId, Token, WaitingTurn};
+use tenure_core::lease::{Acquire, AcquireOutcome, Holders, LeaseStore, Queue, RequestId, Token, WaitingTurn};
 use tenure_core::membership::{EndBy, MembershipStore};
 use tenure_core::store::Call;
 use tenure_core::sweep::SweepSteps;
@@ -17,6 +17,10 @@ use crate::world::*;
 
 on_both! {
     silent_nodes_are_passed_over_in_the_step_that_frees,
+    many_silent_waiters_are_not_a_gap_in_the_queue,
+    a_returning_waiter_respects_another_number_of_holders,
+    a_grant_to_another_request_is_announced,
+    a_full_queue_is_refused,
     an_unused_turn_goes_to_the_next_waiter,
     a_broken_subscription_is_reported_once,
     waiters_outlive_a_restart_of_the_server,
@@ -99,6 +103,116 @@ async fn silent_nodes_are_passed_over_in_the_step_that_frees(flavour: Flavour) {
     let left = store.end(&group(), &last, EndBy::Leave, Call::default()).await;
     left.unwrap();
     assert_eq!(turns(store, "frozen").await, [1]);
+}
+
+/// A step looks at 200 waiters. While more of them are silent, an acquire without a wait is refused until all were looked at.
+async fn many_silent_waiters_are_not_a_gap_in_the_queue(flavour: Flavour) {
+    const SILENT: u64 = 450;
+    let world = TestClockStore::new(flavour).await;
+    let store = &world.store;
+    let (holder, last, late) = (join(store, "a").await, join(store, "b").await, join(store, "c").await);
+    let token = hold(store, &holder).await;
+    for number in 1..=SILENT {
+        let waiter = join(store, &format!("frozen-{number}")).await;
+        ask(store, &waiter, number, "frozen").await;
+    }
+    world.pass(3 * SECOND).await;
+    ask(store, &last, 1_000, "here").await;
+    release(store, &holder, token).await;
+    assert!(acquire(store, &late, "poll").await.unwrap().token().is_none());
+    let wake = store.tick_of(&group(), Some(&node("here"))).await.unwrap();
+    assert_eq!(turns(store, "here").await, [1_000], "{wake:?}");
+    let token = ask(store, &last, 1_000, "here").await.token().expect("the turn");
+    // Without another waiter the silent ones delay an acquire, and do not prevent it.
+    release(store, &last, token).await;
+    let mut asked = 1;
+    while acquire(store, &late, "poll").await.unwrap().token().is_none() {
+        asked += 1;
+        assert!(asked <= 3, "each step looks at 200 more");
+    }
+}
+
+/// Others took the lease with two places while the node of an older waiter, for an exclusive lease, was silent.
+async fn a_returning_waiter_respects_another_number_of_holders(flavour: Flavour) {
+    let world = TestClockStore::new(flavour).await;
+    let store = &world.store;
+    let (old, waiter) = (join(store, "a").await, join(store, "b").await);
+    let (first, second) = (join(store, "c").await, join(store, "d").await);
+    let token = hold(store, &old).await;
+    ask(store, &waiter, 1, "frozen").await;
+    world.pass(3 * SECOND).await;
+    release(store, &old, token).await;
+    let share = async |tenure: &TenureId| {
+        let two = Acquire {
+            holders: Holders::new(2).unwrap(),
+            ..Acquire::new(tenure.clone(), vec![poll()])
+        };
+        let acquired = store.acquire_with(&group(), two, Call::default()).await;
+        acquired.unwrap().outcomes.remove(0).token().expect("a place")
+    };
+    let tokens = [share(&first).await, share(&second).await];
+    release(store, &first, tokens[0]).await;
+    store.tick_of(&group(), Some(&node("frozen"))).await.unwrap();
+    world.pass(SECOND / 2).await;
+    assert!(
+        ask(store, &waiter, 1, "frozen").await.token().is_none(),
+        "place 1 is taken"
+    );
+    release(store, &second, tokens[1]).await;
+    assert_eq!(turns(store, "frozen").await, [1]);
+    assert!(ask(store, &waiter, 1, "frozen").await.token().is_some());
+}
+
+/// The successor of a hand-off takes the lease by a request of its own while an older one waits.
+async fn a_grant_to_another_request_is_announced(flavour: Flavour) {
+    let world = TestClockStore::new(flavour).await;
+    let store = &world.store;
+    let (holder, heir) = (join(store, "a").await, join(store, "b").await);
+    let token = hold(store, &holder).await;
+    ask(store, &heir, 1, "here").await;
+    let (group, given) = (group(), [(poll(), token)]);
+    let to = member("b");
+    let released = store.release_leases(&group, &holder, &given, Some(&to), Call::default());
+    released.await.unwrap();
+    assert_eq!(turns(store, "here").await, [1]);
+    assert!(acquire(store, &heir, "poll").await.unwrap().token().is_some());
+    let news = store.wait_for_grants(&node("here"), PATIENCE).await.unwrap();
+    assert!(
+        news.len() == 1 && news[0].replaced && news[0].request.get() == 1,
+        "{news:?}"
+    );
+}
+
+/// 10,000 requests may wait for one lease, and 20,000 in one group.
+async fn a_full_queue_is_refused(flavour: Flavour) {
+    const FILL: &str = "for n = ARGV[1], ARGV[2] do
+        redis.call('ZADD', KEYS[1], n, 'm' .. n .. '@1')
+        redis.call('HSET', KEYS[2], ARGV[3] .. ' m' .. n .. '@1', n .. ' 1 1 1 node')
+    end";
+    let world = TestClockStore::new(flavour).await;
+    let store = &world.store;
+    let (holder, late) = (join(store, "a").await, join(store, "b").await);
+    hold(store, &holder).await;
+    let fill = |name: &str, from: &str, to: &str| {
+        let (lease, all) = (key_of(&format!("waiting:{name}")), key_of("waits"));
+        world.run(&["EVAL", FILL, "2", &lease, &all, from, to, name]);
+    };
+    fill("poll", "1", "9999");
+    assert!(matches!(
+        ask(store, &holder, 1, "here").await,
+        AcquireOutcome::Kept { .. }
+    ));
+    fill("poll", "10000", "10000");
+    assert_eq!(
+        ask(store, &late, 1, "here").await,
+        AcquireOutcome::QueueFull { waiting: 10_000 }
+    );
+    world.run(&["ZREM", &key_of("waiting:poll"), "m1@1"]);
+    fill("other", "1", "10000");
+    assert_eq!(
+        ask(store, &late, 1, "here").await,
+        AcquireOutcome::QueueFull { waiting: 20_000 }
+    );
 }
 
 /// A node that froze within the last two seconds costs the next waiter one reservation.

@@ -1,12 +1,13 @@
 //! Waiting for leases.
 
 use tenure_core::error::ErrorKind;
-use tenure_core::lease::{FreeWhen, Holders, ReleaseOutcome, RevokeOf};
+use tenure_core::lease::{FreeWhen, GRANT_RESERVATION, Holders, ReleaseOutcome, RevokeOf};
 use tenure_core::store::Call;
 use tenure_core::target::TargetSpec;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::fence::Fence;
 use crate::lease::AcquireOptions;
 use crate::testing::{Fault, Verb, ms};
 
@@ -88,7 +89,13 @@ async fn grant_to_a_wait_that_is_dropped_is_given_back() {
 
 #[tokio::test]
 async fn lost_reply_of_a_waiter_is_asked_again() {
-    for fault in [Fault::LoseReply, Fault::LoseRequest, Fault::Hang { applied: true }] {
+    let too_late = Fault::Fail(ErrorKind::TooLate);
+    for fault in [
+        Fault::LoseReply,
+        Fault::LoseRequest,
+        Fault::Hang { applied: true },
+        too_late,
+    ] {
         let world = world().await;
         let (a, b) = (world.join().await, world.rival().await);
         let held = world.granted(&a, "t1").await;
@@ -144,6 +151,50 @@ async fn wait_survives_an_outage_of_the_store() {
     assert!(is_held(&world.served(waiter).await));
 }
 
+/// The store user may not subscribe to the channel of turns.
+#[tokio::test]
+async fn unannounced_turn_is_found_by_asking_again() {
+    let world = world().await;
+    let (a, b) = (world.join().await, world.rival().await);
+    let held = world.granted(&a, "t1").await;
+    world
+        .other_store
+        .always(Verb::Turns, Some(Fault::Fail(ErrorKind::Denied)));
+    let waiter = wait(&b, "t1");
+    world.until_waiting("t1", 1).await;
+    world.run(held.release()).await.unwrap();
+    let released = world.clock.mono();
+    assert!(is_held(&world.served(waiter).await));
+    assert!(world.clock.mono().since(released) < GRANT_RESERVATION);
+}
+
+/// What an operator did during the wait is not hidden by the revision of the grant.
+#[tokio::test]
+async fn grant_after_a_wait_explains_no_other_change() {
+    let world = world().await;
+    let (a, b) = (world.join().await, world.rival().await);
+    let (held, other) = (world.granted(&a, "t1").await, world.granted(&b, "t2").await);
+    world.pass(TTL).await;
+    let waiter = wait(&b, "t1");
+    world.until_waiting("t1", 1).await;
+    let of = RevokeOf::Token(other.token());
+    let (group, name) = (world.group.name(), lease("t2"));
+    let revoked = world.memory.revoke_lease(group, &name, of, Call::default());
+    assert_eq!(revoked.await.unwrap().free_when, FreeWhen::Noticed);
+    world.run(held.release()).await.unwrap();
+    let guard = world.served(waiter).await;
+    // No beat since the release names it, or shows that it was read.
+    let seen = world.seen("t2").await.expect("it stays taken");
+    assert!(seen.holders[0].revoked && seen.token == other.token());
+    world.until("it is lost", || other.verdict() == Verdict::Lost).await;
+    assert!(is_held(&guard));
+    let free = world.clock.mono() + TTL;
+    while world.seen("t2").await.is_some() {
+        assert!(world.clock.mono() < free, "it is free");
+        world.pass(ms(50)).await;
+    }
+}
+
 #[tokio::test]
 async fn wait_for_a_target_is_invalid() {
     let world = world().await;
@@ -174,6 +225,15 @@ async fn semaphore_has_as_many_guards_as_places() {
     }
     let fences: Vec<_> = guards.iter().map(LeaseGuard::fence_resource).collect();
     assert_eq!(fences, ["slots", "slots/1"]);
+    // The holder with the higher token does not shut out the other one; a successor in its place does.
+    let fence = Fence::default();
+    let admits = |guard: &LeaseGuard| fence.admit(&guard.fence_resource(), guard.token()).is_ok();
+    assert!(admits(&guards[1]) && admits(&guards[0]) && admits(&guards[1]));
+    let (resource, old) = (guards[0].fence_resource(), guards[0].token());
+    world.run(guards.remove(0).release()).await.unwrap();
+    let answer = world.run(a.leases().acquire_with("slots", options)).await.unwrap();
+    guards.push(answer.granted().expect("the free place"));
+    assert!(admits(&guards[1]) && admits(&guards[0]) && fence.admit(&resource, old).is_err());
     world.pass(TTL).await;
     assert!(guards.iter().all(is_held));
     let exclusive = world.run(a.leases().acquire("other")).await.unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::clock::within;
-use tenure_core::error::{Error, Outcome, Result};
+use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::lease::{NODE_SILENCE, RequestId, WaitingTurn};
 use tenure_core::timeout::Timeout;
 
@@ -59,6 +59,11 @@ impl Inner {
                         self.clock.sleep(FLOOR).await;
                     }
                 }
+                // Turns are not announced to this user. The call took half of the time for which a lease is reserved.
+                Err(error) if error.kind() == ErrorKind::Denied => {
+                    self.wake_all();
+                    self.clock.sleep(FLOOR).await;
+                }
                 Err(error) => {
                     if !std::mem::replace(&mut lost, true) {
                         tracing::warn!(error = error.chain(), "turns of waiting requests are not announced");
@@ -106,17 +111,12 @@ impl Inner {
         }
     }
 
-    /// The turn of a request may have come. If another process has a later request of the same tenure, ours is over.
+    /// The turn of a request has come, or a later request of the same tenure replaced it.
     fn wake(&self, turn: &WaitingTurn) {
-        let waiting = self.waiting();
-        if let Some(waiter) = waiting.requests.get(&turn.request) {
-            waiter.turn.notify_one();
-            return;
-        }
-        let key = (turn.group.clone(), turn.lease.clone(), turn.tenure.clone());
-        let older = waiting.newest.get(&key).and_then(|older| waiting.requests.get(older));
-        if let Some(waiter) = older {
-            waiter.replaced.cancel();
+        match self.waiting().requests.get(&turn.request) {
+            Some(waiter) if turn.replaced => waiter.replaced.cancel(),
+            Some(waiter) => waiter.turn.notify_one(),
+            None => {}
         }
     }
 

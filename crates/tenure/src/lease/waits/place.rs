@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::clock::Mono;
-use tenure_core::error::{Error, Outcome, Result};
+use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::{Group, LeaseName};
 use tenure_core::lease::{Acquire, AcquireOutcome, Acquired, Queue, Withdrawn};
 use tenure_core::store::Call;
@@ -129,7 +129,7 @@ impl QueuePlace {
                     self.left(is_granted(&acquired));
                     return Ok(Waited::Answered(granted(acquired)));
                 }
-                Err(error) if error.is_unavailable() && inner.clock.mono() < deadline => {
+                Err(error) if is_passing(&error) && inner.clock.mono() < deadline => {
                     inner.clock.sleep(inner.pause()).await;
                     self.waiter.turn.notify_one();
                 }
@@ -204,6 +204,11 @@ impl QueuePlace {
             Outcome::Unchanged,
         )
     }
+}
+
+/// Whether a call of this process may succeed when it is repeated. It has no not-after but that of its own time-out.
+pub(super) fn is_passing(error: &Error) -> bool {
+    error.is_unavailable() || error.kind() == ErrorKind::TooLate
 }
 
 /// A store of one process has granted the lease before the waiter asks again.

@@ -12,6 +12,7 @@ use tenure_core::lease::RequestId;
 use tenure_core::store::Call;
 use tokio::sync::Mutex;
 
+use super::place::is_passing;
 use super::{Inner, LeaseWaits};
 
 /// How often a withdrawal is tried.
@@ -72,7 +73,7 @@ impl Withdrawal {
                 Err(error) => error,
             };
             drop(request);
-            if !error.is_unavailable() || attempt == ATTEMPTS {
+            if !is_passing(&error) || attempt == ATTEMPTS {
                 let error = error.chain();
                 tracing::warn!(
                     %group, %lease, %tenure, error,

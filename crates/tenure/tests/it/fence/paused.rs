@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tenure::fence::Token;
 use tenure::{Acquire, ClientSettings, JoinOptions, LeaseGuard, Membership, OpenOptions, Tenure, Verdict};
+use tenure_core::lease::RevokeOf;
+use tenure_core::store::Call;
 use tenure_testkit::wait::until_async;
 use tenure_testkit::{Process, own_test};
 
@@ -127,8 +129,32 @@ fn spawn_holder(sinks: &Sinks, manner: &str) -> Process {
     .unwrap()
 }
 
+/// How B gets the lease of the paused holder.
+#[derive(Clone, Copy, PartialEq)]
+enum Takeover {
+    /// A lapses.
+    Lapse,
+    /// An operator releases it while B waits.
+    OperatorRelease,
+}
+
+/// An operator releases the lease, and B waits for it. It is granted when the trust of A is over, not before.
+async fn acquire_released(tenure: &Tenure, membership: &Membership) -> LeaseGuard {
+    let (lease, of) = (DEVICE.parse().unwrap(), RevokeOf::Holder("a".parse().unwrap()));
+    let (clock, asked) = (tenure.clock(), tenure.clock().mono());
+    let revoked = tenure
+        .store()
+        .revoke_lease(membership.group(), &lease, of, Call::default());
+    let revoked = revoked.await.unwrap();
+    let answer = membership.leases().acquire_within(DEVICE, SOON).await.unwrap();
+    let waited = clock.mono().since(asked);
+    assert!(waited >= revoked.free_in, "{waited:?} after {revoked:?}");
+    assert!(!revoked.free_in.is_zero(), "A may still trust it");
+    answer.granted().expect("a lease that was waited for")
+}
+
 /// Lets A hold and write, pauses it, lets B take over and write, and resumes A.
-async fn stop_a_holder_that_is(manner: &str) {
+async fn stop_a_holder_that_is(manner: &str, takeover: Takeover) {
     let Some(sinks) = tokio::task::spawn_blocking(Sinks::start).await.unwrap() else {
         return;
     };
@@ -145,7 +171,10 @@ async fn stop_a_holder_that_is(manner: &str) {
     // The ttl is long enough for the rest of the test.
     let (tenure, membership) = join(&sinks.valkey.url(), "b", TTL * 12).await;
     let stopped = membership.valid_until();
-    let guard = acquire(&membership).await;
+    let guard = match takeover {
+        Takeover::Lapse => acquire(&membership).await,
+        Takeover::OperatorRelease => acquire_released(&tenure, &membership).await,
+    };
     let mut writer = Writer::new(&sinks.addresses()).await;
     let before = sinks.logs().await;
     let outcomes = writer.write(guard.token()).await;
@@ -188,7 +217,7 @@ async fn stop_a_holder_that_is(manner: &str) {
         let expected = [before, vec![guard.token().get(); 2]].concat();
         assert_eq!(after, expected, "{sink}");
     }
-    if manner == "careful" {
+    if manner == "careful" && takeover == Takeover::Lapse {
         crate::fence::guide::assert_story(&story);
     }
     guard.release().await.unwrap();
@@ -198,10 +227,15 @@ async fn stop_a_holder_that_is(manner: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fence_rejects_writes_from_paused_holder() {
-    stop_a_holder_that_is("careful").await;
+    stop_a_holder_that_is("careful", Takeover::Lapse).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fence_rejects_writes_from_holder_that_never_checks() {
-    stop_a_holder_that_is("careless").await;
+    stop_a_holder_that_is("careless", Takeover::Lapse).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fence_rejects_writes_after_an_operator_release() {
+    stop_a_holder_that_is("careless", Takeover::OperatorRelease).await;
 }
