@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tenure::{EndReason, LeaseName, Result, TenureId};
 use tenure_core::call::{Op, Reply, StoreRequest};
-use tenure_core::lease::{LeaseOf, ReleaseLeases, ReleaseOutcome, Withdrawn};
+use tenure_core::lease::{LeaseOf, ReleaseLeases, ReleaseOutcome};
 use tenure_core::membership::{BeatReply, End, EndBy, Revision};
 use tenure_core::registry::{ClaimOf, ReleaseClaim};
 use tenure_core::store::Call;
@@ -37,7 +37,7 @@ pub enum BrokenRule {
     SupersededFreesAtOnce,
     /// A release by a tenure that no longer holds a lease frees the place of another holder.
     ReleaseFreesAnother,
-    /// A late withdrawal takes the lease from a later request of the same tenure.
+    /// A late withdrawal, by a daemon that a client has left, takes the lease from a later request of the same tenure.
     WithdrawComparesNothing,
     /// The reaper does not look whether a session has connections.
     ReapConnected,
@@ -125,9 +125,18 @@ impl BrokenRule {
                 }
                 Ok(Reply::ReleaseLeases(released))
             }
-            (Self::WithdrawComparesNothing, Op::Withdraw(ask), Ok(Reply::Withdraw(Withdrawn::Nothing))) => {
-                take_lease(server, &ask.tenure, &ask.lease);
-                Ok(Reply::Withdraw(Withdrawn::Nothing))
+            (Self::WithdrawComparesNothing, Op::Withdraw(ask), Ok(reply)) => {
+                let key = (ask.tenure.clone(), ask.lease.clone());
+                server.withdrawn.insert(key, false);
+                Ok(reply)
+            }
+            (Self::WithdrawComparesNothing, Op::Acquire(ask), Ok(Reply::Acquire(acquired))) => {
+                let granted = ask.leases.iter().zip(&acquired.outcomes);
+                for (lease, _) in granted.filter(|(_, outcome)| outcome.token().is_some()) {
+                    let is_late = server.withdrawn.get_mut(&(ask.tenure.clone(), lease.clone()));
+                    is_late.into_iter().for_each(|is_late| *is_late = true);
+                }
+                Ok(Reply::Acquire(acquired))
             }
             (Self::ReapConnected | Self::ReapEarly, Op::Reap(_), Ok(reply)) => {
                 self.reap_one_more(server);
@@ -146,6 +155,17 @@ impl BrokenRule {
                 Ok(Reply::Beat(beaten))
             }
             (_, _, reply) => reply,
+        }
+    }
+
+    /// Before any other change, repeats the withdrawals of earlier requests of tenures that have a lease now.
+    pub(crate) fn before_change(self, server: &mut Server, op: &Op, call: Call) {
+        let late = call.not_after.is_some_and(|limit| server.clock.time() > limit);
+        if self == Self::WithdrawComparesNothing && !late && !op.is_read() && !matches!(op, Op::Release(_)) {
+            let late: Vec<_> = server.withdrawn.extract_if(.., |_, is_late| *is_late).collect();
+            for ((tenure, lease), _) in late {
+                take_lease(server, &tenure, &lease);
+            }
         }
     }
 

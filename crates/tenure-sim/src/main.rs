@@ -1,10 +1,15 @@
 //! `tenure-sim`: runs seeds, and prints the command and the end of the history for each seed that fails.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use tenure_sim::time::At;
 use tenure_sim::{BrokenRule, HistoryMode, Mix, Parts, Plan, run};
+
+/// For the simulated time of a run.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Runs the library in a seeded simulation with faults, and checks every step.
 #[derive(Debug, Parser)]
@@ -48,11 +53,13 @@ fn main() -> Result<ExitCode> {
         Some(seed) => (seed, seed + 1),
         None => range(&options.seeds)?,
     };
-    let (mut failed, mut events, mut digest) = (0u64, 0, 0u64);
+    let (mut seeds, mut failed, mut events, mut digest, mut lasted) = (0u64, 0u64, 0, 0u64, Duration::ZERO);
     for seed in first..end {
         let plan = options.plan(seed);
         let outcome = run(&plan)?;
+        seeds += 1;
         events += outcome.events;
+        lasted += outcome.lasted.since(At::default());
         digest = digest.rotate_left(5) ^ outcome.digest;
         if let Some(violation) = outcome.violation {
             failed += 1;
@@ -62,9 +69,9 @@ fn main() -> Result<ExitCode> {
             }
         }
     }
+    let years = lasted.as_secs_f64() / YEAR.as_secs_f64();
     say(&format!(
-        "{} seeds, {events} events, {failed} failed, digest {digest:016x}",
-        end - first
+        "{seeds} seeds, {events} events, {years:.4} years simulated, {failed} failed, digest {digest:016x}"
     ));
     Ok(ExitCode::from(u8::from(failed > 0)))
 }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tenure::{Clock, Error, Event, EventId, EventQuery, Group, GroupStatus, Outcome, Result, StoreOptions, StoreTime};
+use tenure::{
+    Clock, Error, Event, EventId, EventQuery, Group, GroupStatus, LeaseName, Outcome, Result, StoreOptions, StoreTime,
+    TenureId,
+};
 use tenure_core::call::{Op, Reply, StoreRequest, make};
 use tenure_core::event::EventLog;
 use tenure_core::membership::MembershipStore;
@@ -49,6 +52,8 @@ pub struct Server {
     pub(crate) log: Vec<(StoreTime, StoreRequest)>,
     /// What was seen of each group.
     seen: BTreeMap<Group, Seen>,
+    /// Broken rule: withdrawn requests, and whether the same tenure has the lease now.
+    pub(crate) withdrawn: BTreeMap<(TenureId, LeaseName), bool>,
 }
 
 /// What was seen of a group.
@@ -75,6 +80,7 @@ impl Server {
             listeners: Vec::new(),
             log: Vec::new(),
             seen: BTreeMap::new(),
+            withdrawn: BTreeMap::new(),
         }
     }
 
@@ -186,6 +192,7 @@ impl Server {
         let mut ask = request.ask.clone();
         if let Some(broken) = self.broken {
             broken.alter_request(&mut ask);
+            broken.before_change(self, &ask.op, ask.call);
         }
         if let (Some(broken), Op::Join(join)) = (self.broken, &ask.op) {
             let look = poll_once(self.memory.member(&self.group, &join.member));

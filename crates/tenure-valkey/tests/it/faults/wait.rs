@@ -176,11 +176,17 @@ async fn a_grant_to_another_request_is_announced(flavour: Flavour) {
     released.await.unwrap();
     assert_eq!(turns(store, "here").await, [1]);
     assert!(acquire(store, &heir, "poll").await.unwrap().token().is_some());
-    let news = store.wait_for_grants(&node("here"), PATIENCE).await.unwrap();
-    assert!(
-        news.len() == 1 && news[0].replaced && news[0].request.get() == 1,
-        "{news:?}"
-    );
+    // A turn may be reported more than once.
+    loop {
+        let news = store.wait_for_grants(&node("here"), PATIENCE).await.unwrap();
+        assert!(
+            !news.is_empty() && news.iter().all(|turn| turn.request.get() == 1),
+            "{news:?}"
+        );
+        if news.iter().any(|turn| turn.replaced) {
+            break;
+        }
+    }
 }
 
 /// 10,000 requests may wait for one lease, and 20,000 in one group.
