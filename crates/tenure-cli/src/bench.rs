@@ -1,7 +1,7 @@
 //! `tenure bench`: throughput and latency of one client against a given store, in a group of its own.
 //!
 //! `cargo xtask bench` compares Tenure with other systems; this command measures the user's own store. It uses the same
-//! interface as every client ([`Store`](tenure_core::Store)) and leaves no member behind, also when it is interrupted.
+//! interface as every client ([`Store`]) and leaves no member behind, also when it is interrupted.
 
 mod failover;
 mod load;
