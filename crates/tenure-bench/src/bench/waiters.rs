@@ -4,7 +4,7 @@
 mod crowd;
 mod killed;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use tenure_testkit::http;
 
 use crate::daemon::Daemon;
@@ -42,7 +42,8 @@ impl World {
         for _ in 0..count {
             let daemon = Daemon::start(valkey.as_ref().map(ValkeyServer::url)).await?;
             // A new store grants no lease for a while.
-            http::request(daemon.addr(), "POST", "/v1/settle", "{}")?;
+            let (status, answer) = http::request(daemon.addr(), "POST", "/v1/settle", "")?;
+            ensure!(status == 200, "not settled: {status} {answer}");
             daemons.push(daemon);
         }
         Ok(Self { name, daemons, valkey })
