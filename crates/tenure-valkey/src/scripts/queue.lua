@@ -358,8 +358,8 @@ function Lease.join(s, tenure, places, request, node, within, wait)
   return 'w' .. text(ahead) .. ' ' .. text(w.till)
 end
 
--- Sends what the processes of waiters must know; runs after the last write. A user without the right to a channel tells
--- nobody: the process asks again before the reservation ends.
+-- Sends what the processes of waiters must know; runs after the last write. Without the right to a
+-- channel nothing is sent; the process asks again before the reservation ends.
 function Lease.publish()
   for _, message in ipairs(messages) do
     if not redis.acl_check_cmd or redis.acl_check_cmd('PUBLISH', unpack(message)) then

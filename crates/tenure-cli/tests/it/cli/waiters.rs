@@ -190,7 +190,8 @@ async fn crowd_is_served(daemon: &Daemon, scripts_run: impl Fn() -> u64) {
     let (idle, begun) = (scripts_run(), Instant::now());
     all(lanes.into_iter().map(Lane::serve)).await;
     let (polls, served) = (idle - start, scripts_run() - idle);
-    // A release, a grant and at most one more step each, and the sweeps, which take four steps at most every 20 ms.
+    // For each a release, a grant, and the read of its member for the log line; and the sweeps, which take four steps at most
+    // every 20 ms.
     let sweeps = 4 * u64::try_from(begun.elapsed().as_millis() / 20).unwrap();
     eprintln!("{polls} scripts while all waited, {served} to serve them");
     assert!(polls < 50, "{polls} scripts while nothing changed");

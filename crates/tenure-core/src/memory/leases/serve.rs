@@ -109,14 +109,17 @@ impl GroupModel {
         now < waiter.until && self.is_alive(&waiter.tenure, resumed_at, now)
     }
 
-    /// The first living waiter of a lease, among those at the head of its queue.
+    /// The first living waiter of a lease, among those at the head of its queue. If there are too many to look at in one
+    /// step, it is the last one looked at: a living one may stand behind it, and none may be overtaken.
     pub(super) fn first_waiter(&self, lease: &LeaseName, now: StoreTime) -> Option<&Waiter> {
         if !self.leases.queue.has(lease) {
             return None;
         }
         let resumed_at = self.head().resumed_at;
-        let mut waiters = self.leases.queue.of(lease).take(LOOKED_AT);
-        waiters.find(|waiter| self.is_waiting(waiter, resumed_at, now))
+        let head = || self.leases.queue.of(lease).take(LOOKED_AT);
+        let living = head().find(|waiter| self.is_waiting(waiter, resumed_at, now));
+        let (_, all) = self.leases.queue.counts(lease);
+        living.or_else(|| head().last().filter(|_| all > LOOKED_AT))
     }
 
     /// The number of living waiters of a lease.

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::call::{Op, Reply};
 use crate::id::{LeaseName, MemberId, NodeId, TenureId};
-use crate::lease::{Acquire, AcquireOutcome, MAX_WAITING_PER_GROUP, MAX_WAITING_PER_LEASE, Queue, RequestId, Token};
+use crate::lease::{
+    Acquire, AcquireOutcome, MAX_WAITING_PER_GROUP, MAX_WAITING_PER_LEASE, Queue, ReleaseLeases, RequestId, Token,
+};
 use crate::membership::{Join, Labels};
 use crate::memory::GroupModel;
 use crate::store::{Call, StoreOptions};
@@ -12,15 +14,19 @@ use crate::time::StoreTime;
 
 const NOW: StoreTime = StoreTime::from_micros(1_700_000_000_000_000);
 
-struct World(GroupModel);
+struct World {
+    model: GroupModel,
+    now: StoreTime,
+}
 
 impl World {
     fn new() -> Self {
-        Self(GroupModel::new(StoreOptions::default(), NOW))
+        let model = GroupModel::new(StoreOptions::default(), NOW);
+        Self { model, now: NOW }
     }
 
     fn ask(&mut self, op: Op) -> Reply {
-        self.0.decide(&op, Call::default(), NOW).unwrap()
+        self.model.decide(&op, Call::default(), self.now).unwrap()
     }
 
     fn join(&mut self, name: &str) -> TenureId {
@@ -33,13 +39,17 @@ impl World {
     }
 
     fn wait(&mut self, tenure: &TenureId, name: &str) -> AcquireOutcome {
-        let queue = Queue {
-            within: Duration::from_secs(60),
+        self.acquire(tenure, name, Some(Duration::from_secs(60)))
+    }
+
+    fn acquire(&mut self, tenure: &TenureId, name: &str, wait: Option<Duration>) -> AcquireOutcome {
+        let queue = wait.map(|within| Queue {
+            within,
             request: RequestId::new(1).unwrap(),
             node: NodeId::new("node").unwrap(),
-        };
+        });
         let acquire = Acquire {
-            queue: Some(queue),
+            queue,
             ..Acquire::new(tenure.clone(), vec![LeaseName::new(name).unwrap()])
         };
         match self.ask(Op::Acquire(acquire)) {
@@ -88,4 +98,29 @@ fn full_queue_is_refused() {
         };
         assert_eq!(ahead as usize, n);
     }
+}
+
+/// A step looks at some hundreds of waiters. If all of these waits are over, another waiter may stand behind them.
+#[test]
+fn waiter_behind_many_that_are_over_is_not_overtaken() {
+    let mut world = World::new();
+    let holder = world.join("holder");
+    let token = world.granted(&holder, "poll");
+    for n in 0..2_000 {
+        let hasty = world.join(&format!("hasty-{n}"));
+        world.acquire(&hasty, "poll", Some(Duration::from_secs(1)));
+    }
+    let (patient, late) = (world.join("patient"), world.join("late"));
+    world.wait(&patient, "poll");
+    world.now = NOW + Duration::from_millis(1_500);
+    let release = ReleaseLeases {
+        tenure: holder,
+        leases: vec![(LeaseName::new("poll").unwrap(), token)],
+        to: None,
+    };
+    world.ask(Op::ReleaseLeases(release));
+    for _ in 0..20 {
+        assert_eq!(world.acquire(&late, "poll", None).token(), None, "it overtook a waiter");
+    }
+    assert!(world.wait(&patient, "poll").token().is_some(), "it has the lease");
 }
