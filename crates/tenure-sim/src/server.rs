@@ -46,6 +46,8 @@ pub struct Server {
     queued: VecDeque<Request>,
     /// Requests that wait for events or for turns in a queue, with their time-outs.
     listeners: Vec<(At, Request)>,
+    /// Something happened since the waiting requests were last asked: only a step can bring them news.
+    news: bool,
     /// Its data was lost before, so it knows that it may have had more.
     lossy: bool,
     /// Every step since it was last empty: the source of a restart from an older copy.
@@ -78,6 +80,7 @@ impl Server {
             queued: VecDeque::new(),
             lossy: false,
             listeners: Vec::new(),
+            news: false,
             log: Vec::new(),
             seen: BTreeMap::new(),
             withdrawn: BTreeMap::new(),
@@ -170,6 +173,7 @@ impl Server {
     }
 
     fn after_a_loss(&mut self) {
+        self.news = true;
         let seen = std::mem::take(&mut self.seen);
         for group in seen.into_keys() {
             let last_event = self.status(&group).last_event;
@@ -207,6 +211,7 @@ impl Server {
             .as_ref()
             .is_err_and(|error| error.kind() == tenure::ErrorKind::TooLate);
         if !ask.op.is_read() && !late {
+            self.news = true;
             self.log.push((now, ask));
             self.seen.entry(group.clone()).or_default().last_step = Some(now);
         }
@@ -235,17 +240,23 @@ impl Server {
 
     /// Adds a request that waits.
     pub fn listen(&mut self, until: At, request: Request) {
+        self.news = true;
         self.listeners.push((until, request));
     }
 
     /// Takes the waiting requests that have news or have reached their time-out, with their replies.
     pub fn take_due_listeners(&mut self, now: At) -> Vec<(Request, Reply)> {
         let mut due = Vec::new();
+        if !std::mem::take(&mut self.news) && self.next_listener().is_none_or(|until| until > now) {
+            return due;
+        }
+        let mut newest = BTreeMap::new();
         for (until, request) in std::mem::take(&mut self.listeners) {
             let news = match &request.ask.op {
                 Op::WaitForEvents(ask) => {
                     let group = request.ask.group.as_ref().unwrap_or(&self.group);
-                    (ask.after < self.status(group).last_event).then_some(Reply::WaitForEvents(()))
+                    let newest = newest.entry(group.clone()).or_insert_with(|| self.status(group).last_event);
+                    (ask.after < *newest).then_some(Reply::WaitForEvents(()))
                 }
                 // A wait without news is pending, which is an error here.
                 _ => poll_once(self.apply(&request.ask)).ok(),

@@ -17,8 +17,7 @@ impl Checker {
             format!("{lease}: {token} after {}", self.highest_token)
         })?;
         self.highest_token = token.get();
-        let settled = self.shadow.unsettled_until.is_none_or(|until| step.now >= until);
-        must(settled, "nothing is granted inside a grace period", || {
+        must(self.is_settled(step), "nothing is granted inside a grace period", || {
             format!("{lease} to {tenure} at {}", step.now)
         })?;
         let place = event.place.unwrap_or_default();
@@ -61,6 +60,11 @@ impl Checker {
             let began = began.min(step.now);
             self.shadow.revoked.insert(token, Revoked { ttl, began, jumped });
         }
+    }
+
+    /// Whether the store is outside a grace period.
+    fn is_settled(&self, step: &Step) -> bool {
+        self.shadow.unsettled_until.is_none_or(|until| step.now >= until)
     }
 
     /// Whether, by the store's clock, no process can work under this tenure any more.
@@ -117,6 +121,11 @@ impl Checker {
                             held.contains(&(*place, &(tenure.clone(), *token)))
                         }
                         AcquireOutcome::Held { by, .. } => {
+                            if self.is_settled(step) && !is_freed(step, lease, by) && self.is_over(by, step) {
+                                return must(false, "an acquire is not refused for the place of the dead", || {
+                                    format!("{lease}: {outcome:?}, {held:?}")
+                                });
+                            }
                             held.iter().any(|(_, (holder, _))| holder == by) || is_freed(step, lease, by)
                         }
                         _ => held.iter().all(|(_, (holder, _))| holder != tenure),

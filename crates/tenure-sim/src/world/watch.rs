@@ -4,6 +4,7 @@ use tenure::{EndReason, Event, EventKind, TenureId, Verdict};
 
 use super::World;
 use crate::check::{Lapse, Violation, must};
+use crate::program::places_of;
 use crate::step::Step;
 
 impl World {
@@ -61,13 +62,13 @@ impl World {
             return Ok(());
         };
         let place = event.place.unwrap_or_default();
-        let (mut both, mut excused) = (None, Vec::new());
+        let (mut both, mut trusting, mut excused) = (None, 1, Vec::new());
         for (index, node) in self.nodes.iter().enumerate() {
             let Some(view) = node.view() else { continue };
             view.for_each_guard(|guard| {
-                let same = guard.lease() == lease && guard.place() == place;
-                let trusted = same && guard.token() != token && guard.verdict() == Verdict::Held;
-                if !trusted
+                let other = guard.lease() == lease && guard.token() != token;
+                if !other
+                    || guard.verdict() != Verdict::Held
                     || self.excused.contains(guard.tenure())
                     || self.checker.may_be_granted_again(guard.tenure(), lease, guard.token())
                 {
@@ -78,7 +79,10 @@ impl World {
                 {
                     // The fence will refuse that holder, too: its tenure or grant ended earlier than it can know.
                     excused.push(guard.tenure().clone());
-                } else {
+                    return;
+                }
+                trusting += 1;
+                if guard.place() == place {
                     both = Some(format!(
                         "{lease}, place {place}, was granted to {:?} with {token}; n{index} trusts {} with {}",
                         event.tenure,
@@ -91,7 +95,13 @@ impl World {
         self.excused.extend(excused);
         must(both.is_none(), "never two holders who trust one lease", || {
             both.unwrap_or_default()
-        })
+        })?;
+        let places = usize::from(places_of(lease));
+        must(
+            trusting <= places,
+            "never more holders who trust a lease than it has places",
+            || format!("{trusting} trust {lease} of {places} places when {token} is granted"),
+        )
     }
 
     /// The fence has refused no holder that had reason to trust its lease, and admitted no older token.
