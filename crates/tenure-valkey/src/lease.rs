@@ -58,6 +58,7 @@ impl Serve<Acquire> for ValkeyStore {
                         revision: Revision(reader.number()?),
                         expires_in: Duration::from_micros(reader.number()?),
                         before: Revision(reader.number()?),
+                        ttl: Some(Duration::from_micros(reader.number()?)),
                         as_of: now,
                     }),
                 })

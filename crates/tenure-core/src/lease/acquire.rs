@@ -99,6 +99,8 @@ pub struct Acquired {
     pub outcomes: Vec<AcquireOutcome>,
     /// The time until the caller's tenure lapses without another beat.
     pub expires_in: Duration,
+    /// The ttl of the caller's tenure, for the log line. `None` from a daemon, whose clients know their own.
+    pub ttl: Option<Duration>,
     /// The revision of the tenure's holdings.
     pub revision: Revision,
     /// The revision before this call. If it is lower than the one the client received last, the store lost its tail.

@@ -52,7 +52,7 @@ async fn ask(app: &Arc<App>, group: &Group, acquire: Acquire, call: Call) -> Res
     let acquired = app.step(leases.len(), app.store.acquire_with(group, acquire, call));
     let acquired = app.timed(acquired, |acquired| acquired.as_of).await?;
     all_answered(acquired.outcomes.len(), leases.len(), LEASES)?;
-    lease_log::acquired(app, group, tenure, leases, &acquired.outcomes);
+    lease_log::acquired(group, tenure, leases, &acquired);
     Ok(acquired)
 }
 

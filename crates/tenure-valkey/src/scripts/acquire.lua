@@ -1,8 +1,8 @@
 -- ARGV 8..: member, term, the number of places, '' or the number of a waiting request, its node and its longest wait;
 -- then leases. Returns '', for each lease 'g<token> <place>' or 'g<token> <place> <previous holder>', 'k<token> <place>',
 -- 'h<free in> <holder>', 'r<free in> <successor>', 'u<retry in> <cause>', 'd<places>', 'w<ahead> <until>' or
--- 'f<waiting>', the tenure's revision, its remaining time, and its revision before; or the reason why the tenure may not
--- act, or 'target' for a wait for a target.
+-- 'f<waiting>', the tenure's revision, its remaining time, its revision before and its ttl; or the reason why the tenure may
+-- not act, or 'target' for a wait for a target.
 local member, term, places = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
 local tenure = member .. '@' .. text(term)
 local request, node, within = ARGV[11] ~= '' and ARGV[11] or nil, ARGV[12], tonumber(ARGV[13]) or 0
@@ -151,4 +151,4 @@ end
 Lease.finish()
 engage_brake()
 commit()
-return { NONCE, now, 'ok', '', outcomes, m.revision, free_in(tenure, m), revision }
+return { NONCE, now, 'ok', '', outcomes, m.revision, free_in(tenure, m), revision, m.ttl }

@@ -135,6 +135,7 @@ impl HttpStore {
         Ok(Acquired {
             outcomes: vec![outcome],
             expires_in: Duration::ZERO,
+            ttl: None,
             revision: Revision::NONE,
             before: Revision::NONE,
             as_of: StoreTime::default(),

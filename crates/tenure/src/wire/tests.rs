@@ -147,6 +147,7 @@ fn acquire_results_round_trip() {
     let acquired = Acquired {
         outcomes,
         expires_in: wait,
+        ttl: None,
         revision: Revision(7),
         before: Revision(3),
         as_of: StoreTime::from_micros(5),
@@ -243,6 +244,7 @@ fn durations_are_rounded_to_the_safe_side() {
     let acquired = Acquired {
         outcomes: vec![held],
         expires_in: exact,
+        ttl: None,
         revision: Revision::NONE,
         before: Revision::NONE,
         as_of: StoreTime::from_micros(5),

@@ -43,6 +43,7 @@ impl Decide<Acquire> for GroupModel {
         Ok(Acquired {
             outcomes: outcomes?,
             expires_in: self.free_in(tenure, self.head().resumed_at, now),
+            ttl: self.current(tenure).map(|live| live.ttl),
             revision: self.revision_of(tenure),
             before,
             as_of: now,

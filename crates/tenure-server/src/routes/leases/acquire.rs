@@ -76,7 +76,7 @@ pub(crate) async fn acquire(
     let took = app.clock.mono().since(begun);
     match waited {
         Waited::Answered(acquired) => {
-            lease_log::acquired(&app, &group, &tenure, std::slice::from_ref(&lease), &acquired.outcomes);
+            lease_log::acquired(&group, &tenure, std::slice::from_ref(&lease), &acquired);
             answer(lease, tenure, acquired, Some(took))
         }
         Waited::Over(acquired) if acquired.outcomes.is_empty() => {

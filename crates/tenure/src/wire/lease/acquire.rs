@@ -114,6 +114,7 @@ impl AcquireAnswer {
         Acquired {
             outcomes: vec![outcome],
             expires_in: Duration::from_millis(self.expires_in_ms),
+            ttl: None,
             revision: self.revision,
             before: self.revision_before,
             as_of: self.as_of,
@@ -321,6 +322,7 @@ impl AcquireLeasesAnswer {
         Some(Acquired {
             outcomes: outcomes.filter(|_| in_order)?,
             expires_in: Duration::from_millis(self.expires_in_ms),
+            ttl: None,
             revision: self.revision,
             before: self.revision_before,
             as_of: self.as_of,
