@@ -96,8 +96,8 @@ pub struct Checker {
     /// Connections that were removed without a notice to the member (another member attached them, or the data was
     /// lost), until the member attaches them again.
     moved: BTreeSet<(Link, MemberId)>,
-    /// Connections whose detach, or whose attach by another tenure, was lost, until they are attached again: attached
-    /// under a tenure that does not know.
+    /// Connections whose detach, or whose attach by another tenure, was lost, or that a late request attached, until they
+    /// are attached again: attached under a tenure that does not know.
     returned: BTreeSet<Link>,
     /// A grace began since the last loss, so members have had time to recover.
     noticed: bool,

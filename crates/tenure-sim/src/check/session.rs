@@ -8,7 +8,7 @@ use tenure_core::sweep::{Reap, Release};
 
 use super::outage::LONGEST_GAP;
 use super::session_record::{Link, SessionRecord};
-use super::{Checked, Checker, must};
+use super::{Checked, Checker, LATE, must};
 use crate::step::Step;
 use crate::world::GRACE;
 
@@ -254,7 +254,12 @@ impl Checker {
         if let Some((holder, _)) = before.filter(|(holder, _)| holder.member() != tenure.member()) {
             self.moved.insert((link.clone(), holder.member().clone()));
         }
-        self.returned.remove(&link);
+        if step.at.since(step.sent_at) > LATE {
+            // As for a late release of a claim: the store's clock had fallen back, and its sender may have given it up.
+            self.returned.insert(link.clone());
+        } else {
+            self.returned.remove(&link);
+        }
         self.moved.remove(&(link, tenure.member().clone()));
         self.seen_session(step, step.resumed_at, seen)
     }

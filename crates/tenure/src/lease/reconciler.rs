@@ -72,7 +72,7 @@ impl Drop for ReadGuard<'_> {
 }
 
 /// The state of the table when a read started.
-struct ReadSnapshot {
+pub(super) struct ReadSnapshot {
     epoch: u64,
     doubts: u64,
     grants: Vec<Arc<Grant>>,
@@ -153,7 +153,7 @@ impl LeaseTable {
         is_due && state.asked
     }
 
-    fn start_reading(&self, now: Mono) -> ReadSnapshot {
+    pub(super) fn start_reading(&self, now: Mono) -> ReadSnapshot {
         let mut state = self.state();
         state.look = false;
         state.read_at = state.read_at.filter(|at| *at > now);
@@ -167,7 +167,7 @@ impl LeaseTable {
 
     /// Updates the table with the leases at the store: missing ones are lost, unknown ones are released. Returns
     /// whether claims may be lost as well.
-    fn settle(
+    pub(super) fn settle(
         &self,
         tenure: &TenureId,
         reading: ReadSnapshot,
@@ -205,7 +205,7 @@ impl LeaseTable {
         state.explained_to(revision);
         state.reading = false;
         let hidden = std::mem::take(&mut state.hidden);
-        let certain_again = state.doubted && state.doubts == reading.doubts;
+        let certain_again = state.doubted && state.doubts == reading.doubts && !state.look;
         if certain_again {
             state.doubted = false;
         }

@@ -255,9 +255,13 @@ impl Act<'_> {
             state.explain_change(before, revision);
         }
         let doubted = state.doubts != self.doubts;
-        if doubted || tail_lost {
-            // Re-read, and repeat a re-read that was done in between.
+        if tail_lost {
             state.doubt();
+        } else if doubted {
+            // Re-read once more, and let no re-read before that one end the doubt. It is no new doubt: two acts that take
+            // turns would otherwise put each other in doubt for ever.
+            state.doubted = true;
+            state.look = true;
         }
         match (tail_lost, doubted) {
             (true, _) => ActResult::TailLost,

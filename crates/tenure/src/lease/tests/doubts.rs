@@ -1,11 +1,18 @@
 //! The store's state of our holdings differs from ours.
 
+use std::collections::BTreeMap;
+
+use tenure_core::clock::Mono;
 use tenure_core::error::ErrorKind;
+use tenure_core::id::{Group, TenureId, Term};
 use tenure_core::lease::ReleaseOutcome;
+use tenure_core::membership::Revision;
 use tenure_core::registry::ClaimMode;
 use tenure_core::store::Call;
 
 use super::*;
+use crate::lease::revision::{ActResult, RevisionCheck};
+use crate::lease::table::LeaseTable;
 use crate::testing::{Fault, Telemetry, Verb, ms};
 
 impl World {
@@ -83,6 +90,32 @@ async fn unknown_lease_at_the_store_is_released() {
         assert!(world.seen(name).await.is_none(), "{name}");
         assert!(is_held(&world.granted(&b, name).await));
     }
+}
+
+#[test]
+fn doubtful_answer_puts_no_other_act_in_doubt() {
+    let table = LeaseTable::new(Group::new("g").unwrap());
+    let now = Mono::default();
+    assert_eq!(table.act(1, now).answered(Revision::NONE, Revision(5)), ActResult::Fine);
+    let first = table.act(1, now);
+    assert_eq!(table.compare(table.sent(), Revision(3), now), RevisionCheck::TailLost);
+    let (reading, second) = (table.start_reading(now), table.act(1, now));
+    assert_eq!(
+        first.answered(Revision(5), Revision(6)),
+        ActResult::Doubted,
+        "it may be among the lost writes"
+    );
+    assert_eq!(
+        second.answered(Revision(3), Revision(7)),
+        ActResult::Fine,
+        "it began after the loss was known"
+    );
+    let tenure = TenureId::new(member("m"), Term::new(1).unwrap());
+    table.settle(&tenure, reading, BTreeMap::new(), Revision(3));
+    assert!(table.is_doubted(), "the read began before the doubtful answer");
+    let reading = table.start_reading(now);
+    table.settle(&tenure, reading, BTreeMap::new(), Revision(7));
+    assert!(!table.is_doubted());
 }
 
 #[tokio::test]
