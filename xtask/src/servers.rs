@@ -50,6 +50,8 @@ const SERVERS: &[Server] = &[
     // A load generator that is not ours.
     Server { program: "wrk",             package: "wrk",           origin: Origin::Own,                needs: BENCH },
     Server { program: "etcd",            package: "etcd-server",   origin: Origin::Own,                needs: BENCH },
+    // The only program in `PATH` of the package; the server is a library that `java` runs.
+    Server { program: "zooinspector",    package: "zookeeper",     origin: Origin::Own,                needs: BENCH },
     // Not in later releases of Debian. The catalog of the supervisor.
     Server { program: "consul",          package: "consul",        origin: Origin::Debian("bullseye"), needs: BOTH },
 ];

@@ -1,6 +1,9 @@
-//! The HTTP load generator for all compared servers: plain HTTP/1.1 over persistent connections, one request at a time
-//! on each, bounded in count and in time.
+//! The load generator for all compared servers: persistent connections, one request at a time on each, bounded in count
+//! and in time. A [`Load`] is plain HTTP/1.1; other protocols are [`Lane`]s with a parser of their own.
 
+mod connection;
+mod http;
+mod lane;
 mod response;
 
 use std::net::SocketAddr;
@@ -8,17 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::stats::{Samples, ms};
-use response::Response;
-
-/// The time-out of a response, after which the run has failed.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The maximum size of a response.
-const MAX_RESPONSE: usize = 16 << 20;
+use crate::stats::Samples;
+pub use connection::{Connection, Reply};
+pub use http::{Http, request};
+pub use lane::Lane;
 
 /// A load: the requests, the server, and the bounds.
 #[derive(Clone)]
@@ -68,13 +66,6 @@ impl Tally {
     }
 }
 
-/// Builds a whole request as bytes.
-#[must_use]
-pub fn request(addr: SocketAddr, method: &str, path: &str, body: &str) -> Vec<u8> {
-    let (kind, length) = ("Content-Type: application/json", body.len());
-    format!("{method} {path} HTTP/1.1\r\nHost: {addr}\r\n{kind}\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
-}
-
 impl Load {
     /// Runs the load.
     ///
@@ -83,92 +74,45 @@ impl Load {
     /// are unexpected, which makes the figures meaningless.
     pub async fn run(&self) -> Result<Tally> {
         ensure!(!self.requests.is_empty(), "a load without requests");
-        let start = Instant::now();
-        let mut tasks = JoinSet::new();
+        let mut lanes = Vec::new();
         for number in 0..self.connections {
-            tasks.spawn(self.clone().drive(number, start + self.time));
+            let turns = (number..self.count).step_by(self.connections);
+            lanes.push(Lane::http(self.addr, Arc::clone(&self.requests), turns, self.good).await?);
         }
-        let mut total = Tally::default();
-        while let Some(done) = tasks.join_next().await {
-            total.add(done.context("a load task")??);
-        }
-        total.took = start.elapsed();
-        if total.bad * 100 > total.good {
-            let first = total.first_bad.as_deref().unwrap_or_default();
-            bail!(
-                "{} of {} answers were wrong, like: {first}",
-                total.bad,
-                total.bad + total.good
-            );
-        }
-        Ok(total)
-    }
-
-    async fn drive(self, number: usize, deadline: Instant) -> Result<Tally> {
-        let mut tally = Tally::default();
-        let mut connection = Connection::connect(self.addr).await?;
-        for turn in (number..self.count).step_by(self.connections) {
-            let sent = Instant::now();
-            if sent >= deadline {
-                break;
-            }
-            let response = connection.exchange(&self.requests[turn % self.requests.len()]).await?;
-            tally.latency.push(ms(sent.elapsed()));
-            let body = response.body(&connection.buffer);
-            if (200..300).contains(&response.status) && (self.good)(&body) {
-                tally.good += 1;
-            } else {
-                tally.bad += 1;
-                tally.first_bad.get_or_insert_with(|| {
-                    let text: String = String::from_utf8_lossy(&body).chars().take(300).collect();
-                    format!("{} {text}", response.status)
-                });
-            }
-            if response.close {
-                connection = Connection::connect(self.addr).await?;
-            }
-        }
-        Ok(tally)
+        run(&mut lanes, self.time, None).await
     }
 }
 
-/// One connection.
-struct Connection {
-    stream: TcpStream,
-    buffer: Vec<u8>,
-}
-
-impl Connection {
-    async fn connect(addr: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(addr)
-            .await
-            .with_context(|| format!("connect to {addr}"))?;
-        stream.set_nodelay(true)?;
-        Ok(Self {
-            stream,
-            buffer: Vec::with_capacity(64 << 10),
-        })
+/// Runs all lanes concurrently for at most this time. With `every`, each lane starts a request once in that time,
+/// instead of as soon as the last one was answered; the lanes are spread over it.
+///
+/// # Errors
+/// As [`Load::run`].
+pub async fn run(lanes: &mut Vec<Lane>, time: Duration, every: Option<Duration>) -> Result<Tally> {
+    let start = Instant::now();
+    let count = u32::try_from(lanes.len().max(1)).context("too many lanes")?;
+    let mut tasks = JoinSet::new();
+    for (number, mut lane) in (0..).zip(lanes.drain(..)) {
+        tasks.spawn(async move {
+            let pace = every.map(|every| (start + every * number / count, every));
+            let tally = lane.drive(start + time, pace).await?;
+            anyhow::Ok((lane, tally))
+        });
     }
-
-    /// Sends a request and reads its response into the buffer.
-    async fn exchange(&mut self, request: &[u8]) -> Result<Response> {
-        self.buffer.clear();
-        let work = async {
-            self.stream.write_all(request).await.context("send a request")?;
-            loop {
-                if let Some(answer) = Response::parse(&self.buffer)? {
-                    return Ok(answer);
-                }
-                ensure!(
-                    self.buffer.len() < MAX_RESPONSE,
-                    "an answer of more than {MAX_RESPONSE} bytes"
-                );
-                let read = self.stream.read_buf(&mut self.buffer).await.context("read an answer")?;
-                ensure!(read > 0, "the server closed the connection in the middle of an answer");
-            }
-        };
-        tokio::time::timeout(PATIENCE, work)
-            .await
-            .context("no answer in time")?
+    let mut total = Tally::default();
+    while let Some(done) = tasks.join_next().await {
+        let (lane, tally) = done.context("a load task")??;
+        lanes.push(lane);
+        total.add(tally);
     }
+    total.took = start.elapsed();
+    if total.bad * 100 > total.good {
+        let first = total.first_bad.as_deref().unwrap_or_default();
+        bail!(
+            "{} of {} answers were wrong, like: {first}",
+            total.bad,
+            total.bad + total.good
+        );
+    }
+    Ok(total)
 }

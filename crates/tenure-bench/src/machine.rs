@@ -1,9 +1,13 @@
 //! The machine and programs that the figures depend on.
 
+use std::path::Path;
 use std::process::Command;
 
 use serde::Serialize;
 use tenure_testkit::{Availability, have};
+
+/// ZooKeeper as Debian installs it. Its manifest names the libraries that it needs.
+pub const ZOOKEEPER_JAR: &str = "/usr/share/java/zookeeper.jar";
 
 /// The machine and the programs of a run.
 #[derive(Debug, Serialize)]
@@ -33,6 +37,7 @@ impl Machine {
             ("redis-benchmark", "--version"),
             ("consul", "version"),
             ("etcd", "--version"),
+            ("java", "--version"),
             ("rustc", "--version"),
         ];
         Self {
@@ -45,6 +50,7 @@ impl Machine {
             programs: programs
                 .into_iter()
                 .filter_map(|(program, flag)| version(program, flag))
+                .chain(zookeeper())
                 .collect(),
             revision: output(Command::new("git").args(["describe", "--always", "--dirty"])).unwrap_or_default(),
             load_before: load(),
@@ -63,6 +69,17 @@ fn version(program: &str, flag: &str) -> Option<String> {
         return None;
     };
     output(Command::new(file).arg(flag))
+}
+
+/// Debian has a link with the version in its name beside the file.
+fn zookeeper() -> Option<String> {
+    let is_version = |name: &String| {
+        let rest = name.strip_prefix("zookeeper-").unwrap_or_default();
+        rest.starts_with(|first: char| first.is_ascii_digit())
+    };
+    let beside = std::fs::read_dir(Path::new(ZOOKEEPER_JAR).parent()?).ok()?;
+    let mut names = beside.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.find(is_version)
 }
 
 /// The first line that a command prints.

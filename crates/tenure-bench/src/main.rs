@@ -31,6 +31,7 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use machine::Machine;
+use report::Grid;
 use suite::{BenchmarkResult, Size};
 
 /// Compares Tenure with its alternatives.
@@ -159,7 +160,18 @@ fn print(run: &Run) {
             table.add_row([done.name, &format!("FAILED: {why}")]);
         }
     }
-    println!("{table}\n");
+    if run
+        .benchmarks
+        .iter()
+        .any(|done| !done.found.rows.is_empty() || done.failed.is_some())
+    {
+        println!("{table}\n");
+    }
+    for done in &run.benchmarks {
+        if let Some(grid) = &done.found.grid {
+            print_grid(done.name, grid);
+        }
+    }
     for done in &run.benchmarks {
         done.found
             .notes
@@ -182,6 +194,16 @@ fn print(run: &Run) {
         "{size}revision {}; load {before} before, {after} after; {:.0} s",
         machine.revision, run.seconds
     );
+}
+
+fn print_grid(name: &str, grid: &Grid) {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN);
+    table.set_header(std::iter::once(name).chain(grid.columns.iter().map(String::as_str)));
+    for line in grid.lines() {
+        table.add_row(line);
+    }
+    println!("{name}: {}\n\n{table}\n", grid.title);
 }
 
 /// Writes the raw figures as JSON, named by the revision.

@@ -30,6 +30,12 @@ impl std::fmt::Display for Figure {
     }
 }
 
+/// A ratio with its sign.
+#[must_use]
+pub fn ratio(ratio: f64) -> String {
+    format!("{} ×", short(ratio))
+}
+
 /// Three significant digits are more than two noisy cores can resolve.
 fn short(value: f64) -> String {
     let (scaled, suffix) = match value.abs() {
@@ -171,9 +177,7 @@ impl Row {
             baseline
                 .map(|base| format!("{} ({})", base.figure, base.name))
                 .unwrap_or_default(),
-            self.ratio
-                .map(|ratio| format!("{} ×", short(ratio)))
-                .unwrap_or_default(),
+            self.ratio.map(ratio).unwrap_or_default(),
             self.goal.map(|goal| goal.show(self.figure.unit)).unwrap_or_default(),
             match self.met {
                 Some(true) => "met".to_owned(),
@@ -181,6 +185,51 @@ impl Row {
                 None => String::new(),
             },
         ]
+    }
+}
+
+/// A table with columns of its own, for many figures of a few subjects.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Grid {
+    /// What the rows have in common.
+    pub title: &'static str,
+    /// The columns, without that of the subjects.
+    pub columns: Vec<String>,
+    /// The cells of each subject, by column.
+    pub rows: Vec<(String, BTreeMap<String, String>)>,
+}
+
+impl Grid {
+    /// Creates an empty table.
+    #[must_use]
+    pub fn new(title: &'static str) -> Self {
+        Self {
+            title,
+            ..Self::default()
+        }
+    }
+
+    /// Sets a cell. Rows and columns are in the order in which they are first named.
+    pub fn set(&mut self, row: &str, column: &str, cell: String) {
+        if !self.columns.iter().any(|known| known == column) {
+            self.columns.push(column.to_owned());
+        }
+        if !self.rows.iter().any(|(name, _)| name == row) {
+            self.rows.push((row.to_owned(), BTreeMap::new()));
+        }
+        for (_, cells) in self.rows.iter_mut().filter(|(name, _)| name == row) {
+            cells.insert(column.to_owned(), cell.clone());
+        }
+    }
+
+    /// The rows as text, each with a cell for every column.
+    pub fn lines(&self) -> impl Iterator<Item = Vec<String>> {
+        self.rows.iter().map(|(name, cells)| {
+            let cell = |column| cells.get(column).cloned().unwrap_or_default();
+            std::iter::once(name.clone())
+                .chain(self.columns.iter().map(cell))
+                .collect()
+        })
     }
 }
 
@@ -193,6 +242,8 @@ pub struct Report(Arc<Mutex<Figures>>);
 pub struct Figures {
     /// The rows of the table.
     pub rows: Vec<Row>,
+    /// A table with columns of its own.
+    pub grid: Option<Grid>,
     /// All samples, by name.
     pub samples: BTreeMap<String, Samples>,
     /// Notes that a reader needs, for example about a skipped baseline.
@@ -203,6 +254,11 @@ impl Report {
     /// Adds a row.
     pub fn row(&self, row: Row) {
         self.lock().rows.push(row);
+    }
+
+    /// Sets the table with columns of its own.
+    pub fn grid(&self, grid: &Grid) {
+        self.lock().grid = Some(grid.clone());
     }
 
     /// Adds raw samples.
@@ -249,6 +305,16 @@ mod tests {
         ] {
             assert_eq!(row.met, Some(met), "{row:?}");
         }
+    }
+
+    #[test]
+    fn a_grid_has_a_cell_for_every_column() {
+        let mut grid = Grid::new("");
+        for (row, column) in [("a", "x"), ("b", "y"), ("a", "y")] {
+            grid.set(row, column, format!("{row}{column}"));
+        }
+        let lines: Vec<_> = grid.lines().collect();
+        assert_eq!(lines, [["a", "ax", "ay"], ["b", "", "by"]]);
     }
 
     #[test]

@@ -48,6 +48,12 @@ impl ValkeyServer {
         self.server.addr()
     }
 
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
     /// Opens a blocking client.
     ///
     /// # Errors

@@ -62,18 +62,9 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
 }
 
 fn load(addr: SocketAddr, tenures: &[TenureId], batch: usize, time: Duration) -> Load {
-    let body = |tenures: &[TenureId]| {
-        let mut body = String::from("{\"beats\":[");
-        for (number, tenure) in tenures.iter().enumerate() {
-            let comma = if number > 0 { "," } else { "" };
-            // Writing to a string cannot fail.
-            let _ = write!(body, "{comma}{{\"tenure\":\"{tenure}\"}}");
-        }
-        body + "]}"
-    };
     let requests: Arc<[Vec<u8>]> = tenures
         .chunks_exact(batch)
-        .map(|batch| request(addr, "POST", "/v1/groups/bench/beats", &body(batch)))
+        .map(|batch| beats(addr, "bench", batch))
         .collect();
     Load {
         addr,
@@ -85,8 +76,19 @@ fn load(addr: SocketAddr, tenures: &[TenureId], batch: usize, time: Duration) ->
     }
 }
 
+/// A request with one beat for each tenure.
+pub fn beats(addr: SocketAddr, group: &str, tenures: &[TenureId]) -> Vec<u8> {
+    let mut body = String::from("{\"beats\":[");
+    for (number, tenure) in tenures.iter().enumerate() {
+        let comma = if number > 0 { "," } else { "" };
+        // Writing to a string cannot fail.
+        let _ = write!(body, "{comma}{{\"tenure\":\"{tenure}\"}}");
+    }
+    request(addr, "POST", &format!("/v1/groups/{group}/beats"), &(body + "]}"))
+}
+
 /// Checks every reply: a request counts as good only if all its beats were renewed.
-fn all_renewed(body: &[u8]) -> bool {
+pub fn all_renewed(body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(body);
     text.contains("\"renewed\"") && !text.contains("\"ended\"") && !text.contains("\"unknown\"")
 }

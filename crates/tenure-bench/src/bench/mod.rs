@@ -9,6 +9,7 @@ pub mod evict;
 pub mod leases;
 pub mod memory;
 pub mod orphans;
+pub mod peers;
 pub mod roster;
 pub mod sweepers;
 pub mod takeover;

@@ -1,4 +1,4 @@
-//! Reads HTTP/1.1 responses as three servers send them: with a length or in chunks.
+//! Reads HTTP/1.1 responses as the compared servers send them: with a length or in chunks.
 
 use std::borrow::Cow;
 use std::ops::Range;
