@@ -9,6 +9,7 @@ const CLOCK: &str = include_str!("scripts/clock.lua");
 const TEST_CLOCK: &str = include_str!("scripts/test_clock.lua");
 const STATE: &str = include_str!("scripts/state.lua");
 const LIB: &str = include_str!("scripts/lib.lua");
+const GROUP: &str = include_str!("scripts/group.lua");
 const READ: &str = include_str!("scripts/read.lua");
 const STATUS: &str = include_str!("scripts/status.lua");
 const ROSTER_ROW: &str = include_str!("scripts/roster_row.lua");
@@ -20,6 +21,12 @@ const LEASE: &str = include_str!("scripts/lease.lua");
 const QUEUE: &str = include_str!("scripts/queue.lua");
 const RESCORE: &str = include_str!("scripts/rescore.lua");
 const SESSION_DATA: &str = include_str!("scripts/session_data.lua");
+
+/// Makes the rest of a script a function of its own. A step creates about 150 closures. For each local that one captures,
+/// Lua 5.1 searches the captured locals of the same function one by one, but copies those of an outer function. Without
+/// this, a step that does nothing costs a third more.
+const NEST: &str = "\nreturn (function()\n";
+const END: &str = "\nend)()\n";
 
 /// All scripts of a store.
 #[derive(Debug)]
@@ -83,13 +90,17 @@ impl Scripts {
     pub(crate) fn new(test_clock: bool) -> Self {
         let clock = clock(test_clock);
         let change = |name, text: &str| {
-            let parts = [clock, STATE, ROSTER_ROW, LIB, OFFLINE, text];
+            let parts = [
+                clock, STATE, ROSTER_ROW, LIB, NEST, GROUP, NEST, OFFLINE, text, END, END,
+            ];
             Arc::new(Script::new(name, &parts))
         };
         let read = |name, text: &str| Arc::new(Script::new(name, &[clock, STATE, READ, text]));
         // The fast path of a batch runs before the full script.
         let quick = |name, fast: &str, text: &str| {
-            let parts = [clock, STATE, ROSTER_ROW, fast, LIB, OFFLINE, text];
+            let parts = [
+                clock, STATE, ROSTER_ROW, fast, LIB, NEST, GROUP, NEST, OFFLINE, text, END, END,
+            ];
             Arc::new(Script::new(name, &parts))
         };
         let change_leases = |name, text: &str| change(name, &[LEASE, QUEUE, text].concat());

@@ -85,7 +85,7 @@ for i = 1, count do
         if new > 0 then
           if new < ttl then
             Lease.wake_of(tenure)
-            plan_whole('ZADD', DUE, 'LT', text(now + new), member_of(tenure))
+            plan_whole('ZADD', DUE, { 'LT', text(now + new), member_of(tenure) })
           end
           ttl = new
         end
@@ -115,7 +115,7 @@ for i = 1, count do
 end
 if n > 0 then
   group.min_ttl, group.max_ttl = min_ttl, max_ttl
-  plan_whole('HSET', ALIVE, unpack(renewed))
+  plan_whole('HSET', ALIVE, renewed)
 end
 Lease.finish()
 engage_brake()

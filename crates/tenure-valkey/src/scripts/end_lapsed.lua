@@ -22,16 +22,17 @@ for i, packed in ipairs(#due > 0 and redis.call('HMGET', MEMBERS, unpack(due)) o
   tenures[i] = terms[i] and due[i] .. '@' .. text(terms[i]) or due[i]
 end
 local rows = #due > 0 and redis.call('HMGET', ALIVE, unpack(tenures)) or {}
-local ended = {}
+local ended, later, n, given = {}, {}, 0, given_at()
 for i, member in ipairs(due) do
   if rows[i] then
-    local m = unpack_tenure(terms[i], rows[i])
-    local last = end_of(m)
+    local deadline, ttl = unpack_life(rows[i])
+    local last = end_since(given, deadline, ttl)
     if now >= last then
-      ended[#ended + 1] = finish(member, m, 'lapsed')
+      ended[#ended + 1] = finish(member, unpack_tenure(terms[i], rows[i]), 'lapsed')
     else
       -- The index is lazy: the member has beaten since.
-      plan('ZADD', DUE, text(last), member)
+      later[n + 1], later[n + 2] = text(last), member
+      n = n + 2
     end
   else
     plan('ZREM', DUE, member)
@@ -41,12 +42,15 @@ for i, member in ipairs(due) do
     end
   end
 end
+if n > 0 then
+  plan_whole('ZADD', DUE, later)
+end
 
 -- This index holds only records of tenures that hold nothing.
 local old = redis.call('ZRANGEBYSCORE', FORGET, '-inf', NOW, 'LIMIT', 0, limit)
 if #old > 0 then
-  plan_whole('HDEL', ENDED, unpack(old))
-  plan_whole('ZREM', FORGET, unpack(old))
+  plan_whole('HDEL', ENDED, old)
+  plan_whole('ZREM', FORGET, old)
 end
 Lease.forget_reservations(limit)
 Lease.forget_waiters(limit)

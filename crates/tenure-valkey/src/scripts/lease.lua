@@ -382,8 +382,8 @@ function Lease.forget_reservations(limit)
   if #over == 0 then
     return
   end
-  plan_whole('HDEL', RESERVED, unpack(over))
-  plan_whole('ZREM', RESERVATIONS, unpack(over))
+  plan_whole('HDEL', RESERVED, over)
+  plan_whole('ZREM', RESERVATIONS, over)
   for _, field in ipairs(over) do
     local name = string.match(field, '^[^/]*')
     Lease.load(name).changed = true

@@ -87,19 +87,20 @@ end
 local function evict(tenure, holdings)
   local counts, removed = {}, {}
   for registry, keys in pairs(by_registry(holdings)) do
-    local claims, mine = PREFIX .. 'claims:' .. registry, {}
+    local claims, mine, n = PREFIX .. 'claims:' .. registry, {}, 0
     local owners = redis.call('HMGET', claims, unpack(keys))
     for i = 1, #keys do
       if owners[i] == tenure then
-        mine[#mine + 1] = keys[i]
+        n = n + 1
+        mine[n] = keys[i]
         if with_keys then
           removed[#removed + 1] = registry .. '/' .. keys[i]
         end
       end
     end
-    if #mine > 0 then
-      plan_whole('HDEL', claims, unpack(mine))
-      counts[#counts + 1] = { registry, #mine }
+    if n > 0 then
+      plan_whole('HDEL', claims, mine)
+      counts[#counts + 1] = { registry, n }
     end
   end
   return counts, removed
@@ -165,7 +166,7 @@ local function disconnect_some(tenure, room)
   if #holdings == 0 then
     return 0, 0, {}, more
   end
-  plan_whole('SREM', key, unpack(holdings))
+  plan_whole('SREM', key, holdings)
   local found, removed, last = {}, 0, {}
   for i, holding in ipairs(holdings) do
     local name, connection = string.match(holding, '^([^/]*)/(.*)$')
@@ -189,7 +190,7 @@ end
 function evict_some(tenure, holdings, more, room)
   local counts, removed = evict(tenure, holdings)
   if #holdings > 0 then
-    plan_whole('SREM', held_key(tenure), unpack(holdings))
+    plan_whole('SREM', held_key(tenure), holdings)
   end
   local looked, gone, last = 0, 0, {}
   if not more then
@@ -273,7 +274,7 @@ for _, visit in ipairs(visits) do
     looked, freed, come_again = free_some(tenure, math.min(room, budget, dear))
     budget, dear = budget - looked, dear - looked
   end
-  plan_whole('ZADD', visit.list, 'XX', text(come_again or now), tenure)
+  plan_whole('ZADD', visit.list, { 'XX', text(come_again or now), tenure })
   lose(tenure)
   if #counts > 0 or freed > 0 or gone > 0 then
     local eviction = { tenure, freed, gone }

@@ -22,7 +22,7 @@ local function retime(member)
   local heard = m.ttl > DAY and now or math.max(0, m.deadline - m.ttl)
   m.deadline, m.ttl = heard + ttl, ttl
   save_member(member, m)
-  plan_whole('ZADD', DUE, 'LT', text(m.deadline), member)
+  plan_whole('ZADD', DUE, { 'LT', text(m.deadline), member })
 end
 
 -- The members among these with another ttl.

@@ -64,7 +64,7 @@ local function trim_log(most)
   end
   local kept = math.max(1, math.floor(most * looked / bytes))
   if entries > kept then
-    plan_whole('XTRIM', EVENTS, 'MAXLEN', '~', text(kept))
+    plan_whole('XTRIM', EVENTS, { 'MAXLEN', '~', text(kept) })
   end
 end
 trim_log(tonumber(ARGV[9]))

@@ -250,8 +250,8 @@ CHECK.offlined, CHECK.offline, CHECK['offline:lapsed'] = check_offline, check_of
 
 local old = not gone and redis.call('ZRANGEBYSCORE', TOMBSTONES_AT, '-inf', text(now - TOMBSTONES_KEPT), 'LIMIT', 0, 200) or {}
 if #old > 0 then
-  plan_whole('HDEL', TOMBSTONES, unpack(old))
-  plan_whole('ZREM', TOMBSTONES_AT, unpack(old))
+  plan_whole('HDEL', TOMBSTONES, old)
+  plan_whole('ZREM', TOMBSTONES_AT, old)
 end
 local forgotten = {}
 for _, provider in ipairs(old) do
