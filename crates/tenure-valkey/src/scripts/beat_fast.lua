@@ -7,7 +7,7 @@ do
   local alive = string.sub(KEYS[1], 1, -5) .. 'alive'
   local count, tenures_from = tonumber(ARGV[8]), 12
   local now = clock()
-  local struct_unpack, struct_pack = struct.unpack, struct.pack
+  local struct_unpack, struct_pack, argv = struct.unpack, struct.pack, ARGV
   local state = redis.call('HGET', KEYS[1], 'state')
   local common = state and count > 0 and ARGV[9] == '0' and ARGV[10] == ''
   local born, tick, resumed, min_ttl, max_ttl, unsettled, cause, grants, brake_since, brake_until
@@ -25,56 +25,61 @@ do
     local told = ARGV[11] ~= '' and { struct_unpack('<' .. string.rep('d', count), ARGV[11]) }
     local renewed, one_ttl, ttls, revisions = {}, nil, nil, nil
     local before, after, deadline, ttl, revision, marks, named, known
+    -- Adjacent values are mostly equal (Lua compares strings by address). Such a beat needs no look of its own, unless a
+    -- beat of the batch named a revision, or has another ttl or revision than the first.
+    local differ = told
     for i = 1, count do
       local row = rows[i]
-      known = told and told[i] or 0
-      -- Adjacent values are mostly equal: Lua compares strings by address.
-      if row ~= before or (known > 0) ~= named then
-        if not row then
-          common = false
-          break
+      if differ or row ~= before then
+        known = told and told[i] or 0
+        if row ~= before or (known > 0) ~= named then
+          if not row then
+            common = false
+            break
+          end
+          deadline, ttl, revision, marks = unpack_life(row)
+          -- The end of a tenure, as in `end_of`.
+          if now >= resumed + ttl and (deadline > now + ttl or now >= deadline) then
+            common = false
+            break
+          end
+          named = known > 0
+          if marks >= REVOKED and named then
+            -- The holder may have noticed an operator's release.
+            common = false
+            break
+          end
+          before, after = row, pack_life(now + ttl, ttl, revision, marks >= REVOKED and REVOKED or named and NAMED or 0)
         end
-        deadline, ttl, revision, marks = unpack_life(row)
-        -- The end of a tenure, as in `end_of`.
-        if now >= resumed + ttl and (deadline > now + ttl or now >= deadline) then
-          common = false
-          break
-        end
-        named = known > 0
-        if marks >= REVOKED and named then
-          -- The holder may have noticed an operator's release.
-          common = false
-          break
-        end
-        before, after = row, pack_life(now + ttl, ttl, revision, marks >= REVOKED and REVOKED or named and NAMED or 0)
-      end
-      if revision ~= known then
-        if known > revision then
-          common = false
-          break
-        end
-        if not revisions then
-          revisions = {}
-          for j = 1, i - 1 do
-            revisions[j] = told and told[j] or 0
+        if revision ~= known then
+          if known > revision then
+            common = false
+            break
+          end
+          if not revisions then
+            revisions = {}
+            for j = 1, i - 1 do
+              revisions[j] = told and told[j] or 0
+            end
           end
         end
-      end
-      if revisions then
-        revisions[i] = revision
-      end
-      renewed[2 * i - 1], renewed[2 * i] = ARGV[tenures_from - 1 + i], after
-      if ttls then
-        ttls[i] = ttl
-      elseif i == 1 then
-        one_ttl = ttl
-      elseif ttl ~= one_ttl then
-        ttls = {}
-        for j = 1, i - 1 do
-          ttls[j] = one_ttl
+        if revisions then
+          revisions[i] = revision
         end
-        ttls[i] = ttl
+        if ttls then
+          ttls[i] = ttl
+        elseif i == 1 then
+          one_ttl = ttl
+        elseif ttl ~= one_ttl then
+          ttls = {}
+          for j = 1, i - 1 do
+            ttls[j] = one_ttl
+          end
+          ttls[i] = ttl
+        end
+        differ = told or revisions or ttls
       end
+      renewed[2 * i - 1], renewed[2 * i] = argv[tenures_from - 1 + i], after
     end
     if common then
       redis.call('HSET', KEYS[1], 'state', struct_pack(STATE, born, now, resumed, min_ttl, max_ttl, unsettled, cause, grants,
