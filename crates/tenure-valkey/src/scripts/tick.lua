@@ -44,9 +44,13 @@ if due and tonumber(due) <= now then
 end
 -- The log is also bounded in bytes, by an estimate from its oldest and newest entries. No counter is kept, so none can
 -- drift. A log that is short enough even with entries of maximum size is not sampled. A user who may not trim has only
--- the bound in number.
-local SAMPLE, LONGEST = 16, 65536
+-- the bound in number. Without a recent event there is nothing to trim, and sampling costs more than the rest of a tick.
+-- The number of an event is not below the clock at its time.
+local SAMPLE, LONGEST, RECENT = 16, 65536, 10000000
 local function trim_log(most)
+  if group.events + RECENT < now then
+    return
+  end
   local entries = redis.pcall('XLEN', EVENTS)
   if type(entries) ~= 'number' or entries * LONGEST <= most
     or redis.acl_check_cmd and not redis.acl_check_cmd('XTRIM', EVENTS) then
