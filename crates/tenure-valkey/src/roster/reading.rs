@@ -29,14 +29,8 @@ impl Serve<ListAvailable> for ValkeyStore {
         self.connection
             .call(&self.scripts.available, invocation, |reader, now| {
                 let stamp = read_stamp(reader, now)?;
-                let (mut rows, mut candidates) = (reader.array()?, Vec::new());
-                while rows.left() > 2 {
-                    candidates.push(Candidate {
-                        provider: provider_of(&rows.text()?)?,
-                        occupancy: small(rows.number()?)?,
-                        capacity: small(rows.number()?)?,
-                    });
-                }
+                let (names, places) = (reader.array()?, reader.maybe_bytes()?.unwrap_or_default());
+                let candidates = read_candidates(names, &places)?;
                 let (more, occupancy, provider) = (reader.number()? != 0, reader.text()?, reader.text()?);
                 Ok(Ranked {
                     candidates,
@@ -179,6 +173,23 @@ fn provider_of(name: &str) -> Read<ProviderId> {
     ProviderId::new(name).map_err(|_| Malformed(format!("{name:?} in place of a provider")))
 }
 
-fn small(number: u64) -> Read<u32> {
-    u32::try_from(number).map_err(|_| Malformed(format!("{number} engagements")))
+/// Available providers: their names, and for each its occupancy and capacity.
+fn read_candidates(mut names: Reader, places: &[u8]) -> Read<Vec<Candidate>> {
+    let (pairs, rest) = places.as_chunks::<8>();
+    if pairs.len() != names.left() || !rest.is_empty() {
+        return Err(Malformed(format!(
+            "{} bytes for {} providers",
+            places.len(),
+            names.left()
+        )));
+    }
+    let mut candidates = Vec::with_capacity(pairs.len());
+    for [a, b, c, d, e, f, g, h] in pairs.iter().copied() {
+        candidates.push(Candidate {
+            provider: provider_of(&names.text()?)?,
+            occupancy: u32::from_le_bytes([a, b, c, d]),
+            capacity: u32::from_le_bytes([e, f, g, h]),
+        });
+    }
+    Ok(candidates)
 }

@@ -1,6 +1,6 @@
--- ARGV 3..5: the occupancy and provider to continue after, or '' and ''; the limit. Returns the stamp, for each
--- available provider its name, occupancy and capacity, and 1 if there may be more, with the occupancy and provider to
--- continue after.
+-- ARGV 3..5: the occupancy and provider to continue after, or '' and ''; the limit. Returns the stamp, the names of
+-- available providers, for each its occupancy and capacity as two integers of four bytes, and 1 if there may be more,
+-- with the occupancy and provider to continue after.
 local free, limit = PREFIX .. 'free', tonumber(ARGV[5])
 
 local function byte_less(a, b)
@@ -28,23 +28,33 @@ local function rank_after(occupancy, provider)
   return low
 end
 
--- Selects the available providers of a page by their rows and their tenures.
-local found, n = {}, 0
+-- Selects the available providers of a page by their rows and their tenures. Occupancies and capacities are packed: a
+-- reply with few elements is cheap to write and to read.
+local found, places, n = {}, {}, 0
 local function pick(names)
   local packed = redis.call('HMGET', PROVIDERS, unpack(names))
-  local _, alive = lives_of(names, packed)
-  local before, is_alive
+  local tenures, at, k = {}, {}, 0
   for i = 1, #names do
-    local life = alive[i]
+    local row = packed[i]
+    local tenure = row and #row > HEAD and string.byte(row) == 49 and tenure_in(names[i], row)
+    if tenure then
+      k = k + 1
+      tenures[k], at[k] = tenure, i
+    end
+  end
+  local alive = k > 0 and redis.call('HMGET', PREFIX .. 'alive', unpack(tenures)) or {}
+  local before, is_alive
+  for j = 1, k do
+    local life = alive[j]
     -- Adjacent values are mostly equal: Lua compares strings by address.
     if life and life ~= before then
       before, is_alive = life, lives(life)
     end
-    if life and is_alive and string.byte(packed[i]) == 49 then
-      local capacity, occupancy = struct.unpack('<I4I4', packed[i], 33)
+    if life and is_alive then
+      local capacity, occupancy = struct.unpack('<I4I4', packed[at[j]], 33)
       if occupancy < capacity then
-        found[n + 1], found[n + 2], found[n + 3] = names[i], occupancy, capacity
-        n = n + 3
+        n = n + 1
+        found[n], places[2 * n - 1], places[2 * n] = names[at[j]], occupancy, capacity
       end
     end
   end
@@ -53,8 +63,8 @@ end
 -- Members that lapsed since the last sweep are skipped, up to a bound: a page may be short.
 local rank = ARGV[3] == '' and 0 or rank_after(ARGV[3], ARGV[4])
 local looked, last, more = 0, nil, true
-while more and n < 3 * limit and looked < math.max(limit, MAX_OVERDUE) do
-  local count = math.min(limit - n / 3, 200)
+while more and n < limit and looked < math.max(limit, MAX_OVERDUE) do
+  local count = math.min(limit - n, 200)
   local names = redis.call('ZRANGE', free, rank + looked, rank + looked + count)
   more = #names > count
   if more then
@@ -67,4 +77,5 @@ while more and n < 3 * limit and looked < math.max(limit, MAX_OVERDUE) do
   looked = looked + #names
 end
 local score = more and redis.call('ZSCORE', free, last) or ''
-return { NONCE, now, 'ok', stamp(), found, more and 1 or 0, score, more and last or '' }
+local packed = struct.pack('<' .. string.rep('I4', 2 * n), unpack(places))
+return { NONCE, now, 'ok', stamp(), found, packed, more and 1 or 0, score, more and last or '' }
