@@ -7,7 +7,7 @@ use tenure_adopt::{AdoptSettings, Connection, ConnectionOptions, Janitor};
 use tenure_core::clock::SystemClock;
 
 use crate::probe::{Probe, idle};
-use crate::report::{Report, Row};
+use crate::report::{Goal, Report, Row};
 use crate::stats::{Samples, ms};
 use crate::subject;
 use crate::suite::Size;
@@ -48,14 +48,15 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
     }
 
     let what = format!("{entries} entries, {} of the dead", dead * entries / OWNERS);
-    report.row(Row::new(format!("{what}: a pass"), took.median(), "ms"));
+    report.row(Row::new(format!("{what}: a pass"), took.median(), "ms").goal(Goal::AtMost(15_000.0)));
     report.row(Row::new(
         format!("{what}: scanned"),
         entries as f64 / took.median() * 1e3,
         "entries/s",
     ));
     let row = Row::new(format!("{what}: PING p99"), pings.percentile(99.0), "ms");
-    report.row(row.against("idle", quiet.percentile(99.0), None));
+    let row = row.against("idle", quiet.percentile(99.0), None);
+    report.row(row.goal(Goal::AtMostAbove(1.0)));
     let row = Row::new(format!("{what}: longest PING"), pings.max(), "ms");
     report.row(row.against("idle", quiet.max(), None));
     report.row(Row::new(

@@ -23,6 +23,10 @@ use crate::valkey::ValkeyServer;
 
 const TTL: Duration = Duration::from_secs(120);
 const PLAIN: &str = "connections:registry";
+/// How many claims a step removes.
+const STEP: f64 = 200.0;
+/// Keeps the server busy for some time and does nothing else.
+const LOOP: &str = include_str!("empty_loop.lua");
 
 pub async fn run(size: Size, report: Report) -> Result<()> {
     let each = size.pick(10_000, 1_000);
@@ -45,6 +49,13 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
                 .against("idle", idle, None)
                 .goal(Goal::AtMostAbove(1.0)),
         );
+        let (step, p99) = (sides.steps.median(), sides.loop_pings.percentile(99.0));
+        let row = Row::new(
+            format!("{what}: PING p99 beside an empty loop of {step:.2} ms"),
+            p99,
+            "ms",
+        );
+        report.row(row.against("idle", idle, None));
         let (longest, theirs) = (sides.our_pings.max(), sides.their_pings.max());
         report.row(Row::new(format!("{what}: longest PING"), longest, "ms").against("HGETALL + HDEL", theirs, None));
         report.row(Row::new(
@@ -72,10 +83,15 @@ struct Sides {
     idle: Samples,
     our_pings: Samples,
     their_pings: Samples,
+    /// The CPU time of the server for one step, in ms.
+    steps: Samples,
+    loop_pings: Samples,
     slowest: (f64, String),
 }
 
+#[expect(clippy::cast_precision_loss, reason = "few claims")]
 async fn measure(size: Size, entries: usize, each: usize) -> Result<Sides> {
+    let steps = (each as f64 / STEP).ceil();
     let fixture = Fixture::build(entries, each).await?;
     let mut sides = Sides::default();
     for (round, victim) in fixture.owners.iter().take(size.rounds()).enumerate() {
@@ -89,7 +105,10 @@ async fn measure(size: Size, entries: usize, each: usize) -> Result<Sides> {
         );
         for ours in [round % 2 == 0, round % 2 != 0] {
             let (took, pings) = if ours {
-                fixture.ours(victim, each, round).await?
+                let used = fixture.valkey.used()?.cpu;
+                let done = fixture.ours(victim, each, round).await?;
+                sides.steps.push((fixture.valkey.used()?.cpu - used) * 1e3 / steps);
+                done
             } else {
                 fixture.theirs(round, each).await?
             };
@@ -106,6 +125,8 @@ async fn measure(size: Size, entries: usize, each: usize) -> Result<Sides> {
                 }
             }
         }
+        let pings = fixture.empty_loops(sides.steps.median(), steps).await?;
+        sides.loop_pings.extend(pings.values().iter().copied());
     }
     fixture.store.close().await;
     Ok(sides)
@@ -145,6 +166,7 @@ impl Fixture {
                 .await?;
             fixture.fill_plain(number, each).await?;
         }
+        fixture.compile().await?;
         Ok(fixture)
     }
 
@@ -158,6 +180,14 @@ impl Fixture {
                 .exec_async(&mut self.plain.clone())
                 .await?;
         }
+        Ok(())
+    }
+
+    /// A pass without work, so that the server has compiled the scripts: at the first use after its start, each one
+    /// takes it about two milliseconds.
+    async fn compile(&self) -> Result<()> {
+        let (request, call) = (SweepRequest::default(), Call::default());
+        self.store.sweep(&self.group, &request, "bench-first", call).await?;
         Ok(())
     }
 
@@ -197,6 +227,21 @@ impl Fixture {
             report.evicted_total()
         );
         Ok((took, probe.finish()?))
+    }
+
+    /// As many commands as a pass has steps, each as long as one and without any work. Returns the latency of other clients:
+    /// what the length of a step costs them, with the delays of the scheduler, whatever it does.
+    async fn empty_loops(&self, step_ms: f64, steps: f64) -> Result<Samples> {
+        let mut plain = self.plain.clone();
+        let probe = Probe::start(self.valkey.addr())?;
+        let mut left = steps;
+        while left > 0.0 {
+            let mut command = redis::cmd("EVAL");
+            command.arg(LOOP).arg(0).arg(step_ms / 1e3);
+            command.exec_async(&mut plain).await?;
+            left -= 1.0;
+        }
+        probe.finish()
     }
 
     /// The same by hand, with batched deletes. Then the entries are restored.

@@ -1,7 +1,7 @@
-//! The cost of eight sweepers for a store with a large group in which no member dies.
+//! The cost of eight sweepers, and of a single one, for a store with a large group in which no member dies.
 //!
 //! Two states: members at rest, where sweepers only tick, and all members beating, where the lazy index must follow.
-//! Its share is the store's CPU time with sweepers minus the CPU time of the same beats without them.
+//! Their share is the store's CPU time with sweepers minus the CPU time of the same beats without them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
     let store = subject::open(&valkey.url()).await?;
     let group = subject::group("bench")?;
     let tenures = subject::fill(&store, &group, members, LONG).await?;
-    let sweepers = Sweepers::start(&valkey, &group).await?;
+    let sweepers = Sweepers::start(&valkey, &group, SWEEPERS).await?;
     // No member is due before the long ttl is over.
     let rest = share(&valkey, size.pick(Duration::from_secs(8), Duration::from_secs(1))).await?;
     let beating = Beating::start(&store, &group, &tenures, TTL / 3, Some(TTL));
@@ -43,6 +43,9 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
     let beating = Beating::start(&store, &group, &tenures, TTL / 3, None);
     // A whole ttl, in which every member's position in the index is renewed.
     let crowded = share(&valkey, size.pick(TTL, Duration::from_secs(4))).await?;
+    sweepers.stop().await;
+    let sweepers = Sweepers::start(&valkey, &group, 1).await?;
+    let single = share(&valkey, size.pick(TTL, Duration::from_secs(4))).await?;
     sweepers.stop().await;
     let alone = share(&valkey, size.pick(TTL / 3, Duration::from_secs(2))).await?;
     drop(beating);
@@ -56,9 +59,11 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
             .against("beats alone", alone, None)
             .goal(Goal::AtMostAbove(GOAL)),
     );
+    let what = format!("one sweeper over {members} beating members, whole store");
+    report.row(Row::new(what, single, "% core").against("beats alone", alone, None));
     report.keep(
-        "% of a core: at rest, beats alone, beats and sweepers",
-        &Samples::from_iter([rest, alone, crowded]),
+        "% of a core: at rest, beats alone, beats and eight sweepers, beats and one sweeper",
+        &Samples::from_iter([rest, alone, crowded, single]),
     );
     Ok(())
 }
@@ -71,9 +76,9 @@ struct Sweepers {
 }
 
 impl Sweepers {
-    async fn start(valkey: &ValkeyServer, group: &Group) -> Result<Self> {
+    async fn start(valkey: &ValkeyServer, group: &Group, count: usize) -> Result<Self> {
         let (mut loops, mut stores, mut sweepers) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..SWEEPERS {
+        for _ in 0..count {
             let (store, clock) = (subject::open(&valkey.url()).await?, SystemClock::shared());
             let own = Loops::new(Arc::clone(&clock), Handle::current());
             let sweeper = Sweeper::start(Arc::clone(&store), clock, SweeperSettings::default(), &own)?;
