@@ -255,7 +255,9 @@ impl Server {
             let news = match &request.ask.op {
                 Op::WaitForEvents(ask) => {
                     let group = request.ask.group.as_ref().unwrap_or(&self.group);
-                    let newest = newest.entry(group.clone()).or_insert_with(|| self.status(group).last_event);
+                    let newest = newest
+                        .entry(group.clone())
+                        .or_insert_with(|| self.status(group).last_event);
                     (ask.after < *newest).then_some(Reply::WaitForEvents(()))
                 }
                 // A wait without news is pending, which is an error here.

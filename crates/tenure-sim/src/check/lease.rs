@@ -17,9 +17,11 @@ impl Checker {
             format!("{lease}: {token} after {}", self.highest_token)
         })?;
         self.highest_token = token.get();
-        must(self.is_settled(step), "nothing is granted inside a grace period", || {
-            format!("{lease} to {tenure} at {}", step.now)
-        })?;
+        must(
+            self.is_settled(step),
+            "nothing is granted inside a grace period",
+            || format!("{lease} to {tenure} at {}", step.now),
+        )?;
         let place = event.place.unwrap_or_default();
         must(
             place.get() < places_of(lease),
