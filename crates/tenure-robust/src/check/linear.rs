@@ -1,6 +1,6 @@
 //! The histories of single leases and keys, for the checker of `todc-utils`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,9 +74,17 @@ fn drop_unseen(steps: &mut Vec<(&Call, Step)>) {
             _ => None,
         })
         .collect();
-    steps.retain(|(call, step)| {
+    let mut unseen = BTreeSet::new();
+    for (call, step) in steps.iter() {
         let is_seen = || seen.iter().any(|(tenure, end)| *tenure == step.by && *end > call.begin);
-        !matches!(step.what, What::MaybeGranted) || is_seen()
+        if matches!(step.what, What::MaybeGranted) && !is_seen() {
+            unseen.insert((call.begin, step.by));
+        }
+    }
+    // Nor does the release of what was not granted, which begins with it.
+    steps.retain(|(call, step)| {
+        let is_doubtful = matches!(step.what, What::MaybeGranted | What::MaybeReleased(None));
+        !is_doubtful || !unseen.contains(&(call.begin, step.by))
     });
 }
 

@@ -13,6 +13,9 @@ use crate::client::places;
 use crate::history::{Call, Grant, Micros, Outcome, Recorder, Verb, micros};
 use crate::random::Random;
 
+/// A call that took less has been answered at its first attempt.
+const ATTEMPT: Micros = 100_000;
+
 /// A member of the library, which acquires and releases leases.
 #[derive(Debug)]
 pub struct Library {
@@ -127,8 +130,10 @@ impl Library {
                     self.held.push(guard);
                     self.looked = self.recorder.clock.now();
                 }
-                Ok(_) => {}
-                Err(_) => {
+                // Refused in one attempt.
+                Ok(_) if self.recorder.clock.now() < begin + ATTEMPT => {}
+                // An attempt without an answer may have been granted, and an operator may have released that.
+                Ok(_) | Err(_) => {
                     self.add(begin, &tenure, verb, Outcome::Unknown);
                     self.add(begin, &tenure, Verb::ReleaseAny(lease), Outcome::Unknown);
                 }

@@ -14,6 +14,12 @@ use crate::time::micros;
 /// A reply in comparable form.
 pub(super) fn comparable(mut reply: Reply, resolution: Duration) -> Reply {
     sort(&mut reply);
+    if let Reply::Acquire(acquired) = &mut reply
+        && resolution > Duration::from_micros(1)
+    {
+        // Replies in milliseconds are those of a daemon, which do not carry it.
+        acquired.ttl = None;
+    }
     for left in spans(&mut reply) {
         *left = down(*left, resolution);
     }
