@@ -4,6 +4,7 @@ use tenure::{Event, EventKind, LeaseName, TenureId};
 use tenure_core::call::{Op, Reply};
 use tenure_core::lease::{Acquire, AcquireOutcome, LeaseHolder, ReleaseLeases, ReleaseOutcome, Withdraw, Withdrawn};
 
+use super::shadow::Ended;
 use super::{Checked, Checker, Revoked, must};
 use crate::program::places_of;
 use crate::step::Step;
@@ -83,6 +84,14 @@ impl Checker {
         }
     }
 
+    /// [`Self::is_over`], also if the store restarts the waits for all holders when it resumes or loses data.
+    fn is_surely_over(&self, tenure: &TenureId, step: &Step) -> bool {
+        let restarted = |ended: &Ended| self.shadow.resumed_at + ended.end.since(ended.at);
+        let waits = self.shadow.ended.get(tenure).map(restarted);
+        let waited = waits.is_none_or(|until| step.now >= until);
+        waited && self.is_settled(step) && !self.lost_data && self.is_over(tenure, step)
+    }
+
     pub(super) fn lease_released(&mut self, step: &Step, event: &Event) -> Checked {
         let (Some(tenure), Some(lease)) = (&event.tenure, &event.lease) else {
             return must(false, "a release names tenure and lease", || format!("{event:?}"));
@@ -123,7 +132,7 @@ impl Checker {
                             held.contains(&(*place, &(tenure.clone(), *token)))
                         }
                         AcquireOutcome::Held { by, .. } => {
-                            if self.is_settled(step) && !is_freed(step, lease, by) && self.is_over(by, step) {
+                            if !is_freed(step, lease, by) && self.is_surely_over(by, step) {
                                 return must(false, "an acquire is not refused for the place of the dead", || {
                                     format!("{lease}: {outcome:?}, {held:?}")
                                 });
