@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
@@ -322,9 +322,13 @@ impl Endpoint {
     #[must_use]
     #[track_caller]
     pub fn database(&self) -> String {
-        // Other processes also create databases there.
+        // Other processes also create databases there, and in a long run a process id comes up again.
         let number = self.databases.fetch_add(1, Ordering::Relaxed);
-        let name = format!("test_{}_{number}", std::process::id());
+        let started = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_nanos();
+        let name = format!("test_{}_{started}_{number}", std::process::id());
         must(self.sql(&format!("CREATE DATABASE {name}")));
         self.url_of(&name)
     }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tenure_core::ledger::{Candidates, Change, NewEngagement, Reason, ReserveOutcome};
@@ -18,9 +17,6 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use crate::servers::{cell, connect, ledger, long_timeouts};
 
 const GUIDE: &str = include_str!("../../../../docs/guides/roster-views.md");
-
-/// Roles are global to the server, so each test has its own.
-static WORLDS: AtomicU32 = AtomicU32::new(1);
 
 /// The SQL blocks of the guide, by their first line without dashes.
 fn blocks() -> BTreeMap<&'static str, &'static str> {
@@ -41,6 +37,7 @@ struct Fixture {
     /// A connection with the application's rights.
     app: Client,
     database: String,
+    /// Of the names of roles, which are global to the server.
     suffix: String,
 }
 
@@ -49,12 +46,13 @@ impl Fixture {
     async fn before() -> Option<Self> {
         let server = shared()?;
         let database = server.database();
+        let (_, suffix) = database.split_once("/test").expect("the name of a test's database");
         let ledger = ledger(long_timeouts(&database));
         ledger.prepare().await.expect("a schema");
         let fixture = Self {
             admin: connect(&database).await,
             app: connect(&database).await,
-            suffix: format!("_{}_{}", std::process::id(), WORLDS.fetch_add(1, Ordering::Relaxed)),
+            suffix: suffix.to_owned(),
             ledger,
             database,
         };
