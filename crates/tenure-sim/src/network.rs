@@ -205,11 +205,13 @@ impl Network {
         }
     }
 
-    /// Makes a node send its requests and read its replies late, by up to this much.
-    pub fn slow(&self, node: usize, out: Duration, back: Duration) {
+    /// Makes a node send its requests and read its replies late, by up to this much. Returns the time when what waits
+    /// on its connection has arrived: nothing sent in order arrives before that.
+    pub fn slow(&self, node: usize, out: Duration, back: Duration) -> At {
         let mut state = self.state();
-        state.lane(Direction::Out, node).slow = out;
-        state.lane(Direction::Back, node).slow = back;
+        let Link { out: there, back: here } = &mut state.links[node];
+        (there.slow, here.slow) = (out, back);
+        there.last_at.max(here.last_at)
     }
 
     /// Makes the store's machine refuse or accept connections. Requests in transit to it are lost and their senders

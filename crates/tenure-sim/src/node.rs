@@ -244,15 +244,16 @@ impl Node {
         self.cut = cut;
     }
 
-    /// Records that its messages became slow or fast again.
-    pub fn note_slow(&mut self, slow: bool) {
+    /// Records that its messages became slow or fast again, and when those that wait on its connection have arrived.
+    pub fn note_slow(&mut self, slow: bool, arrived: At) {
         self.note_trouble();
+        self.trouble = self.trouble.max(arrived);
         self.slow = slow;
     }
 
     /// Records a fault that ends now.
     pub fn note_trouble(&mut self) {
-        self.trouble = self.start.world.now();
+        self.trouble = self.trouble.max(self.start.world.now());
     }
 
     /// The end of its last fault; now if one lasts.

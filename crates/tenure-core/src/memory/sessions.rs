@@ -294,7 +294,7 @@ impl GroupModel {
                 let by = held.tenure.clone();
                 return DetachOutcome::NotHolder { by };
             }
-            Some(held) if detach.epoch.is_some_and(|seen| seen != held.epoch) => {
+            Some(held) if detach.epoch.is_some_and(|seen| seen < held.epoch) => {
                 return DetachOutcome::Stale { epoch: held.epoch };
             }
             Some(_) => {}

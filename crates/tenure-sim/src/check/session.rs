@@ -274,7 +274,7 @@ impl Checker {
             Some((by, _)) if by != *tenure => {
                 ("a detach names the exact tenure", Some(DetachOutcome::NotHolder { by }))
             }
-            Some((_, epoch)) if detach.epoch.is_some_and(|of| of != epoch) => {
+            Some((_, epoch)) if detach.epoch.is_some_and(|of| of < epoch) => {
                 ("a late detach changes nothing", Some(DetachOutcome::Stale { epoch }))
             }
             Some(_) => ("a detach says what became of its session", None),

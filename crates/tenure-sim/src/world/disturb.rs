@@ -289,8 +289,8 @@ impl World {
     }
 
     fn slow(&mut self, node: usize, out: Duration, back: Duration) {
-        self.network.slow(node, out, back);
-        self.nodes[node].note_slow(out + back > Duration::ZERO);
+        let arrived = self.network.slow(node, out, back);
+        self.nodes[node].note_slow(out + back > Duration::ZERO, arrived);
     }
 
     pub(super) fn set_conditions(&mut self, conditions: Conditions) {

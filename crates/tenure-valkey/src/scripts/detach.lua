@@ -21,8 +21,8 @@ local function detach(name, connection, wanted)
     return 'n'
   elseif holder ~= tenure then
     return 'h' .. holder
-  -- The epoch of a connection that reconcile restored is unknown.
-  elseif wanted ~= '0' and epoch ~= '0' and wanted ~= epoch then
+  -- The epoch of a connection that reconcile restored is unknown. A lower one is of an earlier attach: the later was lost.
+  elseif wanted ~= '0' and epoch ~= '0' and tonumber(wanted) < tonumber(epoch) then
     return 's' .. epoch
   end
   plan('SREM', connected_key(tenure), name .. '/' .. connection)

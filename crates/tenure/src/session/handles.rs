@@ -117,7 +117,7 @@ impl LiveHandle {
         let mut renewed = false;
         self.status.send_modify(|status| {
             renewed = session.created_at != status.created_at;
-            status.epoch = status.epoch.max(session.epoch);
+            status.epoch = session.epoch;
             status.created_at = session.created_at;
             status.renewals += u64::from(renewed);
         });
@@ -262,8 +262,10 @@ impl LiveHandles {
             return handle.lose(ConnectionLost::TenureEnded);
         }
         let before = state.entries.remove(&key);
-        if before.as_ref().is_some_and(|before| before.known_epoch > Some(epoch)) {
-            // Two attaches of one connection were answered out of order. The one with the higher epoch counts.
+        let is_newer = |before: &ConnectionEntry| before.under == *tenure && before.known_epoch > Some(epoch);
+        if before.as_ref().is_some_and(is_newer) {
+            // Two attaches of one connection were answered out of order. The one with the higher epoch counts. Epochs
+            // of an earlier tenure do not count: a store that lost its data and its time may have issued higher ones.
             state.entries.extend(before.map(|before| (key, before)));
             drop(state);
             return handle.lose(ConnectionLost::Replaced);
@@ -358,10 +360,12 @@ impl LiveHandles {
         let Some(entry) = state.entries.get_mut(&key) else {
             return false;
         };
-        // Also when another handle has replaced this one: the store has one connection of that name.
+        // Also when another handle has replaced this one: the store has one connection of that name. An epoch is known
+        // if that handle's attach was answered first; the epoch from before the re-attach is forgotten.
+        let newest = entry.known_epoch < Some(session.epoch);
         entry.known_epoch = entry.known_epoch.max(Some(session.epoch));
         entry.unanswered_until = None;
-        let current = entry.handle.clone();
+        let current = entry.handle.clone().filter(|_| newest);
         if !again {
             state.to_reattach.remove(&key);
         }

@@ -3,6 +3,7 @@
 use tenure_core::clock::Clock;
 use tenure_core::error::ErrorKind;
 use tenure_core::memory::MemoryStore;
+use tenure_core::session::SessionStore;
 use tenure_core::store::StoreOptions;
 
 use super::*;
@@ -174,6 +175,24 @@ async fn lost_tail_reattaches_under_the_same_tenure() {
     assert!(seen >= second.epoch());
     let active = world.group.sessions().stats().await.unwrap().active;
     assert_eq!((active, why(&first), why(&second)), (2, None, None));
+}
+
+/// The store lost its data and its clock fell back by less than the maximum ttl, so its numbers begin lower.
+#[tokio::test]
+async fn epoch_is_the_stores_also_when_it_is_lower_than_before() {
+    let world = world().await;
+    let membership = world.join().await;
+    let mut ours = world.attached(&membership, "s", "c").await;
+    let before = ours.epoch();
+    let earlier = world.clock.wall_micros() - u64::try_from(TTL.as_micros()).unwrap();
+    world.clock.set_wall_micros(earlier);
+    let empty = MemoryStore::new(StoreOptions::default(), world.clock.clone());
+    world.store.swap(empty.clone());
+    world.run(ours.renewed()).await;
+    let seen = empty.session(world.group.name(), &SessionId::new("s").unwrap()).await;
+    assert_eq!(seen.unwrap().map(|seen| seen.epoch), Some(ours.epoch()));
+    assert!(ours.epoch() < before, "{} after {before}", ours.epoch());
+    assert_eq!(why(&ours), None);
 }
 
 #[tokio::test]
