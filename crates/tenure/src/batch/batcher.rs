@@ -1,7 +1,10 @@
 //! Queues single items per group and sends them in batches.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::BatchSettings;
-use super::in_flight::InFlightBatch;
+use super::in_flight::{InFlightBatch, short_answer};
 use crate::trace::Caller;
 
 /// Sends one kind of item in batches.
@@ -53,6 +56,8 @@ pub(super) struct Inner<S: BatchSender> {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) settings: BatchSettings,
     runtime: Handle,
+    /// The last item that was sent alone was answered without waiting.
+    at_once: AtomicBool,
     state: Mutex<BatchQueues<S>>,
 }
 
@@ -97,6 +102,7 @@ impl<S: BatchSender> Batcher<S> {
                 clock,
                 settings,
                 runtime,
+                at_once: AtomicBool::new(false),
                 state: Mutex::new(state),
             }),
         }
@@ -116,8 +122,16 @@ impl<S: BatchSender> Batcher<S> {
     /// # Errors
     /// Those of the sender; `Unavailable` without waiting, with nothing changed, when the queue is full.
     pub(crate) async fn submit(&self, group: &Group, item: S::Item) -> Result<S::Reply> {
+        if self.inner.at_once.load(Ordering::Relaxed) {
+            return self.inner.send_alone(group, &item).await;
+        }
         match self.inner.enqueue(group, &item)? {
-            Enqueued::SendNow(batch) => batch.send_alone(&item).await,
+            // It is in flight until the reply.
+            Enqueued::SendNow(batch) => {
+                let reply = self.inner.send_alone(group, &item).await;
+                drop(batch);
+                reply
+            }
             Enqueued::Queued(answer) => answer.await.unwrap_or_else(|_| {
                 Err(Error::unavailable(
                     format!("a batch of {} was dropped: its runtime has shut down", S::WHAT),
@@ -136,6 +150,32 @@ enum Enqueued<S: BatchSender> {
 }
 
 impl<S: BatchSender> Inner<S> {
+    /// Sends one item from the caller's own task: an idle group needs no task and no channel. A reply at the first poll
+    /// means that the sender waits for nothing, so that batches would save nothing.
+    async fn send_alone(&self, group: &Group, item: &S::Item) -> Result<S::Reply> {
+        let mut sending = pin!(self.send_one(group, item));
+        let first = futures_util::poll!(sending.as_mut());
+        let at_once = matches!(first, Poll::Ready(Ok(_)));
+        if self.at_once.load(Ordering::Relaxed) != at_once {
+            self.at_once.store(at_once, Ordering::Relaxed);
+        }
+        match first {
+            Poll::Ready(reply) => reply,
+            Poll::Pending => sending.await,
+        }
+    }
+
+    pub(super) async fn send_one(&self, group: &Group, item: &S::Item) -> Result<S::Reply> {
+        let answers = self.send(group, std::slice::from_ref(item)).await?;
+        answers.into_iter().next().ok_or_else(short_answer::<S>)
+    }
+
+    pub(super) async fn send(&self, group: &Group, items: &[S::Item]) -> Result<Vec<S::Reply>> {
+        let done = self.sender.send(group, items).await;
+        self.sender.sent(&done, items.len());
+        done
+    }
+
     fn enqueue(self: &Arc<Self>, group: &Group, item: &S::Item) -> Result<Enqueued<S>> {
         let mut state = self.state();
         let waiting = state.waiting;

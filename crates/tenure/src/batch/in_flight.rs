@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenure_core::error::{Error, ErrorKind, Outcome, Result};
+use tenure_core::error::{Error, ErrorKind, Outcome};
 use tenure_core::id::Group;
 use tenure_core::time::show_duration;
 
@@ -30,11 +30,6 @@ impl<S: BatchSender> InFlightBatch<S> {
         }
     }
 
-    /// Sends one item from the caller's own task: an idle group needs no task and no channel.
-    pub(super) async fn send_alone(self, item: &S::Item) -> Result<S::Reply> {
-        self.send_one(item).await
-    }
-
     /// Sends a batch and answers its callers. It has no time-out: the sender has one, or the callers have, and a batch
     /// without callers is dropped.
     pub(super) async fn send_all(self, batch: Vec<Waiter<S>>) {
@@ -43,7 +38,10 @@ impl<S: BatchSender> InFlightBatch<S> {
         if items.is_empty() {
             return;
         }
-        let sending = for_callers(batch.iter().map(|waiter| &waiter.caller), self.send(&items));
+        let sending = for_callers(
+            batch.iter().map(|waiter| &waiter.caller),
+            self.inner.send(&self.group, &items),
+        );
         let done = tokio::select! {
             biased;
             done = sending => done,
@@ -60,7 +58,7 @@ impl<S: BatchSender> InFlightBatch<S> {
             // The store rejects a whole batch for one bad item. Sent one by one, each item gets its own answer.
             Err(error) if error.kind() == ErrorKind::Invalid && items.len() > 1 => {
                 for (waiter, item) in batch.into_iter().zip(&items) {
-                    drop(waiter.answer.send(self.send_one(item).await));
+                    drop(waiter.answer.send(self.inner.send_one(&self.group, item).await));
                 }
             }
             Err(error) => {
@@ -86,18 +84,6 @@ impl<S: BatchSender> InFlightBatch<S> {
         batch.retain(|waiter| !waiter.answer.is_closed());
         batch
     }
-
-    async fn send_one(&self, item: &S::Item) -> Result<S::Reply> {
-        let answers = self.send(std::slice::from_ref(item)).await?;
-        answers.into_iter().next().ok_or_else(short_answer::<S>)
-    }
-
-    async fn send(&self, items: &[S::Item]) -> Result<Vec<S::Reply>> {
-        let sender = &self.inner.sender;
-        let done = sender.send(&self.group, items).await;
-        sender.sent(&done, items.len());
-        done
-    }
 }
 
 async fn all_callers_gone<S: BatchSender>(batch: &mut [Waiter<S>]) {
@@ -106,7 +92,7 @@ async fn all_callers_gone<S: BatchSender>(batch: &mut [Waiter<S>]) {
     }
 }
 
-fn short_answer<S: BatchSender>() -> Error {
+pub(super) fn short_answer<S: BatchSender>() -> Error {
     Error::new(
         ErrorKind::Internal,
         format!("the store answered fewer {} than it was sent", S::WHAT),

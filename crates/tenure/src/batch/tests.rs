@@ -77,6 +77,31 @@ async fn idle_batcher_sends_immediately() {
 }
 
 #[tokio::test]
+async fn beats_are_queued_only_while_the_store_does_not_answer_at_once() {
+    let settings = BatchSettings {
+        linger: secs(3600),
+        ..BatchSettings::default()
+    };
+    let world = world(4, settings).await;
+    assert!(renewed(world.ask(0, None).await.unwrap()));
+    world.store.always(Verb::Beat, Some(Fault::Gate));
+    let asked: Vec<_> = (0..4).map(|n| world.ask(n, None)).collect();
+    settle().await;
+    assert_eq!(
+        world.store.beat_batches(),
+        [1, 1, 1],
+        "the first shows that the store has become slow; behind the second, the others wait"
+    );
+    world.store.always(Verb::Beat, None);
+    world.store.open();
+    world.store.open();
+    for asked in asked {
+        assert!(renewed(asked.await.unwrap()));
+    }
+    assert_eq!(world.store.beat_batches(), [1, 1, 1, 2]);
+}
+
+#[tokio::test]
 async fn beats_queued_behind_a_batch_share_the_next_one() {
     let world = world(
         5,
