@@ -102,7 +102,7 @@ impl Checker {
         self.moved.contains(&(link.clone(), member.clone()))
     }
 
-    /// Whether this connection may be attached although its holder does not know: its end was lost.
+    /// Whether this connection may be attached although its holder does not know: its end was lost, or an attach came late.
     #[must_use]
     pub fn may_have_returned(&self, link: &Link) -> bool {
         self.returned.contains(link)
