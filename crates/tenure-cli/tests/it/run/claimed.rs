@@ -80,8 +80,10 @@ fn it_goes_where_the_primary_goes_and_comes_back() {
     let (daemon, beats) = (Daemon::start(&["--store", "memory:"]), Beats::new());
     let of = |mount: &Mount| format!("litefs:{}", mount.dir().display());
     let leaders = [of(&one), of(&two)];
-    let _nodes = [("a", &leaders[0]), ("b", &leaders[1])]
+    let nodes = [("a", &leaders[0]), ("b", &leaders[1])]
         .map(|(who, leader)| claiming(who, &looking_at(leader, &[]), &daemon, &beats));
+    // Before that, the group may not exist yet.
+    is(&nodes[0], "catalog", "passing");
     is_owned(&daemon, Some("a"));
     for (from, to, by) in [(&one, &two, "b"), (&two, &one, "a")] {
         from.follow();
