@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -98,7 +99,11 @@ impl Disk {
     /// Forgets an arbitrary part of what was not synced, and mounts what is left. No process may use the disk.
     pub(super) fn cut(&mut self, chance: &mut Chance) -> Cut {
         if let Some(session) = self.session.take() {
-            session.umount_and_join().unwrap();
+            match session.umount_and_join() {
+                // The kernel may tell the server first that the connection of the mount is over.
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                ended => ended.unwrap(),
+            }
         }
         let cut = self.shared.lock().cut(chance);
         self.attach();
