@@ -51,83 +51,83 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
 
 fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
     use Class::{Batch, Beat, Beats, Heartbeat, Long, Probe, Usual, Wait};
-    let routes = [
-        (Usual, routes!(members::join, members::list)),
-        (Usual, routes!(members::one)),
-        (Usual, routes!(members::end)),
-        (Usual, routes!(members::set_labels)),
-        (Beat, routes!(beats::one)),
-        (Beats, routes!(beats::many)),
-        (
-            Usual,
-            routes!(registries::claim, registries::look_up, registries::release),
-        ),
-        (Batch, routes!(registries::claim_many, registries::list)),
-        (Wait, routes!(leases::acquire::acquire)),
-        (Usual, routes!(leases::release)),
-        (Batch, routes!(leases::acquire_many)),
-        (Batch, routes!(leases::release_many)),
-        (Usual, routes!(leases::look_up, leases::revoke::revoke)),
-        (Usual, routes!(leases::list)),
-        (Usual, routes!(targets::put, targets::one, targets::remove)),
-        (Usual, routes!(targets::list)),
-        (
-            Usual,
+    // Made one by one: the descriptions of all routes at once would be several MiB, which the allocator keeps.
+    let routes: &[(Class, fn() -> UtoipaMethodRouter<Arc<App>>)] = &[
+        (Usual, || routes!(members::join, members::list)),
+        (Usual, || routes!(members::one)),
+        (Usual, || routes!(members::end)),
+        (Usual, || routes!(members::set_labels)),
+        (Beat, || routes!(beats::one)),
+        (Beats, || routes!(beats::many)),
+        (Usual, || {
+            routes!(registries::claim, registries::look_up, registries::release)
+        }),
+        (Batch, || routes!(registries::claim_many, registries::list)),
+        (Wait, || routes!(leases::acquire::acquire)),
+        (Usual, || routes!(leases::release)),
+        (Batch, || routes!(leases::acquire_many)),
+        (Batch, || routes!(leases::release_many)),
+        (Usual, || routes!(leases::look_up, leases::revoke::revoke)),
+        (Usual, || routes!(leases::list)),
+        (Usual, || routes!(targets::put, targets::one, targets::remove)),
+        (Usual, || routes!(targets::list)),
+        (Usual, || {
             routes!(
                 sessions::attach,
                 sessions::read::look_up,
                 sessions::patch,
                 sessions::delete
-            ),
-        ),
-        (Usual, routes!(sessions::read::list)),
-        (Usual, routes!(sessions::detach)),
-        (Batch, routes!(sessions::attach_many)),
-        (Batch, routes!(sessions::detach_many)),
-        (Usual, routes!(sessions::read::stats)),
-        (Usual, routes!(sessions::read::orphans)),
-        (Usual, routes!(rosters::list)),
-        (Usual, routes!(rosters::settings, rosters::set)),
-        (
-            Usual,
+            )
+        }),
+        (Usual, || routes!(sessions::read::list)),
+        (Usual, || routes!(sessions::detach)),
+        (Batch, || routes!(sessions::attach_many)),
+        (Batch, || routes!(sessions::detach_many)),
+        (Usual, || routes!(sessions::read::stats)),
+        (Usual, || routes!(sessions::read::orphans)),
+        (Usual, || routes!(rosters::list)),
+        (Usual, || routes!(rosters::settings, rosters::set)),
+        (Usual, || {
             routes!(
                 rosters::providers::put,
                 rosters::reading::one,
                 rosters::providers::remove
-            ),
-        ),
-        (Usual, routes!(rosters::reading::list)),
-        (Usual, routes!(rosters::providers::online)),
-        (Usual, routes!(rosters::providers::offline)),
-        (Usual, routes!(rosters::providers::activate)),
-        (Usual, routes!(rosters::providers::deactivate)),
-        (Heartbeat, routes!(rosters::providers::heartbeat)),
-        (Usual, routes!(rosters::reading::available)),
-        (Usual, routes!(rosters::reading::availability)),
-        (Usual, routes!(rosters::reading::stats)),
-        (Long, routes!(rosters::log::log)),
-        (Usual, routes!(rosters::engagements::create)),
-        (Usual, routes!(rosters::engagements::one, rosters::engagements::change)),
-        (Usual, routes!(rosters::engagements::reserve)),
-        (Long, routes!(events::read)),
-        (Long, routes!(sweep::run)),
-        (Usual, routes!(settle::all)),
-        (Usual, routes!(settle::one)),
-        (Usual, routes!(groups::list)),
-        (Usual, routes!(groups::one)),
-        (Usual, routes!(status::now)),
-        (Long, routes!(status::doctor)),
-        (Probe, routes!(status::status)),
-        (Probe, routes!(health::live)),
-        (Probe, routes!(health::ready)),
-        (Probe, routes!(metrics::scrape)),
-        (Probe, routes!(openapi::serve)),
-        (Probe, routes!(root::page)),
+            )
+        }),
+        (Usual, || routes!(rosters::reading::list)),
+        (Usual, || routes!(rosters::providers::online)),
+        (Usual, || routes!(rosters::providers::offline)),
+        (Usual, || routes!(rosters::providers::activate)),
+        (Usual, || routes!(rosters::providers::deactivate)),
+        (Heartbeat, || routes!(rosters::providers::heartbeat)),
+        (Usual, || routes!(rosters::reading::available)),
+        (Usual, || routes!(rosters::reading::availability)),
+        (Usual, || routes!(rosters::reading::stats)),
+        (Long, || routes!(rosters::log::log)),
+        (Usual, || routes!(rosters::engagements::create)),
+        (Usual, || {
+            routes!(rosters::engagements::one, rosters::engagements::change)
+        }),
+        (Usual, || routes!(rosters::engagements::reserve)),
+        (Long, || routes!(events::read)),
+        (Long, || routes!(sweep::run)),
+        (Usual, || routes!(settle::all)),
+        (Usual, || routes!(settle::one)),
+        (Usual, || routes!(groups::list)),
+        (Usual, || routes!(groups::one)),
+        (Usual, || routes!(status::now)),
+        (Long, || routes!(status::doctor)),
+        (Probe, || routes!(status::status)),
+        (Probe, || routes!(health::live)),
+        (Probe, || routes!(health::ready)),
+        (Probe, || routes!(metrics::scrape)),
+        (Probe, || routes!(openapi::serve)),
+        (Probe, || routes!(root::page)),
     ];
     let empty = OpenApiRouter::with_openapi(openapi::head());
-    routes
-        .into_iter()
-        .fold(empty, |router, (class, route)| router.routes(behind(app, class, route)))
+    routes.iter().fold(empty, |router, (class, route)| {
+        router.routes(behind(app, *class, route()))
+    })
 }
 
 /// Wraps a route in the middleware, including its answer to methods that it does not serve.
