@@ -8,7 +8,7 @@ use crate::id::{NodeId, TenureId};
 use crate::lease::{
     Acquire, AcquireOutcome, Queue, ReleaseOutcome, RequestId, RevokeOf, Token, WaitingTurn, Withdrawn,
 };
-use crate::membership::{EndBy, Revision};
+use crate::membership::{Beat, EndBy, Revision};
 use crate::store::Call;
 use crate::target::TargetSpec;
 
@@ -252,6 +252,28 @@ pub async fn a_waiter_is_served_at_the_last_deadline(make: Make<'_>) {
     assert_eq!(ahead(&world.wait(&b, "poll", 1).await), 0);
     world.pass(ms(1)).await;
     world.end_lapsed().await;
+    world.served(&b, "poll", 1).await;
+}
+
+/// A holder whose beat shortens its ttl brings the next turn forward.
+pub async fn a_waiter_is_served_at_a_deadline_that_came_nearer(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(30)).await, world.join("b", s(30)).await);
+    world.granted(&a, "poll").await;
+    world.wait(&b, "poll", 1).await;
+    let (ttl, revision) = (Some(s(4)), Revision::NONE);
+    let beat = Beat {
+        tenure: a,
+        ttl,
+        revision,
+    };
+    world.store.beat(&world.group, &[beat]).await.expect("a beat");
+    let status = world.tick().await;
+    let next = [status.next_due, status.next_wake].into_iter().flatten().min();
+    assert!(next.is_some_and(|at| at <= status.as_of + s(4)), "{status:?}");
+    world.pass(s(4)).await;
+    world.end_lapsed().await;
+    assert_eq!(world.turns().await, [world.news(&b, 1, false)]);
     world.served(&b, "poll", 1).await;
 }
 

@@ -83,6 +83,9 @@ pub async fn a_revoked_lease_is_free_at_the_deadline(make: Make<'_>) {
     world.pass(s(3) - ms(1)).await;
     assert!(is_held_by(&world.acquire(&b, "poll").await, &a));
     world.pass(ms(1)).await;
+    // A sweep frees it without a look at the lease.
+    world.end_lapsed().await;
+    assert_eq!(world.events_of(EventKind::LeaseReleased).await.len(), 1);
     world.granted(&b, "poll").await;
     world.beat_told(&a, known).await;
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::call::{Op, Reply};
-use crate::id::{LeaseName, MemberId, NodeId, TenureId};
+use crate::id::{Group, LeaseName, MemberId, NodeId, TenureId};
 use crate::lease::{
     Acquire, AcquireOutcome, MAX_WAITING_PER_GROUP, MAX_WAITING_PER_LEASE, Queue, ReleaseLeases, RequestId, Token,
 };
@@ -123,4 +123,19 @@ fn waiter_behind_many_that_are_over_is_not_overtaken() {
         assert_eq!(world.acquire(&late, "poll", None).token(), None, "it overtook a waiter");
     }
     assert!(world.wait(&patient, "poll").token().is_some(), "it has the lease");
+}
+
+/// A daemon in front of this store learns of its own requests only.
+#[test]
+fn each_node_takes_the_turns_of_its_own_requests() {
+    let mut world = World::new();
+    let holder = world.join("holder");
+    let (token, waiter) = (world.granted(&holder, "one"), world.join("waiter"));
+    world.wait(&waiter, "one");
+    let leases = vec![(LeaseName::new("one").unwrap(), token)];
+    let (tenure, to) = (holder, None);
+    world.ask(Op::ReleaseLeases(ReleaseLeases { tenure, leases, to }));
+    let group = Group::new("g").unwrap();
+    let mut turns = |node: &str| world.model.take_turns(&group, &NodeId::new(node).unwrap()).len();
+    assert_eq!([turns("other"), turns("node"), turns("node")], [0, 1, 0]);
 }
