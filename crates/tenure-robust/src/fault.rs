@@ -52,6 +52,10 @@ pub enum Fault {
     CutNode(usize, bool),
     /// A node of a cluster starts without its data.
     EmptyNode(usize),
+    /// SIGKILL for one of three sentinels, and a start with its state.
+    KillSentinel(usize),
+    /// SIGSTOP for one of three sentinels, and SIGCONT after a while.
+    FreezeSentinel(usize),
     /// SIGKILL for the ledger, and a start with its data.
     KillLedger,
     /// SIGSTOP for the ledger, and SIGCONT after a while.
@@ -96,6 +100,8 @@ impl Fault {
             Fault::FreezeNode(_) => "node frozen",
             Fault::CutNode(..) => "node cut",
             Fault::EmptyNode(_) => "node emptied",
+            Fault::KillSentinel(_) => "sentinel killed",
+            Fault::FreezeSentinel(_) => "sentinel frozen",
             Fault::KillLedger => "ledger killed",
             Fault::FreezeLedger => "ledger frozen",
             Fault::CutLedger(..) => "ledger cut",
@@ -171,6 +177,8 @@ impl Fault {
                 16..24 => Fault::CutClients(at, hard),
                 24..32 => Fault::LoseAnswers(at),
                 32..40 => Fault::SlowClients(at),
+                40..46 => Fault::KillSentinel(at),
+                46..52 => Fault::FreezeSentinel(at),
                 _ => {
                     let how = random.one_of(&[Failover::Kill, Failover::Freeze, Failover::Force, Failover::Force]);
                     Fault::FailOver(how, random.below(3) > 0)

@@ -179,6 +179,8 @@ pub enum Store {
     Cluster(Cluster),
 }
 
+/// How often sentinels talk to each other. They demote a former primary after four of these.
+pub const PUBLISH_PERIOD: Duration = Duration::from_millis(250);
 /// How long a node of a cluster is away before its replica takes over: longer than any fault.
 const NODE_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -192,8 +194,7 @@ impl Store {
             }
             Kind::Sentinel => {
                 let sentinels = Sentinels::with(Flavour::Valkey, DURABLE, "").context(missing)?;
-                // They demote a former primary after four of these.
-                sentinels.set_publish_period(Duration::from_millis(250));
+                sentinels.set_publish_period(PUBLISH_PERIOD);
                 Store::Sentinels(sentinels)
             }
             Kind::Cluster => {
@@ -299,6 +300,17 @@ impl World {
         match &self.store {
             Store::Cluster(cluster) => Ok((&cluster.nodes()[at], &cluster.proxies()[at])),
             _ => bail!("the world {} has no nodes", self.kind.name()),
+        }
+    }
+
+    /// The servers and the sentinels that watch them.
+    ///
+    /// # Errors
+    /// If the world has none.
+    pub fn sentinels(&self) -> Result<&Sentinels> {
+        match &self.store {
+            Store::Sentinels(sentinels) => Ok(sentinels),
+            _ => bail!("the world {} has no sentinels", self.kind.name()),
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::failover::Watch;
 use super::{Fault, Loss, Planned, Window};
 use crate::history::RunClock;
-use crate::world::{Kind, World};
+use crate::world::{Kind, PUBLISH_PERIOD, World};
 
 /// Does faults in a world.
 pub(super) struct Actor<'a> {
@@ -127,6 +127,8 @@ impl<'a> Actor<'a> {
             Fault::KillNode(at) | Fault::EmptyNode(at) => world.node(at)?.0.kill(),
             Fault::FreezeNode(at) => world.node(at)?.0.pause(),
             Fault::CutNode(at, hard) => world.node(at)?.1.set(cut(hard)),
+            Fault::KillSentinel(at) => world.sentinels()?.sentinels()[at].process().kill(),
+            Fault::FreezeSentinel(at) => world.sentinels()?.sentinels()[at].process().pause()?,
             Fault::KillLedger => world.ledger()?.kill(),
             Fault::FreezeLedger => world.ledger()?.pause(),
             Fault::CutLedger(at, hard) => world.daemon(at).ledger.as_ref().context("no way")?.set(cut(hard)),
@@ -173,6 +175,12 @@ impl<'a> Actor<'a> {
             }
             Fault::FreezeNode(at) => world.node(at)?.0.resume(),
             Fault::CutNode(at, _) => world.node(at)?.1.release(),
+            Fault::KillSentinel(at) => {
+                let all = world.sentinels()?;
+                all.sentinels()[at].restart()?;
+                all.set_publish_period(PUBLISH_PERIOD);
+            }
+            Fault::FreezeSentinel(at) => world.sentinels()?.sentinels()[at].process().resume()?,
             Fault::KillLedger => world.ledger()?.restart_with_data(),
             Fault::FreezeLedger => world.ledger()?.resume(),
             Fault::CutLedger(at, _) => world.daemon(at).ledger.as_ref().context("no way")?.release(),

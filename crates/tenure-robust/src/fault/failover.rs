@@ -8,7 +8,7 @@ use tenure_testkit::valkey::sentinel::{NAME, Sentinels};
 
 use super::Failover;
 use crate::history::{Micros, RunClock};
-use crate::world::{Store, World};
+use crate::world::World;
 
 /// About how long a failover takes with all that follows.
 pub(super) const TAKES: Duration = Duration::from_secs(6);
@@ -23,13 +23,6 @@ pub(super) struct Watch {
     replicated: Micros,
 }
 
-fn sentinels(world: &World) -> Result<&Sentinels> {
-    match &world.store {
-        Store::Sentinels(sentinels) => Ok(sentinels),
-        _ => anyhow::bail!("no sentinels"),
-    }
-}
-
 fn replicas<'a>(all: &'a Sentinels, primary: &Server) -> impl Iterator<Item = &'a Server> {
     let port = primary.port();
     all.servers().iter().filter(move |server| server.port() != port)
@@ -38,7 +31,7 @@ fn replicas<'a>(all: &'a Sentinels, primary: &Server) -> impl Iterator<Item = &'
 impl Watch {
     /// Before a fault: notes how far the replicas are, if nothing has changed on its own.
     pub(super) fn look(&mut self, world: &World, clock: &RunClock) {
-        let Ok(all) = sentinels(world) else { return };
+        let Ok(all) = world.sentinels() else { return };
         let primary = all.primary();
         if self.primary.is_none_or(|port| port == primary.port()) {
             let now = clock.now();
@@ -49,7 +42,7 @@ impl Watch {
     }
 
     pub(super) fn begin(&self, world: &World, is_cut: bool) -> Result<()> {
-        let all = sentinels(world)?;
+        let all = world.sentinels()?;
         if is_cut {
             all.cut_replicas(all.primary());
         }
@@ -58,7 +51,7 @@ impl Watch {
 
     /// Replaces the primary, and brings everything back.
     pub(super) fn end(&self, world: &World, how: Failover) -> Result<()> {
-        let all = sentinels(world)?;
+        let all = world.sentinels()?;
         let before = all.primary();
         match how {
             Failover::Kill => before.kill(),
@@ -82,7 +75,7 @@ impl Watch {
     /// After a fault: waits until everything is replicated again. Answers from when on calls may be lost, if another server
     /// is the primary now.
     pub(super) fn settle(&mut self, world: &World, clock: &RunClock) -> Result<Option<Micros>> {
-        let Ok(all) = sentinels(world) else { return Ok(None) };
+        let Ok(all) = world.sentinels() else { return Ok(None) };
         all.until_whole();
         let primary = all.primary();
         let lost = (self.primary != Some(primary.port())).then_some(self.replicated);

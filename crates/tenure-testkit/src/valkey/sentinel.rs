@@ -76,14 +76,22 @@ impl Sentinel {
         self.debug("tilt-trigger", Duration::from_secs(60))
     }
 
+    /// Restarts it with its state, and waits until it answers.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn restart(&self) -> Result<()> {
+        self.process.restart()?;
+        self.get_ready()
+    }
+
     /// Restarts it without its state, to watch another primary.
     fn restart_without_state(&self, watched: u16) -> Result<()> {
         fs::write(
             self.process.dir().join("sentinel.conf"),
             conf(self.port.number(), watched, ""),
         )?;
-        self.process.restart()?;
-        self.get_ready()
+        self.restart()
     }
 
     /// Sets an interval that has no regular setting.
