@@ -49,10 +49,13 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .with_state(Arc::clone(app))
 }
 
+/// Makes a route and its description.
+type MakeRoute = fn() -> UtoipaMethodRouter<Arc<App>>;
+
 fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
     use Class::{Batch, Beat, Beats, Heartbeat, Long, Probe, Usual, Wait};
     // Made one by one: the descriptions of all routes at once would be several MiB, which the allocator keeps.
-    let routes: &[(Class, fn() -> UtoipaMethodRouter<Arc<App>>)] = &[
+    let routes: &[(Class, MakeRoute)] = &[
         (Usual, || routes!(members::join, members::list)),
         (Usual, || routes!(members::one)),
         (Usual, || routes!(members::end)),

@@ -77,7 +77,7 @@ async fn idle_batcher_sends_immediately() {
 }
 
 #[tokio::test]
-async fn beats_are_queued_only_while_the_store_does_not_answer_at_once() {
+async fn beats_are_queued_only_behind_a_store_that_waits() {
     let settings = BatchSettings {
         linger: secs(3600),
         ..BatchSettings::default()
