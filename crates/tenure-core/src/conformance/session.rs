@@ -210,7 +210,7 @@ pub async fn a_late_detach_is_ignored_by_its_epoch(make: Make<'_>) {
     assert!(second.epoch > first.epoch && second.connections == 1);
     let late = world.detach(&one, "chat", "c1", Some(first.epoch)).await;
     assert_eq!(late, DetachOutcome::Stale { epoch: second.epoch });
-    // As after a failover that lost the later one of two attaches: what is left of the connection is what its holder ends.
+    // As after a failover that lost the later of two attaches: the holder ends what is left of the connection.
     let (_, third) = world.attached(&one, "chat", "c2").await;
     let lost = Epoch::new(third.epoch.get() + 1).expect("an epoch");
     let late = world.detach(&one, "chat", "c2", Some(lost)).await;

@@ -18,7 +18,7 @@ use crate::reply::{RouteResult, json, json_bytes};
 
 /// Beat: extend a tenure
 ///
-/// Concurrent beats are sent to the store in one batch. A beat after the end of its tenure never revives it.
+/// Concurrent beats to a store that other daemons share are sent in one batch. A beat after the end of its tenure never revives it.
 #[utoipa::path(
     put, path = "/v1/groups/{g}/tenures/{t}/beat", tag = "beats",
     security(("token" = ["beat"])),

@@ -21,7 +21,7 @@ local function detach(name, connection, wanted)
     return 'n'
   elseif holder ~= tenure then
     return 'h' .. holder
-  -- The epoch of a connection that reconcile restored is unknown. A lower one is of an earlier attach: the later was lost.
+  -- The epoch of a connection that reconcile restored is unknown. A lower one belongs to an earlier attach.
   elseif wanted ~= '0' and epoch ~= '0' and tonumber(wanted) < tonumber(epoch) then
     return 's' .. epoch
   end
