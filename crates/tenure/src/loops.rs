@@ -29,7 +29,7 @@ pub use body::{LoopBody, Turn};
 pub(crate) use owned::{OwnedLoop, Owner, run_owned};
 pub use status::{LoopStatus, Outcome};
 
-/// Shortest time between two turns of a loop, whatever its body requests.
+/// Shortest time between two turns of a loop, whatever its body and its wakers request.
 pub const FLOOR: Duration = Duration::from_millis(20);
 /// The first backoff after a failed turn. It doubles up to the maximal interval.
 pub const FIRST_BACKOFF: Duration = Duration::from_millis(100);
@@ -44,16 +44,20 @@ pub struct LoopSettings {
     pub name: String,
     /// The longest time between two turns. Shorter finds changes sooner by polling, longer costs less.
     pub max_interval: Duration,
+    /// Shortest time from a turn to one whose time is known in advance; at most [`FLOOR`]. A shorter one keeps that time
+    /// more exactly. A loop whose turns take long pauses longer.
+    pub pace: Duration,
     /// After this many panics in a row, [`Loops::escalated`] reports the loop. The loop continues.
     pub escalate_after: u32,
 }
 
 impl LoopSettings {
-    /// Default settings: reported after 5 panics in a row.
+    /// Default settings: no turn before [`FLOOR`] has passed, and reported after 5 panics in a row.
     pub fn new(name: impl Into<String>, max_interval: Duration) -> Self {
         Self {
             name: name.into(),
             max_interval,
+            pace: FLOOR,
             escalate_after: 5,
         }
     }
@@ -80,6 +84,8 @@ struct Inner {
 struct LoopEntry {
     settings: LoopSettings,
     wake: Notify,
+    /// Notified when the next turn is due earlier than planned.
+    sooner: Notify,
     status: Mutex<LoopStatus>,
 }
 
@@ -97,6 +103,14 @@ impl Waker {
     /// Makes the loop turn now instead of at its due time.
     pub fn wake(&self) {
         self.0.wake.notify_one();
+    }
+
+    /// Makes the next turn due at `at` if it is due later. It costs no turn of its own, and it does not shorten the
+    /// pause after a failed turn.
+    pub(crate) fn wake_at(&self, at: Mono) {
+        if self.0.status().at_latest(at) {
+            self.0.sooner.notify_one();
+        }
     }
 
     /// Reports that work outlasting the loop's turns has started or ended. `under_way`: whether any is left.
@@ -179,6 +193,7 @@ impl Loops {
         }
         let entry = Arc::new(LoopEntry {
             wake: Notify::new(),
+            sooner: Notify::new(),
             status: Mutex::new(LoopStatus::of(&settings, &*self.inner.clock)),
             settings,
         });

@@ -16,6 +16,8 @@ use crate::meters;
 
 /// A wake-up this much later than scheduled means that the process or the machine was paused.
 const PAUSE: Duration = Duration::from_secs(2);
+/// After a turn a loop rests for this many times as long as the turn took, unless that is more than [`FLOOR`].
+const SHARE: u32 = 20;
 
 /// The parts of a loop. They do not keep the supervisor alive.
 pub(super) struct Running {
@@ -42,12 +44,14 @@ impl Running {
         let settings = &self.entry.settings;
         // Soon, but not in step with other processes that started at the same time.
         let mut wait = jitter(&*self.clock, settings.max_interval.min(FIRST_BACKOFF * 5) / 2, 100);
+        let mut pace = FLOOR;
         let mut body: Option<Box<dyn LoopBody>> = None;
         self.export();
-        while self.rest(wait).await {
+        while self.rest(wait, pace).await {
             // Repeated, because the recorder may be installed later.
             self.export();
-            self.entry.status().turning = true;
+            let began = self.clock.mono();
+            self.entry.status().turns();
             let turned = AssertUnwindSafe(async {
                 if let Some(probe) = &self.probe {
                     probe(&settings.name);
@@ -56,6 +60,7 @@ impl Running {
             })
             .catch_unwind()
             .await;
+            pace = (self.clock.mono().since(began) * SHARE).clamp(settings.pace, FLOOR);
             wait = match turned {
                 Ok(done) => self.ended(done),
                 Err(panic) => {
@@ -76,16 +81,29 @@ impl Running {
     }
 
     /// Sleeps until the next turn or a wake-up. Returns `false` on shutdown.
-    async fn rest(&self, wait: Duration) -> bool {
+    async fn rest(&self, wait: Duration, pace: Duration) -> bool {
         let asleep_at = self.clock.mono();
-        self.entry.status().next_at = Some(asleep_at + wait);
+        self.entry.status().rests(asleep_at + wait, asleep_at + pace);
         tokio::select! {
             biased;
             () = self.stop.cancelled() => return false,
-            () = self.clock.sleep(wait) => self.note_pause(asleep_at + wait),
+            () = self.due() => {}
             () = self.woken() => {}
         }
         !self.stop.is_cancelled()
+    }
+
+    /// Sleeps until the next turn is due. [`Waker::wake_at`](super::Waker::wake_at) may make that earlier.
+    async fn due(&self) {
+        loop {
+            let now = self.clock.mono();
+            let at = self.entry.status().next_at.unwrap_or(now);
+            tokio::select! {
+                biased;
+                () = self.clock.sleep(at.since(now)) => return self.note_pause(at),
+                () = self.entry.sooner.notified() => {}
+            }
+        }
     }
 
     /// A wake-up counts only after the floor has passed, so that frequent wake-ups cannot occupy a core.
@@ -106,6 +124,7 @@ impl Running {
         let name = &self.entry.settings.name;
         let mut status = self.entry.status();
         status.turned(self.clock.mono());
+        status.backs_off = done.is_err();
         if let Ok(turn) = done
             && turn.stalled
         {
@@ -155,7 +174,7 @@ impl Running {
         } else {
             jitter(&*self.clock, max, 10)
         };
-        turn.next.map_or(longest, |next| next.min(longest)).max(FLOOR)
+        turn.next.map_or(longest, |next| next.min(longest))
     }
 
     fn panicked(&self, panic: &(dyn Any + Send)) -> Duration {
@@ -163,6 +182,7 @@ impl Running {
         let message = message_of(panic);
         let mut status = self.entry.status();
         status.turned(self.clock.mono());
+        status.backs_off = true;
         status.panics += 1;
         status.panics_in_a_row = status.panics_in_a_row.saturating_add(1);
         status.bad_in_a_row = status.bad_in_a_row.saturating_add(1);

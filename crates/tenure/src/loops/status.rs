@@ -80,8 +80,15 @@ pub struct LoopStatus {
     /// Start time, in microseconds of the wall clock.
     #[serde(skip)]
     pub(super) born_wall_micros: u64,
+    /// The time of the next turn. During a turn, the earliest one requested since it began.
     #[serde(skip)]
     pub(super) next_at: Option<Mono>,
+    /// The earliest time of the next turn.
+    #[serde(skip)]
+    pub(super) floor: Mono,
+    /// Whether it rests after a failed turn.
+    #[serde(skip)]
+    pub(super) backs_off: bool,
 }
 
 impl LoopStatus {
@@ -108,7 +115,14 @@ impl LoopStatus {
             under_way: false,
             born_wall_micros: clock.wall_micros(),
             next_at: None,
+            floor: clock.mono(),
+            backs_off: false,
         }
+    }
+
+    /// Records the start of a turn.
+    pub(super) fn turns(&mut self) {
+        (self.turning, self.next_at) = (true, None);
     }
 
     /// Records the end of a turn. While work outlasts the turns, only that counts as progress.
@@ -118,6 +132,23 @@ impl LoopStatus {
         if !self.under_way {
             self.finished_at = now;
         }
+    }
+
+    /// Records when the next turn is due: at `at`, or earlier if that was requested, but not before `floor`.
+    pub(super) fn rests(&mut self, at: Mono, floor: Mono) {
+        let sooner = self.next_at.filter(|_| !self.backs_off);
+        self.floor = floor;
+        self.next_at = Some(sooner.map_or(at, |sooner| sooner.min(at)).max(floor));
+    }
+
+    /// Makes the next turn due at `at` or earlier. Returns whether that shortened a rest.
+    pub(super) fn at_latest(&mut self, at: Mono) -> bool {
+        let at = at.max(self.floor);
+        if !self.turning && self.backs_off || self.next_at.is_some_and(|next| next <= at) {
+            return false;
+        }
+        self.next_at = Some(at);
+        !self.turning
     }
 
     /// Fills in the fields that are relative to now.

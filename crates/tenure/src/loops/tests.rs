@@ -58,14 +58,14 @@ fn world(seed: u64) -> World {
 }
 
 impl World {
-    fn start(&self, name: &str, max_interval: Duration, next: Option<Duration>) {
+    fn start(&self, name: &str, max_interval: Duration, next: Option<Duration>) -> Waker {
         let (turns, failing) = (Arc::clone(&self.turns), Arc::clone(&self.failing));
         let make = move || Body {
             turns: Arc::clone(&turns),
             failing: Arc::clone(&failing),
             next,
         };
-        self.loops.start(LoopSettings::new(name, max_interval), make).unwrap();
+        self.loops.start(LoopSettings::new(name, max_interval), make).unwrap()
     }
 
     fn turns(&self) -> u64 {
@@ -114,6 +114,28 @@ async fn wakeup_makes_the_loop_turn_now() {
     world.loops.wake("woken");
     pass(&world.clock, FLOOR).await;
     assert_eq!(world.turns(), 2);
+}
+
+#[tokio::test]
+async fn turn_can_be_made_due_earlier_without_another_one() {
+    let world = world(8);
+    let waker = world.start("planned", secs(60), None);
+    pass_until(&world.clock, "the first turn", secs(1), || world.turns() == 1).await;
+    let now = world.clock.mono();
+    for later in [ms(900), ms(500), ms(700)] {
+        waker.wake_at(now + later);
+        pass(&world.clock, ms(100)).await;
+    }
+    assert_eq!((world.turns(), world.status().next_in), (1, Some(ms(200))));
+    pass(&world.clock, ms(200)).await;
+    assert_eq!(world.turns(), 2);
+
+    world.failing.store(true, Ordering::Relaxed);
+    world.loops.wake("planned");
+    pass_until(&world.clock, "the failed turn", secs(1), || world.turns() == 3).await;
+    let pause = world.status().next_in;
+    waker.wake_at(world.clock.mono());
+    assert_eq!(world.status().next_in, pause, "a pause after a failure stays");
 }
 
 #[tokio::test]

@@ -56,8 +56,6 @@ struct QueuesState<W> {
     under_way: usize,
     ended: FinishedVisits,
     panics: VecDeque<Box<dyn Any + Send>>,
-    /// When the loop turns next; a group due earlier wakes it.
-    turns_at: Mono,
 }
 
 /// The visits that ended since the last turn.
@@ -133,7 +131,6 @@ impl<S: Sweeping> VisitQueues<S> {
             under_way: 0,
             ended: FinishedVisits::default(),
             panics: VecDeque::new(),
-            turns_at: Mono::from_origin(Duration::ZERO),
         };
         Self {
             workers,
@@ -157,6 +154,13 @@ impl<S: Sweeping> VisitQueues<S> {
         }
     }
 
+    /// Makes the loop turn at `at` if it turns later.
+    pub(super) fn wake_at(&self, at: Mono) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake_at(at);
+        }
+    }
+
     /// Starts the due visits, and reports those that ended since the last turn. If a visit panicked, the turn panics
     /// with it, so that the loop counts it. `longest` bounds the time until the next turn.
     ///
@@ -170,13 +174,6 @@ impl<S: Sweeping> VisitQueues<S> {
         let mut state = queues.state();
         let (ended, panic) = (std::mem::take(&mut state.ended), state.panics.pop_front());
         let pending = ended.well == 0 && state.under_way > 0;
-        // A failed turn is followed by a pause that no visit shortens.
-        let fails = all_fail && ended.error.is_some();
-        state.turns_at = match next {
-            _ if fails => Mono::from_origin(Duration::ZERO),
-            Some(next) => inner.clock.mono() + next,
-            None => Mono::from_origin(Duration::MAX),
-        };
         drop(state);
         match (panic, ended.error) {
             (Some(panic), _) => resume_unwind(panic),
@@ -195,8 +192,6 @@ impl<S: Sweeping> VisitQueues<S> {
     fn begin(&self, inner: &Arc<Inner>) {
         let due = inner.take_due(S::slot);
         let mut state = self.state();
-        // Until the next turn is scheduled, every ending visit wakes the loop.
-        state.turns_at = Mono::from_origin(Duration::MAX);
         if state.under_way == 0 && !due.is_empty() {
             self.progressed(inner, true);
         }
@@ -273,7 +268,7 @@ impl<S: Sweeping> VisitQueues<S> {
         true
     }
 
-    /// Ends a visit and gives its slot to the next group. Wakes the loop if the group is due before the next turn.
+    /// Ends a visit and gives its slot to the next group. The loop turns at the latest when the group is due again.
     fn visited(
         &self,
         inner: &Arc<Inner>,
@@ -289,11 +284,10 @@ impl<S: Sweeping> VisitQueues<S> {
         }
         self.fill(inner, &mut state, node);
         self.progressed(inner, state.under_way > 0);
-        let early = due_at < state.turns_at;
+        // The last visit makes the loop report how the visits ended.
+        let last = state.under_way == 0;
         drop(state);
-        if early {
-            self.wake();
-        }
+        self.wake_at(if last { inner.clock.mono() } else { due_at });
     }
 
     fn progressed(&self, inner: &Inner, under_way: bool) {
