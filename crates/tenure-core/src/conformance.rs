@@ -131,8 +131,8 @@ macro_rules! conformance_tests {
                 reapers_share_the_work, the_brake_holds_the_reaper, reconcile_repairs_nothing_without_drift,
                 a_connection_that_is_too_old_is_dropped_by_reconcile;
             boundary: no_session_is_both_resumed_and_reaped;
-            sweep: holdings_of_the_dead_are_evicted_once, a_moved_key_survives_the_janitor, two_sweepers_share_the_work,
-                a_huge_tenure_does_not_block_others, a_dry_run_changes_nothing, holdings_are_released_only_after_the_burst,
+            sweep: holdings_of_the_dead_are_evicted_once, a_step_looks_ahead, a_moved_key_survives_the_janitor,
+                two_sweepers_share_the_work, a_huge_tenure_does_not_block_others, a_dry_run_changes_nothing, holdings_are_released_only_after_the_burst,
                 a_mass_death_is_braked_and_released_in_time, the_brake_lifts_when_members_are_back, an_operator_lifts_the_brake,
                 leaving_is_never_braked, status_reports_the_next_wake_up;
             gap: an_outage_ends_no_tenure, a_gap_restarts_every_ttl, members_read_alive_after_an_outage_without_ticks,

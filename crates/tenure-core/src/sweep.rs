@@ -26,6 +26,8 @@ use crate::time::StoreTime;
 pub const BURST: Duration = Duration::from_millis(250);
 /// The maximum number of members or holdings per atomic step.
 pub const BATCH: u32 = 200;
+/// How far ahead [`SweepSteps::end_lapsed`] updates the lazy index.
+pub const LOOK_AHEAD: Duration = Duration::from_millis(30);
 
 /// The number of holdings of one tenure that a release step checks: `limit` if no other tenure waits, and at least a
 /// quarter of it, so that neither a huge tenure nor many small ones delay the others.
@@ -128,8 +130,16 @@ pub struct EndedBatch {
     pub as_of: StoreTime,
     /// The tenures that lapsed.
     pub ended: Vec<TenureId>,
+    /// When the next member may lapse.
+    pub next_due: Option<StoreTime>,
+}
+
+impl EndedBatch {
     /// Whether more may be due; call again.
-    pub more: bool,
+    #[must_use]
+    pub fn more(&self) -> bool {
+        self.next_due.is_some_and(|at| at <= self.as_of)
+    }
 }
 
 /// The parameters of steps 2 and 3.
@@ -357,7 +367,10 @@ pub trait SweepSteps: SessionStore {
         send(self, Some(group), Tick { node }, Call::default()).await
     }
 
-    /// Step 1: ends up to `limit` members past their end time, with one event each. Also forgets records of ended
+    /// Step 1: looks at up to `limit` members that may be past their end time, or may be within [`LOOK_AHEAD`], and ends
+    /// those that are, with one event each. After that, the next due time is the end of a member or is later than that;
+    /// a group in which entries come due all the time thus needs few steps, and they find each end at its time. Also
+    /// forgets records of ended
     /// tenures that are older than 2 × max ttl and have no holdings. O(limit · log members).
     ///
     /// # Errors
@@ -520,7 +533,7 @@ pub async fn run_pass(
     loop {
         let batch = steps.end_lapsed(group, BATCH, call).await?;
         report.ended += batch.ended.len() as u64;
-        if !batch.more {
+        if !batch.more() {
             break;
         }
     }

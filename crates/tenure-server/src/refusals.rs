@@ -83,7 +83,7 @@ impl App {
             if !batch.ended.is_empty() {
                 tenure::meters::ended(group, EndReason::Lapsed, batch.ended.len() as u64);
             }
-            if !batch.more {
+            if !batch.more() {
                 return Ok(());
             }
         }

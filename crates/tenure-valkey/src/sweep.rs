@@ -12,8 +12,8 @@ use tenure_core::membership::EndReason;
 use tenure_core::settling::{GapCause, gap};
 use tenure_core::store::{Call, StoreOptions};
 use tenure_core::sweep::{
-    BATCH, Doomed, EndLapsed, EndedBatch, Eviction, ForgetGroup, GroupStatus, ListDoomed, Release, ReleasedBatch,
-    Settle, SettleReport, Settling, Spare, Status, Tick, Unsettled,
+    BATCH, Doomed, EndLapsed, EndedBatch, Eviction, ForgetGroup, GroupStatus, LOOK_AHEAD, ListDoomed, Release,
+    ReleasedBatch, Settle, SettleReport, Settling, Spare, Status, Tick, Unsettled,
 };
 use tenure_core::time::{StoreTime, micros};
 
@@ -173,15 +173,16 @@ impl ValkeyStore {
         let invocation = self
             .maintenance_call(group, Lateness::Refused(call))
             .number(u64::from(limit.min(ENDS)))
+            .number(micros(LOOK_AHEAD))
             .arg(if refused { "1" } else { "0" });
         self.connection
             .call(&self.scripts.end_lapsed, invocation, |reader, now| {
-                let more = reader.number()? != 0;
+                let next_due = reader.maybe_number()?.map(StoreTime::from_micros);
                 let ended = reader.array()?.texts()?;
                 Ok(EndedBatch {
                     as_of: now,
                     ended: ended.iter().map(|text| parse("a tenure", text)).collect::<Read<_>>()?,
-                    more,
+                    next_due,
                 })
             })
             .await

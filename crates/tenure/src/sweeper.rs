@@ -207,7 +207,10 @@ impl Sweeper {
             search_at: Mutex::new(search_at),
         });
         let body = Arc::clone(&inner);
-        let janitor = LoopSettings::new(JANITOR, turn_at_least);
+        let janitor = LoopSettings {
+            pace: visit::PACE,
+            ..LoopSettings::new(JANITOR, turn_at_least)
+        };
         inner
             .janitor
             .attach(loops.start(janitor, move || Janitor::new(Arc::clone(&body)))?);

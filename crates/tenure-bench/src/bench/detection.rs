@@ -4,6 +4,7 @@
 //! falls silent while the others keep beating, several times; then all do.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,9 @@ use crate::valkey::ValkeyServer;
 /// Long enough that no member lapses while the group is being filled, on any machine.
 const TTL: Duration = Duration::from_secs(120);
 const INTERVAL: Duration = Duration::from_secs(10);
+/// The ttls of the members that beat, in seconds. Different ones, so that the lazy index has entries to renew all the
+/// time once the shortest is over.
+const SPREAD: Range<Duration> = Duration::from_secs(20)..Duration::from_secs(40);
 /// The ttl in a member's last beat.
 const LAST_TTL: Duration = Duration::from_secs(3);
 /// Last beats in one call.
@@ -52,7 +56,9 @@ pub async fn run(size: Size, report: Report) -> Result<()> {
     // A round has twenty moments of death, so a single hiccup of the machine is more than one in a hundred: hence the rounds.
     let share = tenures.len() / 100;
     let (few, all) = tenures.split_at(share * size.rounds());
+    fixture.spread(all).await?;
     let beating = Beating::start(&fixture.store, &fixture.group, all, INTERVAL, None);
+    tokio::time::sleep(SPREAD.start).await;
     // Their beats are spread over the beat interval, as in any fleet.
     let pause = LAST_TTL / 3 / 20;
     let mut rounds = Vec::new();
@@ -125,6 +131,24 @@ fn write_rows(report: &Report, what: &str, rounds: &[Detection], quiet: &Samples
 }
 
 impl Fixture {
+    /// Gives the members different ttls.
+    async fn spread(&self, tenures: &[TenureId]) -> Result<()> {
+        let step = (SPREAD.end - SPREAD.start) / u32::try_from(tenures.len())?;
+        let mut ttl = SPREAD.start;
+        for batch in tenures.chunks(BATCH) {
+            let beats = batch.iter().map(|tenure| {
+                ttl += step;
+                Beat {
+                    tenure: tenure.clone(),
+                    ttl: Some(ttl),
+                    revision: tenure_core::membership::Revision::NONE,
+                }
+            });
+            self.store.beat(&self.group, &beats.collect::<Vec<_>>()).await?;
+        }
+        Ok(())
+    }
+
     /// Sends the last beats in batches, and waits until the members have lapsed.
     async fn die(&self, tenures: &[TenureId], batch: usize, pause: Duration) -> Result<Detection> {
         let from = self.store.status(&self.group).await?.last_event;

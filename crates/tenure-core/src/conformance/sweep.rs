@@ -54,6 +54,34 @@ pub async fn holdings_of_the_dead_are_evicted_once(make: Make<'_>) {
     );
 }
 
+/// A step prepares the lazy index, so that what is due next is the end of a member, or later than it has looked.
+pub async fn a_step_looks_ahead(make: Make<'_>) {
+    let world = World::new(make).await;
+    let a = world.join("a", s(10)).await;
+    world.pass(ms(10)).await;
+    let b = world.join("b", s(10)).await;
+    world.pass(ms(10)).await;
+    let c = world.join("c", s(10)).await;
+    world.pass(s(5)).await;
+    for tenure in [&a, &c] {
+        world.beat(tenure).await;
+    }
+    let renewed = world.tick().await.as_of + s(10);
+    world.pass(s(5) - ms(20)).await;
+    let step = async || {
+        let batch = world.end_some().await;
+        (
+            batch.next_due.map(|at| at.since(batch.as_of)),
+            batch.more(),
+            batch.ended,
+        )
+    };
+    assert_eq!(step().await, (Some(ms(10)), false, vec![]));
+    world.pass(ms(10)).await;
+    let left = renewed.since(world.tick().await.as_of);
+    assert_eq!(step().await, (Some(left), false, vec![b]));
+}
+
 /// The key moved before the end, between end and release, or to the restarted instance of the same name.
 pub async fn a_moved_key_survives_the_janitor(make: Make<'_>) {
     let world = World::new(make).await;

@@ -14,7 +14,7 @@ use crate::lease::{Acquire, AcquireOutcome, Holders, Queue, ReleaseOutcome, Toke
 use crate::membership::{Beat, BeatReply, EndBy, EndReason, Join, Joined, Labels, Revision};
 use crate::registry::{ClaimMode, ClaimOutcome};
 use crate::store::{Call, PageRequest, Store, StoreOptions};
-use crate::sweep::{BATCH, SweepReport, SweepRequest, run_pass};
+use crate::sweep::{BATCH, EndedBatch, SweepReport, SweepRequest, run_pass};
 
 /// A new store on a clock that the suite controls.
 #[async_trait]
@@ -203,18 +203,22 @@ impl World {
             .expect("a tick")
     }
 
+    /// Runs step 1 of a sweep once.
+    pub async fn end_some(&self) -> EndedBatch {
+        let sweeper = self.harness.sweeper();
+        let steps = sweeper.steps().expect("the sweeping store has steps");
+        let batch = steps.end_lapsed(&self.group, BATCH, Call::default()).await;
+        batch.expect("end lapsed")
+    }
+
     /// Repeats step 1 of a sweep until it is drained.
     pub async fn end_lapsed(&self) -> Vec<TenureId> {
-        let sweeper = self.harness.sweeper();
         let mut ended = Vec::new();
         loop {
-            let steps = sweeper.steps().expect("the sweeping store has steps");
-            let batch = steps
-                .end_lapsed(&self.group, BATCH, Call::default())
-                .await
-                .expect("end lapsed");
+            let batch = self.end_some().await;
+            let more = batch.more();
             ended.extend(batch.ended);
-            if !batch.more {
+            if !more {
                 return ended;
             }
         }
@@ -228,7 +232,7 @@ impl World {
             .spare(&self.group, BATCH, Call::default())
             .await
             .expect("to spare");
-        assert!(!batch.more, "one step covers few members");
+        assert!(!batch.more(), "one step covers few members");
         batch.ended
     }
 

@@ -12,8 +12,8 @@ use crate::id::{Key, MemberId, RegistryName, TenureId};
 use crate::membership::EndReason;
 use crate::store::Call;
 use crate::sweep::{
-    BATCH, Doomed, EndLapsed, EndedBatch, Eviction, ForgetGroup, GroupStatus, ListDoomed, Release, ReleasedBatch,
-    Spare, Status, Tick, turn_of,
+    BATCH, Doomed, EndLapsed, EndedBatch, Eviction, ForgetGroup, GroupStatus, LOOK_AHEAD, ListDoomed, Release,
+    ReleasedBatch, Spare, Status, Tick, turn_of,
 };
 use crate::time::StoreTime;
 
@@ -109,7 +109,7 @@ impl Decide<EndLapsed> for GroupModel {
     /// Step 1.
     fn step(&mut self, &EndLapsed { limit }: &EndLapsed, call: Call, now: StoreTime) -> Result<EndedBatch> {
         self.open(now, call)?;
-        let due = self.lives.due_by(now).take(limit as usize);
+        let due = self.lives.due_by(now + LOOK_AHEAD).take(limit as usize);
         let due: Vec<MemberId> = due.cloned().collect();
         let mut batch = EndedBatch {
             as_of: now,
@@ -127,7 +127,7 @@ impl Decide<EndLapsed> for GroupModel {
             }
             self.lives.put_off(&member, end);
         }
-        batch.more = self.lives.next_due().is_some_and(|at| at <= now);
+        batch.next_due = self.lives.next_due();
         for tenure in self.ended.forgettable(limit, now) {
             self.ended.set(tenure, None);
         }
@@ -144,7 +144,7 @@ impl Decide<Spare> for GroupModel {
     /// Step 1; once no member is past its end, records that beats are being refused.
     fn step(&mut self, &Spare { limit }: &Spare, call: Call, now: StoreTime) -> Result<EndedBatch> {
         let batch = self.step(&EndLapsed { limit }, call, now)?;
-        if !batch.more {
+        if !batch.more() {
             self.refused = self.refused.noted(now, self.options.max_ttl);
         }
         Ok(batch)

@@ -142,7 +142,7 @@ impl World {
             .end_lapsed(&self.group, BATCH, Call::default())
             .await
             .expect("a step")
-            .more
+            .more()
         {}
     }
 

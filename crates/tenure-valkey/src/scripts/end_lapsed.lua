@@ -1,9 +1,9 @@
--- ARGV 8: the limit. ARGV 9: '1' when a daemon refuses beats; recorded once no member is past its end.
--- Returns whether more may be due, and the lapsed tenures.
+-- ARGV 8: the limit. ARGV 9: how far ahead to look. ARGV 10: '1' when a daemon refuses beats; recorded once no member is
+-- past its end. Returns when the next member may be due, and the lapsed tenures.
 local limit = tonumber(ARGV[8])
 if not stored[1] and redis.call('HGET', GONE, 'seq') then
   -- Another process has forgotten the group since the tick; a sweep does not recreate it.
-  return { NONCE, now, 'ok', 0, {} }
+  return { NONCE, now, 'ok', false, {} }
 end
 
 local places = not fell and redis.call('HGET', META, 'fell')
@@ -11,11 +11,8 @@ if places then
   return rescore(places)
 end
 
-local due = redis.call('ZRANGEBYSCORE', DUE, '-inf', NOW, 'LIMIT', 0, limit + 1)
-local more = #due > limit
-if more then
-  due[#due] = nil
-end
+local due = redis.call('ZRANGEBYSCORE', DUE, '-inf', text(now + tonumber(ARGV[9])), 'LIMIT', 0, limit)
+local more = #due == limit and redis.call('ZCOUNT', DUE, '-inf', NOW) > limit
 local terms, tenures = {}, {}
 for i, packed in ipairs(#due > 0 and redis.call('HMGET', MEMBERS, unpack(due)) or {}) do
   terms[i] = packed and struct.unpack('<d', packed)
@@ -55,10 +52,10 @@ end
 Lease.forget_reservations(limit)
 Lease.forget_waiters(limit)
 Lease.free_overdue(limit)
-if ARGV[9] == '1' and not more then
+if ARGV[10] == '1' and not more then
   note_refusal()
 end
 Lease.finish()
 engage_brake()
 commit()
-return { NONCE, now, 'ok', more and 1 or 0, ended }
+return { NONCE, now, 'ok', redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or false, ended }

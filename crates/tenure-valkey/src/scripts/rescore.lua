@@ -72,7 +72,7 @@ local function rescore_rest()
   return more or #reserved == AT_ONCE
 end
 
--- A whole step: returns, as `end_lapsed` does, that more may be due.
+-- A whole step: returns, as `end_lapsed` does, that more is due now.
 local function rescore(places)
   local members, sessions, ended = string.match(places, '^(%S+) (%S+) (%S+)$')
   members = rescore_members(members or '0')
@@ -84,5 +84,5 @@ local function rescore(places)
     plan('HDEL', META, 'fell')
   end
   commit()
-  return { NONCE, now, 'ok', 1, {} }
+  return { NONCE, now, 'ok', now, {} }
 end

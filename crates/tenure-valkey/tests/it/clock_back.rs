@@ -176,6 +176,6 @@ async fn end_records_expire_on_time(flavour: Flavour) {
     pass(&world, SECOND * 8, &[&lives]).await;
     // Nothing comes due in a quiet group; the sweeper removes the record.
     let end_lapsed = async || world.store.end_lapsed(&group(), 100, Call::default()).await.unwrap();
-    while end_lapsed().await.more {}
+    while end_lapsed().await.more() {}
     assert!(!known(record()));
 }

@@ -108,10 +108,20 @@ impl<'a> VisitContext<'a> {
         now.unwrap_or(status.as_of)
     }
 
-    /// The time until shortly after the first of some store times; at most `longest`.
-    pub(super) fn until(&self, dues: &[Option<StoreTime>], status: &GroupStatus, longest: Duration) -> Duration {
+    /// A random wait after a due time that other sweepers may know as well.
+    pub(super) fn slot(&self) -> Duration {
+        Duration::from_micros(self.inner.clock.entropy() % SLOT_MICROS)
+    }
+
+    /// The time until `slot` after the first of some store times; at most `longest`.
+    pub(super) fn until(
+        &self,
+        dues: &[Option<StoreTime>],
+        slot: Duration,
+        status: &GroupStatus,
+        longest: Duration,
+    ) -> Duration {
         let now = self.store_now(status);
-        let slot = Duration::from_micros(self.inner.clock.entropy() % SLOT_MICROS);
         let waits = dues.iter().flatten().map(|due| due.since(now) + slot);
         waits.fold(longest, Duration::min)
     }

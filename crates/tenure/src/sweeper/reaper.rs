@@ -18,10 +18,13 @@ use super::context::{PendingSteps, VisitContext, is_due};
 use super::queues::{Sweeping, VisitQueues};
 use super::rest::rests;
 use super::slot::Slot;
-use super::visit::{GATHER, Visited};
+use super::visit::Visited;
 use super::{GroupEntry, Inner, REAPER, journal};
 use crate::loops::{FLOOR, LoopBody, Turn};
 use crate::{meters, trace};
+
+/// The pause after a step that only updated extended ends of graces; it batches them.
+const GATHER: Duration = Duration::from_millis(30);
 
 /// The state kept per group between visits.
 #[derive(Default)]
@@ -120,7 +123,8 @@ impl Visit<'_> {
             false => jitter(&*inner.clock, inner.settings.reap_interval.mul_f64(0.9), 10),
         };
         let settled = (!self.work.pending_steps.is_empty()).then(|| status.as_of + inner.settings.give_up);
-        Ok(self.context.until(&[status.next_reap, settled], &status, longest))
+        let dues = [status.next_reap, settled];
+        Ok(self.context.until(&dues, self.context.slot(), &status, longest))
     }
 
     /// Reads the status. Ticks are left to the janitor, which logs their changes.
@@ -191,7 +195,7 @@ impl Inner {
             .get_mut(group)
             .is_some_and(|entry| !entry.reaper.failing() && entry.reaper.at_latest(due_at));
         if sooner {
-            self.reaper.wake();
+            self.reaper.wake_at(due_at);
         }
     }
 

@@ -161,6 +161,42 @@ async fn dead_members_holdings_are_released_after_its_ttl() {
     );
 }
 
+/// Although entries of others, which beat, come due in the lazy index all the time, and although other events wake the
+/// loop.
+#[tokio::test]
+async fn each_death_is_found_at_its_time() {
+    let world = world(1);
+    let g = group("g");
+    world.sweepers[0].0.touch(&g);
+    let (mut ends, mut beats) = (BTreeMap::new(), Vec::new());
+    for n in 0..200 {
+        let tenure = world.join(&g, &format!("alive-{n}")).await;
+        beats.push(Beat {
+            tenure,
+            ttl: None,
+            revision: tenure_core::membership::Revision::NONE,
+        });
+        world.pass(ms(3)).await;
+        let dead = world.join(&g, &format!("dead-{n}")).await;
+        ends.insert(dead, world.memory.status(&g).await.unwrap().as_of + TTL);
+        world.pass(ms(4)).await;
+    }
+    for _ in 0..2 {
+        world.pass(TTL / 3).await;
+        world.memory.beat(&g, &beats).await.unwrap();
+    }
+    let steps = world.store.calls(Verb::EndLapsed);
+    world.pass(TTL / 3 + secs(1)).await;
+    let lapsed = world.events(&g, &[EventKind::Lapsed]).await;
+    assert_eq!(lapsed.len(), 200);
+    let lags = lapsed
+        .iter()
+        .map(|event| event.at.since(ends[event.tenure.as_ref().unwrap()]));
+    assert!(lags.clone().max() <= Some(ms(5)), "{:?}", lags.max());
+    let steps = world.store.calls(Verb::EndLapsed) - steps;
+    assert!(steps <= 260, "{steps} steps");
+}
+
 #[tokio::test]
 async fn janitor_ticks_often_enough_to_cause_no_gap() {
     let world = world(1);

@@ -17,9 +17,8 @@ use super::{Inner, JANITOR, journal};
 use crate::loops::FLOOR;
 use crate::{meters, trace};
 
-/// The pause after a step that only updated extended lapse times. In a large group some are always due; the pause
-/// batches them, so that many sweepers cost little, and still detects a lapse within it.
-pub(super) const GATHER: Duration = Duration::from_millis(30);
+/// Shortest time between two visits, unless the group is touched.
+pub(super) const PACE: Duration = Duration::from_millis(2);
 
 /// The state kept per group between visits.
 #[derive(Default)]
@@ -29,6 +28,8 @@ pub(super) struct Work {
     /// Store times of our steps that ended tenures since the last status.
     ended_at: Vec<StoreTime>,
     failed_in_a_row: u32,
+    /// Whether the last visit found something due.
+    worked: bool,
 }
 
 /// The result of a visit.
@@ -58,7 +59,7 @@ impl<'a> Visit<'a> {
                     tracing::info!(group = %self.context.group, "the janitor reaches the group again");
                 }
                 Visited {
-                    wait: wait.max(FLOOR),
+                    wait: wait.max(PACE),
                     error: None,
                 }
             }
@@ -83,7 +84,8 @@ impl<'a> Visit<'a> {
         journal::read_back(self, &status).await?;
         let group = self.context.group;
         let dues = [status.next_due, status.next_release];
-        if dues.iter().any(|at| is_due(*at, &status)) {
+        self.work.worked = dues.iter().any(|at| is_due(*at, &status));
+        if self.work.worked {
             let of = ("tenure.group", group.as_str());
             return trace::pass(JANITOR, of, self.work_off(status)).await;
         }
@@ -93,21 +95,19 @@ impl<'a> Visit<'a> {
     /// Runs step 1 until nothing is left, then step 2.
     async fn work_off(&mut self, mut status: GroupStatus) -> Result<Duration> {
         if is_due(status.next_due, &status) {
-            let drained = self.end_lapsed(&status).await;
-            let ended_any = !self.work.ended_at.is_empty();
+            let ended = self.end_lapsed(&status).await;
             // Even if a later batch failed: log the effects of the earlier ones.
-            if ended_any {
+            if !self.work.ended_at.is_empty() {
                 status = self.tick().await?;
             }
-            match drained? {
-                false => return Ok(Duration::ZERO),
-                true if !ended_any && !is_due(status.next_release, &status) => return Ok(GATHER),
-                true => {}
+            status.next_due = ended?;
+            if is_due(status.next_due, &status) {
+                return Ok(FLOOR);
             }
         }
         if is_due(status.next_release, &status) {
             if !self.release(&status).await? {
-                return Ok(Duration::ZERO);
+                return Ok(FLOOR);
             }
             status = self.tick().await?;
         }
@@ -165,8 +165,8 @@ impl<'a> Visit<'a> {
         Ok(status)
     }
 
-    /// Ends due tenures. `true` when none is left.
-    async fn end_lapsed(&mut self, status: &GroupStatus) -> Result<bool> {
+    /// Ends due tenures. Returns when the next one may be due; in the past if the slice was over before that.
+    async fn end_lapsed(&mut self, status: &GroupStatus) -> Result<Option<StoreTime>> {
         loop {
             let (group, call) = (self.context.group, self.context.call());
             let step = self.context.steps()?.end_lapsed(group, BATCH, call);
@@ -183,11 +183,8 @@ impl<'a> Visit<'a> {
             if !batch.ended.is_empty() {
                 self.work.ended_at.push(batch.as_of);
             }
-            if !batch.more {
-                return Ok(true);
-            }
-            if self.context.slice_is_over() {
-                return Ok(false);
+            if !batch.more() || self.context.slice_is_over() {
+                return Ok(batch.next_due);
             }
         }
     }
@@ -239,10 +236,12 @@ impl<'a> Visit<'a> {
         };
         // Jitter only shortens it: a third of the gap is guaranteed.
         let cadence = jitter(&*self.context.inner.clock, cadence.mul_f64(0.9), 10);
-        self.context.until(
-            &[status.next_due, status.next_release, status.next_wake],
-            status,
-            cadence,
-        )
+        let dues = [status.next_due, status.next_release, status.next_wake];
+        // The others leave a group to the sweeper that found something due, so it need not make way.
+        let slot = match self.work.worked {
+            true => Duration::ZERO,
+            false => self.context.slot(),
+        };
+        self.context.until(&dues, slot, status, cadence)
     }
 }

@@ -214,7 +214,7 @@ async fn unchecked_overdue_members_are_not_counted(flavour: Flavour) {
         .end_lapsed(&group(), 200, Call::default())
         .await
         .unwrap()
-        .more
+        .more()
     {}
     let counted = world.store.availability(&group(), Duration::ZERO).await.unwrap();
     assert_eq!((counted.count, counted.complete), (1_300, true));
