@@ -128,7 +128,7 @@ async def run(chosen, options):
             results.append(await run_case(case, options))
             report(results[-1], options)
 
-    await asyncio.gather(*(one(case) for case in chosen))
+    await asyncio.gather(*(one(case) for case in sorted(chosen, key=lambda case: not case.long)))
     return results
 
 

@@ -40,7 +40,7 @@ async def strange_answers(world):
     assert (await a.call("claim", handle=a.handle, registry="r", key="k"))["outcome"] == "new"
 
 
-@case("Beats that something else than the daemon answers confirm nothing and end nothing; the membership recovers.")
+@case("Beats that something else than the daemon answers confirm nothing and end nothing; the membership recovers.", long=True)
 async def strange_beats(world):
     a = await world.member("a", ttl_ms=3_000)
     rule = a.proxy.garble_answers(*BEAT, [(200, {}, None)])

@@ -94,7 +94,7 @@ async def release_ends_work_first(world):
     follows(first, second)
 
 
-@case("Two contenders under faults: never both at work, and tokens that rise.")
+@case("Two contenders under faults: never both at work, and tokens that rise.", long=True)
 async def contenders(world):
     seed = random.Random(9)
     drivers = [await world.member(name, ttl_ms=2_400) for name in ("a", "b")]
@@ -148,7 +148,7 @@ async def hand_off(world):
     assert taken["token"] > held["token"]
 
 
-@case("Many leases cost one beat: no call but beats goes out while nothing changes.")
+@case("Many leases cost one beat: no call but beats goes out while nothing changes.", long=True)
 async def many_leases_one_beat(world):
     a = await world.member("a", ttl_ms=9_000)
     grants = [await a.call("acquire", handle=a.handle, lease=f"l{n}") for n in range(120)]

@@ -28,7 +28,7 @@ async def join_and_leave(world):
     assert not a.had("ended"), "a leave is no end that the program has to be told"
 
 
-@case("A member stays for many ttls, under one tenure, and its verdict is never anything but held.")
+@case("A member stays for many ttls, under one tenure, and its verdict is never anything but held.", long=True)
 async def beats_keep_a_member(world):
     a = await world.member("a", ttl_ms=4_000)
 
@@ -42,7 +42,7 @@ async def beats_keep_a_member(world):
     assert not a.events
 
 
-@case("The ttl counts from when the last answered call was sent: held, then uncertain, then lost, however late the answer was.")
+@case("The ttl counts from when the last answered call was sent: held, then uncertain, then lost, however late the answer was.", long=True)
 async def verdict_runs_from_sending(world):
     ttl = 12.0
     a = await world.driver("a")

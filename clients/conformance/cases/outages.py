@@ -76,7 +76,7 @@ async def half_open(world):
     assert await a.call("verdict", handle=a.handle) == {"verdict": "held", "tenure": a.tenure}
 
 
-@case("A lease that was lost by time is acquired again under the tenure that recovered, and stays.")
+@case("A lease that was lost by time is acquired again under the tenure that recovered, and stays.", long=True)
 async def lost_by_time_and_acquired_again(world):
     a = await world.member("a", ttl_ms=5_000)
     held = await a.call("acquire", handle=a.handle, lease="l")
@@ -93,7 +93,7 @@ async def lost_by_time_and_acquired_again(world):
     assert (await world.lease("l"))["token"] == again["token"]
 
 
-@case("A short silence of the network costs nothing: no verdict but held, the same tenure, the same lease.")
+@case("A short silence of the network costs nothing: no verdict but held, the same tenure, the same lease.", long=True)
 async def short_outage(world):
     a = await world.member("a", ttl_ms=20_000)
     held = await a.call("acquire", handle=a.handle, lease="l")
@@ -106,7 +106,7 @@ async def short_outage(world):
     assert not a.events
 
 
-@case("Slow answers within the time-outs change nothing.")
+@case("Slow answers within the time-outs change nothing.", long=True)
 async def slow_answers(world):
     a = await world.member("a", ttl_ms=9_000)
     a.proxy.delay = 0.2
@@ -136,7 +136,7 @@ async def frozen_daemon(world):
     assert len(work.lines()) == lines and await world.lease_verdict(a, held["lease_handle"]) == "lost"
 
 
-@case("A daemon that is killed and started again on its file: members, claims, leases and tokens are what they were.")
+@case("A daemon that is killed and started again on its file: members, claims, leases and tokens are what they were.", long=True)
 async def daemon_restarted(world):
     a = await world.member("a", ttl_ms=30_000)
     held = await a.call("acquire", handle=a.handle, lease="l")

@@ -14,18 +14,18 @@ GROUP = "g"
 
 
 class Case:
-    def __init__(self, run, proves, needs, settings, settle):
+    def __init__(self, run, proves, needs, settings, settle, long):
         self.run, self.proves, self.needs = run, proves, needs
-        self.settings, self.settle = settings, settle
+        self.settings, self.settle, self.long = settings, settle, long
         self.name = run.__name__
         self.section = run.__module__.rpartition(".")[2]
 
 
-def case(proves, needs=(), settings=(), settle=True):
-    """Adds a case. `needs` are capabilities of the daemon, `settings` its flags."""
+def case(proves, needs=(), settings=(), settle=True, long=False):
+    """Adds a case. `needs` are capabilities of the daemon, `settings` its flags. `long` ones begin first."""
 
     def add(run):
-        CASES.append(Case(run, proves, needs, settings, settle))
+        CASES.append(Case(run, proves, needs, settings, settle, long))
         return run
 
     return add

@@ -195,6 +195,27 @@ async fn epoch_is_the_stores_also_when_it_is_lower_than_before() {
     assert_eq!(why(&ours), None);
 }
 
+/// The same, but the user attaches before the connections are attached again: that pauses after failures.
+#[tokio::test]
+async fn attach_after_a_rejoin_replaces_one_with_a_higher_epoch() {
+    let world = world().await;
+    let membership = world.join().await;
+    let first = world.attached(&membership, "s", "c").await;
+    let (tenure, before) = (membership.tenure(), first.epoch());
+    let unavailable = Some(Fault::Fail(ErrorKind::Unavailable));
+    world.store.always(Verb::Detach, unavailable);
+    drop(world.attached(&membership, "other", "c").await);
+    world.pass(TTL * 2).await;
+    let earlier = world.clock.wall_micros() - u64::try_from(TTL.as_micros() * 3).unwrap();
+    world.clock.set_wall_micros(earlier);
+    let empty = MemoryStore::new(StoreOptions::default(), world.clock.clone());
+    world.store.swap(empty);
+    world.until("it joined again", || membership.tenure() != tenure).await;
+    let second = world.attached(&membership, "s", "c").await;
+    assert!(second.epoch() < before, "{} after {before}", second.epoch());
+    assert_eq!((why(&first), why(&second)), (Some(ConnectionLost::Replaced), None));
+}
+
 #[tokio::test]
 async fn reattach_survives_store_failures() {
     for seed in 0..8 {
