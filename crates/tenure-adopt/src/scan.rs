@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use tenure_core::clock::Clock;
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::time::micros;
 use tenure_valkey::connection::{Connection, Reader};
 
 use crate::pattern::KeyPattern;
+
+/// A longer pause than this was not the timer's but the machine's, and does not shorten the next ones.
+const MOST_CREDIT: Duration = Duration::from_millis(4);
 
 /// The speed of a scan, which leaves the store time for other clients.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +48,7 @@ pub(crate) struct Scan {
     cursor: Option<String>,
     /// The size of the last page; `None` before the first one.
     last: Option<u64>,
+    credit: Duration,
     generation: Option<u64>,
     is_cut: bool,
 }
@@ -56,6 +61,7 @@ impl Scan {
             pace,
             cursor: Some("0".to_owned()),
             last: None,
+            credit: Duration::ZERO,
             generation: connection.generation(),
             is_cut: false,
         }
@@ -83,7 +89,12 @@ impl Scan {
     pub(crate) async fn page(&mut self) -> Result<Option<Vec<Vec<u8>>>> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
         if let Some(elements) = self.last {
-            self.connection.clock().sleep(self.pace.rest_after(elements)).await;
+            rest(
+                &**self.connection.clock(),
+                self.pace.rest_after(elements),
+                &mut self.credit,
+            )
+            .await;
         }
         let (cursor, count) = (cursor.as_bytes(), self.pace.page.to_string());
         let (connection, count) = (&self.connection, count.as_bytes());
@@ -125,9 +136,46 @@ impl Scan {
     }
 }
 
+/// Pauses. A timer counts whole milliseconds and takes longer than asked for; the next pauses are shorter by that, which
+/// is the credit.
+async fn rest(clock: &dyn Clock, pause: Duration, credit: &mut Duration) {
+    let left = pause.saturating_sub(*credit);
+    *credit = credit.saturating_sub(pause);
+    if !left.is_zero() {
+        let asleep_at = clock.mono();
+        clock.sleep(left).await;
+        *credit = clock.mono().since(asleep_at).saturating_sub(left).min(MOST_CREDIT);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use tenure_core::clock::ManualClock;
+
     use super::*;
+
+    #[tokio::test]
+    async fn late_timer_shortens_the_next_pauses() {
+        let (clock, mut credit, pause) = (ManualClock::new(0, 1), Duration::ZERO, Duration::from_millis(2));
+        // How late the timer is, and how long the pause after that lasts.
+        for (late, next) in [(0, 2), (1, 1), (3, 0), (1_000, 0)] {
+            let mut paused = Box::pin(rest(&clock, pause, &mut credit));
+            assert!(paused.as_mut().now_or_never().is_none());
+            clock.advance(pause + Duration::from_millis(late));
+            paused.await;
+            let mut waited = 0;
+            let mut paused = Box::pin(rest(&clock, pause, &mut credit));
+            while paused.as_mut().now_or_never().is_none() {
+                clock.advance(Duration::from_millis(1));
+                waited += 1;
+            }
+            drop(paused);
+            assert_eq!(waited, next, "after {late} ms");
+            assert!(credit <= pause, "a pause of the machine is not the timer's");
+            credit = Duration::ZERO;
+        }
+    }
 
     #[test]
     fn rest_grows_with_pages_above_their_size() {
