@@ -34,8 +34,7 @@ pub struct Candidate {
 /// The fields and values of a page of the hash. A page may be empty, or much larger than requested.
 pub(super) type Page = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Slow, in favour of the store's other users: a page takes the server less than half a millisecond. The real pause is
-/// about twice as long, because a timer counts whole milliseconds.
+/// Slow, in favour of the store's other users: a page takes the server less than half a millisecond.
 const PACE: Pace = Pace {
     page: 500,
     rest: Duration::from_millis(1),
