@@ -153,7 +153,8 @@ impl Checker {
                     let mut held = self.shadow.places(lease);
                     let right = match outcome {
                         ReleaseOutcome::NotHolder { by } => {
-                            held.any(|(_, (holder, _))| holder == by) || is_freed(step, lease, by)
+                            let by_then = is_freed(step, lease, by) || is_taken_over(step, lease, by);
+                            by_then || held.any(|(_, (holder, _))| holder == by)
                         }
                         _ => held.all(|(_, held)| *held != (tenure.clone(), *token)),
                     };
@@ -193,6 +194,14 @@ impl Checker {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether the step grants the place of this ended holder to a waiter after it has decided.
+fn is_taken_over(step: &Step, lease: &LeaseName, holder: &TenureId) -> bool {
+    step.events.iter().any(|event| {
+        let taken_over = event.kind == EventKind::LeaseTakenOver && event.lease.as_ref() == Some(lease);
+        taken_over && event.from.as_ref() == Some(holder)
+    })
 }
 
 /// Whether the step frees a place after it has decided: what an operator released, at the end of every step.

@@ -109,7 +109,6 @@ end
 -- Splits the removed keys into events: each lists at most 4 KiB of keys and counts what it lists. They are sorted, so
 -- that they are split as in the other stores; sorting is expensive only for many keys. `<` depends on the server's
 -- locale, which can only move a split.
--- change where a cut is, and nothing else.
 local LISTED = 4096
 local function shares_of(counts, removed)
   local keys = table.concat(removed, ' ')

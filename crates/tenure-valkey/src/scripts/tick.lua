@@ -1,5 +1,6 @@
--- ARGV 8..10: the sweeper, how many bytes of events are kept, the process whose waiters this confirms, or ''. Settles a group whose grace is over and lifts an expired
--- brake; returns the status, with a later due time for a sweeper that is not needed before that.
+-- ARGV 8..10: the sweeper, how many bytes of events are kept, the process whose waiters this confirms, or ''.
+-- Settles a group whose grace is over and lifts an expired brake; returns the status, with a later due time for a
+-- sweeper that is not needed before that.
 if not stored[1] and redis.call('HGET', GONE, 'seq') then
   -- The group was forgotten, and a sweep does not recreate it.
   return status()
