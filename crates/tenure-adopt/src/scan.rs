@@ -9,7 +9,7 @@ use tenure_valkey::connection::{Connection, Reader};
 
 use crate::pattern::KeyPattern;
 
-/// A longer pause than this was not the timer's but the machine's, and does not shorten the next ones.
+/// The most by which a pause that was too long shortens the next ones. More is not the timer's delay but the machine's.
 const MOST_CREDIT: Duration = Duration::from_millis(4);
 
 /// The speed of a scan, which leaves the store time for other clients.
@@ -48,6 +48,7 @@ pub(crate) struct Scan {
     cursor: Option<String>,
     /// The size of the last page; `None` before the first one.
     last: Option<u64>,
+    /// How much longer than planned the last pause was.
     credit: Duration,
     generation: Option<u64>,
     is_cut: bool,
@@ -89,12 +90,8 @@ impl Scan {
     pub(crate) async fn page(&mut self) -> Result<Option<Vec<Vec<u8>>>> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
         if let Some(elements) = self.last {
-            rest(
-                &**self.connection.clock(),
-                self.pace.rest_after(elements),
-                &mut self.credit,
-            )
-            .await;
+            let pause = self.pace.rest_after(elements);
+            rest(&**self.connection.clock(), pause, &mut self.credit).await;
         }
         let (cursor, count) = (cursor.as_bytes(), self.pace.page.to_string());
         let (connection, count) = (&self.connection, count.as_bytes());
@@ -136,8 +133,7 @@ impl Scan {
     }
 }
 
-/// Pauses. A timer counts whole milliseconds and takes longer than asked for; the next pauses are shorter by that, which
-/// is the credit.
+/// Pauses. A timer counts whole milliseconds and takes longer than planned; the next pauses are shorter by that, the credit.
 async fn rest(clock: &dyn Clock, pause: Duration, credit: &mut Duration) {
     let left = pause.saturating_sub(*credit);
     *credit = credit.saturating_sub(pause);

@@ -27,7 +27,7 @@ pub const BURST: Duration = Duration::from_millis(250);
 /// The maximum number of members or holdings per atomic step.
 pub const BATCH: u32 = 200;
 /// How far ahead [`SweepSteps::end_lapsed`] updates the lazy index.
-pub const LOOK_AHEAD: Duration = Duration::from_millis(30);
+pub const LOOK_AHEAD: Duration = Duration::from_millis(50);
 
 /// The number of holdings of one tenure that a release step checks: `limit` if no other tenure waits, and at least a
 /// quarter of it, so that neither a huge tenure nor many small ones delay the others.
@@ -367,11 +367,11 @@ pub trait SweepSteps: SessionStore {
         send(self, Some(group), Tick { node }, Call::default()).await
     }
 
-    /// Step 1: looks at up to `limit` members that may be past their end time, or may be within [`LOOK_AHEAD`], and ends
-    /// those that are, with one event each. After that, the next due time is the end of a member or is later than that;
-    /// a group in which entries come due all the time thus needs few steps, and they find each end at its time. Also
-    /// forgets records of ended
-    /// tenures that are older than 2 × max ttl and have no holdings. O(limit · log members).
+    /// Step 1: looks at up to `limit` members that may be past their end time or may be within [`LOOK_AHEAD`], and ends
+    /// those that are, with one event each. After that, the next due time is either the end of a member or not within
+    /// [`LOOK_AHEAD`], so a group in which entries of the index come due all the time needs few steps, and each end is
+    /// found at its time. Also forgets records of ended tenures that are older than 2 × max ttl and have no holdings.
+    /// O(limit · log members).
     ///
     /// # Errors
     /// `TooLate`, `Unavailable`.

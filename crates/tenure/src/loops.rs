@@ -44,8 +44,8 @@ pub struct LoopSettings {
     pub name: String,
     /// The longest time between two turns. Shorter finds changes sooner by polling, longer costs less.
     pub max_interval: Duration,
-    /// Shortest time from a turn to one whose time is known in advance; at most [`FLOOR`]. A shorter one keeps that time
-    /// more exactly. A loop whose turns take long pauses longer.
+    /// Shortest time from a turn to one whose time is known in advance. A shorter one keeps that time more exactly. A loop
+    /// whose turns take long pauses longer, up to [`FLOOR`].
     pub pace: Duration,
     /// After this many panics in a row, [`Loops::escalated`] reports the loop. The loop continues.
     pub escalate_after: u32,

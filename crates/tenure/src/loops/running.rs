@@ -60,7 +60,8 @@ impl Running {
             })
             .catch_unwind()
             .await;
-            pace = (self.clock.mono().since(began) * SHARE).clamp(settings.pace, FLOOR);
+            let took = self.clock.mono().since(began);
+            pace = took.saturating_mul(SHARE).min(FLOOR).max(settings.pace);
             wait = match turned {
                 Ok(done) => self.ended(done),
                 Err(panic) => {
