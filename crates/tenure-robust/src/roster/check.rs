@@ -12,6 +12,8 @@ use crate::world::Kind;
 const SLACK: Micros = 10_000;
 /// A daemon that does not reach the hot store deactivates a provider; another learns of it within this time.
 const PASSED_ON: Micros = 2_000_000;
+/// A daemon reaches the hot store again within this time after a cut.
+const RECONNECTED: Micros = 2_000_000;
 /// An outage that is shorter may be no gap.
 const GAP: Micros = 1_200_000;
 
@@ -141,7 +143,8 @@ impl RosterRecord {
                 .filter(|deed| deed.provider == out.provider && deed.begin > out.begin);
             let back = back.map(|deed| deed.begin).min().unwrap_or(Micros::MAX);
             let is_unreached = self.windows.iter().any(|window| {
-                matches!(window.fault, Fault::CutStore(..)) && window.begin <= out.end && window.end >= out.begin
+                let is_cut = window.begin <= out.end && window.end + RECONNECTED >= out.begin;
+                is_cut && matches!(window.fault, Fault::CutStore(..))
             });
             for deed in &self.deeds {
                 let is_work = matches!(deed.act, Act::Online | Act::Heartbeat | Act::Reserve);

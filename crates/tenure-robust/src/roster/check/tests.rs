@@ -109,6 +109,31 @@ fn heartbeat_after_a_deactivation_is_found() {
 }
 
 #[test]
+fn heartbeat_after_a_deactivation_past_the_mirror_may_be_late() {
+    let mut record = good();
+    let mut out = deed(5 * SECOND, Act::Deactivate, "p0", "");
+    if let Reply::Done(done) = &mut out.reply {
+        done.is_mirrored = false;
+    }
+    record.deeds.push(out);
+    record.deeds.push(deed(5 * SECOND + 2_000, Act::Heartbeat, "p0", ""));
+    record.ledger.log.push(entry(5 * SECOND, "deactivated", "operator"));
+    record.ledger.providers.get_mut("p0").unwrap().is_active = false;
+    assert_eq!(checks(&record), ["deactivated is refused"], "no daemon was cut off");
+    // A daemon needs a moment to connect again.
+    for (end, found) in [(2 * SECOND, 1), (4 * SECOND, 0), (6 * SECOND, 0)] {
+        record.windows = vec![Window {
+            fault: Fault::CutStore(1, true),
+            begin: SECOND,
+            resumed: end,
+            end,
+            loss: None,
+        }];
+        assert_eq!(checks(&record).len(), found, "cut until {end}");
+    }
+}
+
+#[test]
 fn lapse_of_a_provider_that_beats_is_found() {
     let mut record = good();
     record
