@@ -16,8 +16,8 @@ use crate::meters;
 
 /// A wake-up this much later than scheduled means that the process or the machine was paused.
 const PAUSE: Duration = Duration::from_secs(2);
-/// After a turn a loop rests for this many times as long as the turn took, unless that is more than [`FLOOR`].
-const SHARE: u32 = 20;
+/// After a turn a loop rests for this many times as long as the turn took, at most for [`FLOOR`]: a turn looks at every group.
+const SHARE: u32 = 100;
 
 /// The parts of a loop. They do not keep the supervisor alive.
 pub(super) struct Running {
