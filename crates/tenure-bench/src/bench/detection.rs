@@ -29,7 +29,7 @@ use crate::valkey::ValkeyServer;
 /// Long enough that no member lapses while the group is being filled, on any machine.
 const TTL: Duration = Duration::from_secs(120);
 const INTERVAL: Duration = Duration::from_secs(10);
-/// The ttls of the members that beat, in seconds. Different ones, so that the lazy index has entries to renew all the
+/// The ttls of the members that beat. They differ, so that the lazy index has entries to renew all the
 /// time once the shortest is over.
 const SPREAD: Range<Duration> = Duration::from_secs(20)..Duration::from_secs(40);
 /// The ttl in a member's last beat.
