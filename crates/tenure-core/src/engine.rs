@@ -8,7 +8,7 @@
 //! * The model knows which of its rows are not durable, and by which step. A read that came across such a row waits for
 //!   that step; a read that did not waits for nothing.
 //! * A beat that only renews is answered from memory: after a restart every ttl starts again, so a deadline need not be
-//!   durable. Its revision is the newest durable one.
+//!   durable. Its revision is the newest durable one. So is a beat of a tenure whose end is durable.
 //!
 //! When a commit fails, exactly the rows that are not durable are read again, and the waiting calls fail: either
 //! nothing happened, or that the outcome is unknown. From then on changes are refused before they are applied, until a

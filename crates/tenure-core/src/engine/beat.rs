@@ -7,7 +7,7 @@ use super::Shared;
 use super::step::{Attempt, finish};
 #[cfg(test)]
 use super::trace::{self, Noted};
-use crate::error::Result;
+use crate::error::{Error, Outcome, Result};
 use crate::id::Group;
 use crate::membership::{Beat, BeatReplies, BeatReply, Beats};
 use crate::memory::{Decide, GroupModel};
@@ -31,7 +31,11 @@ impl Shared {
             let ask = Beats { beats: slow };
             let step = |model: &mut GroupModel, now| self.beat_in_step(model, &ask, now);
             // Boxed: the futures of beats that take no step stay small.
-            let done = Box::pin(self.step(group, Call::default(), step)).await?;
+            let done = match Box::pin(self.step(group, Call::default(), step)).await {
+                // What it came across may be undone by now, and then it only renews.
+                Err(refused) if is_unchanged(&refused) => self.renew(group, &ask.beats).ok_or(refused)?,
+                done => done?,
+            };
             // The earliest time of the parts: what expires is then told too early rather than too late.
             as_of.get_or_insert(done.as_of);
             for (n, reply) in part.into_iter().zip(done.replies) {
@@ -45,8 +49,16 @@ impl Shared {
         })
     }
 
-    /// Renews tenures of which only the deadline changes. `None` for a beat that takes a step; for all of them when the group
-    /// does not exist.
+    /// Answers beats, if none of them takes a step.
+    fn renew(&self, group: &Group, beats: &[Beat]) -> Option<BeatReplies> {
+        self.service.check().ok()?;
+        let (as_of, replies) = self.beat_at_once(group, beats)?;
+        let replies = replies.into_iter().collect::<Option<_>>()?;
+        Some(BeatReplies { replies, as_of })
+    }
+
+    /// Renews tenures of which only the deadline changes, and names durable ends. `None` for a beat that takes a step; for
+    /// all of them when the group does not exist.
     fn beat_at_once(&self, group: &Group, beats: &[Beat]) -> Option<(StoreTime, Vec<Option<BeatReply>>)> {
         let cell = self.groups.find(group)?;
         let mut state = cell.lock();
@@ -104,7 +116,10 @@ impl Shared {
             let slow: Vec<Heartbeat> = part.iter().map(|n| heartbeats[*n].clone()).collect();
             let ask = BeatProviders { heartbeats: slow };
             let step = |model: &mut GroupModel, now| model.step(&ask, Call::default(), now);
-            let heard = self.step(group, Call::default(), step).await?;
+            let heard = match self.step(group, Call::default(), step).await {
+                Err(refused) if is_unchanged(&refused) => self.record(group, &ask.heartbeats).await?.ok_or(refused)?,
+                heard => heard?,
+            };
             stamp = Some(heard.mirror);
             for (n, reply) in part.into_iter().zip(heard.replies) {
                 replies[n] = Some(reply);
@@ -119,6 +134,19 @@ impl Shared {
             None => self.absent().mirror_status(self.clock.now()),
         };
         Ok(Heartbeats { replies, mirror: stamp })
+    }
+
+    /// Records heartbeats, if none of them takes a step.
+    async fn record(&self, group: &Group, heartbeats: &[Heartbeat]) -> Result<Option<Heartbeats>> {
+        self.service.check()?;
+        let Some(attempt) = self.heartbeats_at_once(group, heartbeats) else {
+            return Ok(None);
+        };
+        let heard = finish(attempt).await?.and_then(|(mirror, replies)| {
+            let replies = replies.into_iter().collect::<Option<_>>()?;
+            Some(Heartbeats { replies, mirror })
+        });
+        Ok(heard)
     }
 
     /// Records heartbeats that change only a deadline. The stamp may depend on undurable changes.
@@ -146,6 +174,10 @@ impl Shared {
             gate: state.gate_of_look(),
         })
     }
+}
+
+fn is_unchanged(error: &Error) -> bool {
+    error.outcome() == Outcome::Unchanged
 }
 
 /// The places that are not answered yet, in parts that one step takes. An empty call is a step as well: it looks for a gap.

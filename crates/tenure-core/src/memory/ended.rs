@@ -33,6 +33,12 @@ impl EndedModel {
         self.table.get(tenure)
     }
 
+    /// A row that no undurable step changed.
+    pub(super) fn durable(&self, tenure: &TenureId) -> Option<&EndedRow> {
+        let durable = !self.table.is_undurable(tenure);
+        durable.then(|| self.get(tenure)).flatten()
+    }
+
     /// Sets or removes a row and its index entry.
     pub(super) fn set(&mut self, tenure: TenureId, row: Option<EndedRow>) {
         let added = row.map(|row| (tenure.clone(), row));

@@ -239,15 +239,19 @@ impl GroupModel {
         self.begin_step(step);
     }
 
-    /// Renews a tenure if only its deadline changes and the reply is durable, with the newest durable revision. `None`
-    /// if it needs a step.
+    /// Renews a tenure if only its deadline changes and the reply is durable, with the newest durable revision; or says that
+    /// it has ended, once that is durable. `None` if it needs a step.
     pub fn beat_at_once(&mut self, beat: &Beat, now: StoreTime) -> Option<BeatReply> {
         if self.is_about_to_resume(now) {
             return None;
         }
         let head = self.head();
         let resumed_at = self.refused.or_resumed(head.resumed_at, now);
-        let (live, durable) = self.lives.beating(&beat.tenure)?;
+        let Some((live, durable)) = self.lives.beating(&beat.tenure) else {
+            let reason = self.ended.durable(&beat.tenure)?.reason;
+            self.tick = now;
+            return Some(BeatReply::Ended(reason));
+        };
         let ttl = live.ttl;
         let same_ttl = beat.ttl.is_none_or(|asked| asked == ttl) && durable.ttl == ttl;
         let noted = head

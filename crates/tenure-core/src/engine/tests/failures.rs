@@ -1,11 +1,16 @@
 //! Commits that fail, steps that panic, a disk that breaks.
 
 use super::*;
+use crate::id::ProviderId;
+use crate::ledger::{Provider, Version};
+use crate::roster::{Heartbeat, HeartbeatReply, MirrorEntry, Put, RosterMirror};
 
 #[tokio::test]
 async fn failed_commit_takes_back_what_it_held() {
     let world = World::new();
     let (a, b) = (world.join("a").await.unwrap(), world.join("b").await.unwrap());
+    let c = world.join("c").await.unwrap();
+    world.leave(&c).await.unwrap();
     world.platter.be(Luck::Full);
     let full = world.acquire(&a, "l").await.unwrap_err();
     assert_eq!(
@@ -13,7 +18,9 @@ async fn failed_commit_takes_back_what_it_held() {
         (ErrorKind::Unavailable, Outcome::Unchanged)
     );
     assert_eq!(world.holder("l").await.unwrap(), None);
-    // Writes are refused before they are applied; beats and reads continue.
+    // Writes are refused before they are applied; beats and reads continue, also for a tenure that has ended.
+    let left = BeatReply::Ended(EndReason::Left);
+    assert_eq!(world.beat(&c, None).await.unwrap(), left);
     assert_eq!(world.leave(&b).await.unwrap_err().outcome(), Outcome::Unchanged);
     assert!(renewed(world.beat(&b, None).await.unwrap()));
     assert_eq!(world.is_alive(&a).await, Some(true));
@@ -46,6 +53,62 @@ async fn reads_that_saw_a_lost_change_look_again() {
     assert_eq!(reading.await.unwrap(), None);
     // What was refused because of the grant is a write again, which is refused now.
     assert_eq!(refused.await.unwrap_err().outcome(), Outcome::Unchanged);
+}
+
+/// The end that a beat came across is undone, and then the beat only renews.
+#[tokio::test]
+async fn beat_that_waited_for_a_lost_end_renews() {
+    let world = World::new();
+    let (a, b) = (world.join("a").await.unwrap(), world.join("b").await.unwrap());
+    world.platter.hold(true);
+    let mut leaving = Box::pin(world.leave(&a));
+    assert!(poll(&mut leaving).await.is_none());
+    let mut superseding = Box::pin(world.join("b"));
+    assert!(poll(&mut superseding).await.is_none());
+    let mut beats = [Box::pin(world.beat(&a, None)), Box::pin(world.beat(&b, None))];
+    for beat in &mut beats {
+        assert!(poll(beat).await.is_none());
+    }
+    world.platter.be(Luck::Full);
+    world.platter.hold(false);
+    for beat in beats {
+        assert!(renewed(beat.await.unwrap()));
+    }
+    leaving.await.unwrap_err();
+    superseding.await.unwrap_err();
+}
+
+#[tokio::test]
+async fn heartbeat_that_waited_for_a_lost_end_is_recorded() {
+    let world = World::new();
+    let p = ProviderId::new("p").unwrap();
+    let seat = world.ensure_tenures(&world.group, std::slice::from_ref(&p), s(10), true, Call::default());
+    let tenure = seat.await.unwrap().remove(0).tenure;
+    let row = Provider {
+        provider: p.clone(),
+        display_name: None,
+        active: true,
+        online: Some(tenure.clone()),
+        capacity: 2,
+        occupancy: 0,
+        last_online_at: None,
+        last_offline_at: None,
+        last_heartbeat_at: None,
+        revoked_before: None,
+        version: Version(1),
+    };
+    let puts = [Put::newer(MirrorEntry::Row(row))];
+    world.put_providers(&world.group, &puts, Call::default()).await.unwrap();
+    world.platter.hold(true);
+    let mut leaving = Box::pin(world.leave(&tenure));
+    assert!(poll(&mut leaving).await.is_none());
+    let heartbeats = [Heartbeat::of(p)];
+    let mut beating = Box::pin(world.heartbeat(&world.group, &heartbeats));
+    assert!(poll(&mut beating).await.is_none());
+    world.platter.be(Luck::Full);
+    world.platter.hold(false);
+    assert_eq!(beating.await.unwrap().replies, [HeartbeatReply::Recorded]);
+    leaving.await.unwrap_err();
 }
 
 #[tokio::test]

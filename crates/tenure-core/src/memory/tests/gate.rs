@@ -51,12 +51,12 @@ fn beats_show_what_is_stored(kept: &mut Kept, stored: &GroupModel, act: Act) -> 
         let Some(reply) = kept.model.beat_at_once(&beat, kept.met.now) else {
             continue;
         };
-        let Some(live) = stored.current(&beat.tenure) else {
-            return Err(TestCaseError::fail(format!("{} is not stored: {reply:?}", beat.tenure)));
-        };
-        let expected = BeatReply::Renewed {
-            expires_in: live.ttl,
-            revision: live.revision,
+        let expected = match stored.current(&beat.tenure) {
+            Some(live) => BeatReply::Renewed {
+                expires_in: live.ttl,
+                revision: live.revision,
+            },
+            None => BeatReply::Ended(stored.reason_of(&beat.tenure)),
         };
         prop_assert_eq!(reply, expected);
         kept.note_beats();
