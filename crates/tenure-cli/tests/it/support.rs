@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tenure::{OpenOptions, open_store};
 use tenure_core::clock::{ManualClock, SystemClock};
+use tenure_testkit::resp::Client;
 use tenure_testkit::{Process, wait};
 
 /// The time-out of tests for what should happen immediately. Longer than any ttl here: after a stall of the machine the store
@@ -349,10 +350,20 @@ impl Lateness {
     const STEP: Duration = Duration::from_millis(10);
 
     pub(crate) fn watch() -> Self {
+        Self::with(|| ())
+    }
+
+    /// That of a Valkey on this machine as well, which waits for the disk when it syncs each write.
+    pub(crate) fn of_store(addr: SocketAddr) -> Self {
+        Self::with(move || drop(Client::connect(addr).and_then(|mut client| client.call(&["PING"]))))
+    }
+
+    fn with(ask: impl Fn() + Send + 'static) -> Self {
         let shared = Arc::new(Mutex::new((Instant::now(), Duration::ZERO)));
         let held: Weak<_> = Arc::downgrade(&shared);
         std::thread::spawn(move || {
             while let Some(shared) = held.upgrade() {
+                ask();
                 let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 *shared = (Instant::now(), Self::until_now(&shared));
                 drop(shared);

@@ -17,6 +17,25 @@ struct Body {
     next: Option<Duration>,
 }
 
+/// A body whose turns take time, and are due again immediately.
+struct Busy {
+    clock: Arc<ManualClock>,
+    turns: Arc<AtomicU64>,
+    took: Duration,
+}
+
+#[async_trait::async_trait]
+impl LoopBody for Busy {
+    async fn turn(&mut self) -> Result<Turn> {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        self.clock.advance(self.took);
+        Ok(Turn {
+            next: Some(Duration::ZERO),
+            ..Turn::default()
+        })
+    }
+}
+
 #[async_trait::async_trait]
 impl LoopBody for Body {
     async fn turn(&mut self) -> Result<Turn> {
@@ -104,6 +123,30 @@ async fn no_loop_turns_faster_than_the_floor() {
         pass(&world.clock, ms(1)).await;
     }
     assert!(world.turns() <= 1 + 100 / 20, "{}", world.turns());
+}
+
+#[tokio::test]
+async fn the_rest_after_a_turn_grows_with_what_it_took() {
+    for (took_us, turns) in [(0, 50), (50, 20), (150, 7), (5_000, 4)] {
+        let world = world(1);
+        let settings = LoopSettings {
+            pace: ms(2),
+            ..LoopSettings::new("busy", secs(10))
+        };
+        let (clock, count) = (Arc::clone(&world.clock), Arc::clone(&world.turns));
+        let make = move || Busy {
+            clock: Arc::clone(&clock),
+            turns: Arc::clone(&count),
+            took: Duration::from_micros(took_us),
+        };
+        world.loops.start(settings, make).unwrap();
+        pass_until(&world.clock, "the first turn", secs(1), || world.turns() == 1).await;
+        pass(&world.clock, ms(100)).await;
+        // A hundred times as long as the turn, but at least the pace, and at most the floor.
+        let slack = turns / 10 + 1;
+        let after = world.turns() - 1;
+        assert!(after.abs_diff(turns) <= slack, "{took_us} µs: {after} turns");
+    }
 }
 
 #[tokio::test]

@@ -54,8 +54,8 @@ fn is_away(flavour: Flavour, outage: &str, begin: impl FnOnce(&Server), end: imp
     wait::until("three ttls have passed", TTL * 4, || since.elapsed() > TTL * 3);
     assert_eq!(swept(&daemon), last, "a sweep without a store is no success");
     assert_eq!(well_again(&daemon), was_well);
-    let lateness = Lateness::watch();
     end(&server);
+    let lateness = Lateness::of_store(server.addr());
 
     fleet.recover_in_a_beat(&daemon, &format!("{flavour:?} {outage} after {:?}", since.elapsed()));
     assert_eq!(fleet.tenures(), before, "the tenures go on");
