@@ -79,6 +79,7 @@ impl Judge<'_> {
                 let Some((begin, resumed)) = window.outage(self.record.kind) else {
                     continue;
                 };
+                let resumed = resumed.min(self.promoted(window, begin + gap));
                 let lost = window.loss.map_or(begin, |loss| loss.from.min(begin));
                 let alive = self.record.calls.iter().filter(own).any(|call| {
                     let is_beat = matches!(call.verb, Verb::Beat(_) | Verb::Join(_));
@@ -97,6 +98,17 @@ impl Judge<'_> {
             }));
         }
         found
+    }
+
+    /// When the replica of a node noticed the gap, if it took over before the node came back.
+    fn promoted(&self, window: &Window, after: Micros) -> Micros {
+        let of_node = matches!(
+            window.fault,
+            Fault::KillNode(_) | Fault::FreezeNode(_) | Fault::CutNode(..) | Fault::EmptyNode(_)
+        );
+        let mut noticed = self.record.events.iter();
+        let noticed = noticed.find(|event| event.kind == "group_unsettled" && event.at > after);
+        noticed.filter(|_| of_node).map_or(Micros::MAX, |event| event.at)
     }
 
     /// A tenure whose beats stopped is not seen alive for longer than allowed.

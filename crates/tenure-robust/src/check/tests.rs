@@ -145,6 +145,39 @@ fn places_of_a_shared_lease_are_judged_apart() {
 }
 
 #[test]
+fn lapse_after_an_outage_is_early_unless_a_replica_took_over() {
+    let event = |kind: &str, at| Event {
+        at,
+        kind: kind.to_owned(),
+        tenure: if kind == "lapsed" {
+            "a@1".to_owned()
+        } else {
+            String::new()
+        },
+        keys: Vec::new(),
+        count: 0,
+    };
+    let found = |unsettled| {
+        let mut record = two_members();
+        record.kind = Kind::Cluster;
+        record.windows.push(Window {
+            fault: Fault::KillNode(0),
+            begin: 5 * SECOND,
+            resumed: 8 * SECOND,
+            end: 8 * SECOND,
+            loss: None,
+        });
+        record.events = vec![
+            event("group_unsettled", unsettled),
+            event("lapsed", 9 * SECOND + 500_000),
+        ];
+        checks(record, &[])
+    };
+    assert_eq!(found(7 * SECOND + 400_000), [""; 0]);
+    assert_eq!(found(8 * SECOND + 10_000), ["no early lapse"]);
+}
+
+#[test]
 fn beat_refused_on_a_full_disk_is_found() {
     let mut record = two_members();
     record.windows.push(Window {

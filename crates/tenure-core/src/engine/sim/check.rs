@@ -40,7 +40,9 @@ impl World {
             // Its group was lost before it was made again, so there was none.
             return Ok(());
         }
-        if let Some((_, at, _)) = steps.clone().next_back()
+        // A beat whose step was refused is answered without one if it can be.
+        if !matches!(noted, Noted::AtOnce { .. })
+            && let Some((_, at, _)) = steps.clone().next_back()
             && matches!(life.entries[*at].act, Act::Changed { fate, .. } if fate != Fate::Durable)
         {
             return Err(format!("answered {reply:?}, though its step is not durable"));
@@ -51,7 +53,7 @@ impl World {
                 let mut at_once = under.at_once.clone();
                 let is = |(.., noted): &&Done| matches!(noted, Noted::AtOnce { .. });
                 // Beats are let out with what was durable when they came, heartbeats with what is now.
-                if let (Op::Heartbeat(_), Some((_, at, _))) = (&under.op, of_this_life.clone().find(is)) {
+                if let (Op::Heartbeat(_), Some((_, at, _))) = (&under.op, of_this_life.clone().rfind(is)) {
                     fill(&mut at_once, life.answer(*at).as_deref());
                 }
                 check_items(&at_once, reply, step.as_deref())

@@ -238,13 +238,30 @@ impl World {
                 }
             }
             Noted::AtOnce { now, answered } => {
-                under.at_once = answered.iter().map(|yes| yes.then(String::new)).collect();
+                let open: Vec<usize> = (0..under.at_once.len())
+                    .filter(|n| under.at_once[*n].is_none())
+                    .collect();
+                // Those without an answer are asked for again when their step was refused; else these are all of the call.
+                let mut heard = vec![None; under.at_once.len()];
+                match open.len() == answered.len() {
+                    true => open
+                        .iter()
+                        .zip(answered)
+                        .for_each(|(n, yes)| heard[*n] = yes.then(String::new)),
+                    false => {
+                        heard = answered.iter().map(|yes| yes.then(String::new)).collect();
+                        under.at_once = vec![None; answered.len()];
+                    }
+                }
                 if !answered.contains(&true) {
                     return;
                 }
-                let op = part(&under.op, &under.at_once, true);
+                let op = part(&under.op, &heard, true);
                 account.entries.push(entry(op, *now, Act::AtOnce));
-                fill(&mut under.at_once, account.answer(at).as_deref());
+                fill(&mut heard, account.answer(at).as_deref());
+                for (known, heard) in under.at_once.iter_mut().zip(heard) {
+                    *known = heard.or_else(|| known.take());
+                }
             }
         }
         drop(account);
