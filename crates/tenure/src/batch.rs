@@ -3,7 +3,7 @@
 //! Measured: a beat sent alone costs the store several times as much as a beat in a batch of 64 or more. The batcher
 //! queues the beats of many callers per group while a batch is in flight. An idle batcher sends immediately, so it adds
 //! no latency where there is nothing to gain. A busy one sends after at most [`BatchSettings::linger`], or as soon as
-//! [`BatchSettings::max_batch`] beats wait. In front of a store that answers without waiting, like an embedded one,
+//! [`BatchSettings::max_batch`] beats wait. In front of a store that has answered without waiting, an embedded one,
 //! every caller sends its own beat.
 //!
 //! The answer to a beat always comes from a batch that was sent *after* the beat was submitted. An earlier batch would

@@ -56,7 +56,7 @@ pub(super) struct Inner<S: BatchSender> {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) settings: BatchSettings,
     runtime: Handle,
-    /// The last item that was sent alone was answered without waiting.
+    /// An item that was sent alone was answered without waiting: the store is in this process.
     at_once: AtomicBool,
     state: Mutex<BatchQueues<S>>,
 }
@@ -117,13 +117,13 @@ impl<S: BatchSender> Batcher<S> {
         self.inner.state().groups.is_empty()
     }
 
-    /// Sends one item, alone or in a batch.
+    /// Sends one item, alone or in a batch; always alone to a store in this process.
     ///
     /// # Errors
     /// Those of the sender; `Unavailable` without waiting, with nothing changed, when the queue is full.
     pub(crate) async fn submit(&self, group: &Group, item: S::Item) -> Result<S::Reply> {
         if self.inner.at_once.load(Ordering::Relaxed) {
-            return self.inner.send_alone(group, &item).await;
+            return self.inner.send_one(group, &item).await;
         }
         match self.inner.enqueue(group, &item)? {
             // It is in flight until the reply.
@@ -150,14 +150,14 @@ enum Enqueued<S: BatchSender> {
 }
 
 impl<S: BatchSender> Inner<S> {
-    /// Sends one item from the caller's own task: an idle group needs no task and no channel. A reply at the first poll
-    /// means that the sender waits for nothing, so that batches would save nothing.
+    /// Sends one item from the caller's own task: an idle group needs no task and no channel. After a reply at the first
+    /// poll there are no batches. They would save nothing, and what waits for a write, or is refused one, must not share a
+    /// batch with what does not.
     async fn send_alone(&self, group: &Group, item: &S::Item) -> Result<S::Reply> {
         let mut sending = pin!(self.send_one(group, item));
         let first = futures_util::poll!(sending.as_mut());
-        let at_once = matches!(first, Poll::Ready(Ok(_)));
-        if self.at_once.load(Ordering::Relaxed) != at_once {
-            self.at_once.store(at_once, Ordering::Relaxed);
+        if matches!(first, Poll::Ready(Ok(_))) {
+            self.at_once.store(true, Ordering::Relaxed);
         }
         match first {
             Poll::Ready(reply) => reply,
