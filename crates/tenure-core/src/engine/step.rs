@@ -41,7 +41,10 @@ impl Shared {
         decide: impl Fn(&mut GroupModel, StoreTime) -> Result<T>,
     ) -> Result<T> {
         loop {
-            self.admit().await?;
+            if let Err(refused) = self.admit().await {
+                self.tick_unwritten(self.groups.find(group));
+                return Err(refused);
+            }
             let cell = match self.groups.find(group) {
                 Some(cell) => cell,
                 None => self.make(group, call)?,
@@ -123,6 +126,20 @@ impl Shared {
         }
         let tried = tried.await.unwrap_or_else(|_| Err(self.lost_for_good()));
         tried.map_err(|lost| lost.to_error())
+    }
+
+    /// Notes that groups are served while writes are refused, and gaps, which no step can note then: beats go on, and what
+    /// is dead reads dead.
+    pub(super) fn tick_unwritten(&self, cells: impl IntoIterator<Item = Arc<Cell>>) {
+        if !self.service.refuses_writes() {
+            return;
+        }
+        for cell in cells {
+            let mut state = cell.lock();
+            if state.detour().is_none() && !state.is_unborn() {
+                state.model.tick_unwritten(self.clock.now());
+            }
+        }
     }
 
     /// Applies a step, and puts the group into the queue of the writer if it changed something. `decide` answers whether the

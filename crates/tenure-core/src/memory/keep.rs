@@ -239,6 +239,21 @@ impl GroupModel {
         self.begin_step(step);
     }
 
+    /// Writes the tick, and restarts every ttl after a gap, in memory alone: for a store that takes no steps, but answers
+    /// beats and reads. Not after a restart, whose first step is written.
+    pub(crate) fn tick_unwritten(&mut self, now: StoreTime) {
+        if self.restarted {
+            return;
+        }
+        if self.is_about_to_resume(now) {
+            let step = self.lives.table.step();
+            self.begin_step(0);
+            self.change_head(|head| head.resumed_at = now);
+            self.begin_step(step);
+        }
+        self.tick = now;
+    }
+
     /// Renews a tenure if only its deadline changes and the reply is durable, with the newest durable revision; or says that
     /// it has ended, once that is durable. `None` if it needs a step.
     pub fn beat_at_once(&mut self, beat: &Beat, now: StoreTime) -> Option<BeatReply> {

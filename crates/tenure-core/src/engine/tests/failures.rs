@@ -131,6 +131,35 @@ async fn dead_members_read_dead_while_the_disk_is_full() {
     assert_eq!(world.beat(&a, None).await.unwrap(), BeatReply::Ended(EndReason::Lapsed));
 }
 
+/// The process stood still while the disk was full: the gap restarts every ttl, although it cannot be written.
+#[tokio::test]
+async fn gap_on_a_full_disk_refuses_no_beat() {
+    let world = World::new();
+    let (a, b) = (world.join("a").await.unwrap(), world.join("b").await.unwrap());
+    world.platter.be(Luck::Full);
+    world.join("c").await.unwrap_err();
+    world.clock.advance(s(60));
+    assert!(renewed(world.beat(&b, None).await.unwrap()));
+    assert_eq!(world.is_alive(&a).await, Some(true));
+    for _ in 0..21 {
+        world.clock.advance(Duration::from_millis(500));
+        assert!(renewed(world.beat(&b, None).await.unwrap()));
+    }
+    assert_eq!(world.is_alive(&a).await, Some(false));
+    // Without beats it is the tick that sees the gap.
+    world.clock.advance(s(60));
+    let _ = world.tick(&world.group).await;
+    assert_eq!(world.is_alive(&b).await, Some(true));
+    // The writer ticks, so that no pause of the sweeps is taken for a gap.
+    for _ in 0..7 {
+        world.clock.advance(Duration::from_millis(1_500));
+        world.engine.shared.tick_unwritten(world.engine.shared.groups.all());
+    }
+    assert_eq!(world.is_alive(&b).await, Some(false));
+    world.platter.be(Luck::Good);
+    assert_eq!(world.beat(&b, None).await.unwrap(), BeatReply::Ended(EndReason::Lapsed));
+}
+
 #[tokio::test]
 async fn tenure_whose_end_was_lost_stays_dead_at_its_deadline() {
     let world = World::new();
