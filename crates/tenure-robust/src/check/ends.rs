@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::life::term;
 use super::{Judge, LATE, SLACK, Violation};
+use crate::events::Event;
 use crate::fault::{Fault, Loss, Window};
 use crate::history::{Call, Micros, Verb, member_of, micros};
 use crate::world::MAX_TTL;
@@ -79,7 +80,7 @@ impl Judge<'_> {
                 let Some((begin, resumed)) = window.outage(self.record.kind) else {
                     continue;
                 };
-                let resumed = resumed.min(self.promoted(window, begin + gap));
+                let resumed = resumed.min(self.promoted(window, begin + gap / 2));
                 let lost = window.loss.map_or(begin, |loss| loss.from.min(begin));
                 let alive = self.record.calls.iter().filter(own).any(|call| {
                     let is_beat = matches!(call.verb, Verb::Beat(_) | Verb::Join(_));
@@ -100,15 +101,21 @@ impl Judge<'_> {
         found
     }
 
-    /// When the replica of a node noticed the gap, if it took over before the node came back.
+    /// When the replica of a node served, if it took over before the node came back.
     fn promoted(&self, window: &Window, after: Micros) -> Micros {
         let of_node = matches!(
             window.fault,
             Fault::KillNode(_) | Fault::FreezeNode(_) | Fault::CutNode(..) | Fault::EmptyNode(_)
         );
-        let mut noticed = self.record.events.iter();
-        let noticed = noticed.find(|event| event.kind == "group_unsettled" && event.at > after);
-        noticed.filter(|_| of_node).map_or(Micros::MAX, |event| event.at)
+        if !of_node {
+            return Micros::MAX;
+        }
+        let is_sign = |call: &&Call| matches!(call.verb, Verb::Beat(_) | Verb::Join(_)) && call.is_done();
+        let signs = self.record.calls.iter().filter(is_sign);
+        let served = signs.filter(|call| call.begin > after).map(|call| call.end);
+        let is_noticed = |event: &&Event| event.kind == "group_unsettled" && event.at > after;
+        let noticed = self.record.events.iter().filter(is_noticed).map(|event| event.at);
+        served.chain(noticed).min().unwrap_or(Micros::MAX)
     }
 
     /// A tenure whose beats stopped is not seen alive for longer than allowed.

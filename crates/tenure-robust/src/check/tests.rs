@@ -157,7 +157,7 @@ fn lapse_after_an_outage_is_early_unless_a_replica_took_over() {
         keys: Vec::new(),
         count: 0,
     };
-    let found = |unsettled| {
+    let found = |unsettled, joins: &[Call]| {
         let mut record = two_members();
         record.kind = Kind::Cluster;
         record.windows.push(Window {
@@ -171,10 +171,12 @@ fn lapse_after_an_outage_is_early_unless_a_replica_took_over() {
             event("group_unsettled", unsettled),
             event("lapsed", 9 * SECOND + 500_000),
         ];
-        checks(record, &[])
+        checks(record, joins)
     };
-    assert_eq!(found(7 * SECOND + 400_000), [""; 0]);
-    assert_eq!(found(8 * SECOND + 10_000), ["no early lapse"]);
+    let join = call(7 * SECOND + 400_000, "c@1", Verb::Join(2 * SECOND), Outcome::Done);
+    assert_eq!(found(7 * SECOND + 400_000, &[]), [""; 0]);
+    assert_eq!(found(8 * SECOND + 10_000, &[join]), [""; 0]);
+    assert_eq!(found(8 * SECOND + 10_000, &[]), ["no early lapse"]);
 }
 
 #[test]
