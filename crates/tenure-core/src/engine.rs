@@ -12,7 +12,7 @@
 //!
 //! When a commit fails, exactly the rows that are not durable are read again, and the waiting calls fail: either
 //! nothing happened, or that the outcome is unknown. From then on changes are refused before they are applied, until a
-//! commit succeeds; beats and reads continue, and the writer ticks the groups in memory. After a fault that leaves the disk unreliable nothing is served any more, for
+//! commit succeeds; beats and reads continue, and refused steps tick their group in memory. After a fault that leaves the disk unreliable nothing is served any more, for
 //! good: the engine is part of a host process, so it does not end that process, but reports it ([`Engine::until_broken`]).
 //!
 //! | file | what it holds |

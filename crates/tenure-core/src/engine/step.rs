@@ -42,7 +42,7 @@ impl Shared {
     ) -> Result<T> {
         loop {
             if let Err(refused) = self.admit().await {
-                self.tick_unwritten(self.groups.find(group));
+                self.tick_unwritten(group);
                 return Err(refused);
             }
             let cell = match self.groups.find(group) {
@@ -128,13 +128,10 @@ impl Shared {
         tried.map_err(|lost| lost.to_error())
     }
 
-    /// Notes that groups are served while writes are refused, and gaps, which no step can note then: beats go on, and what
-    /// is dead reads dead.
-    pub(super) fn tick_unwritten(&self, cells: impl IntoIterator<Item = Arc<Cell>>) {
-        if !self.service.refuses_writes() {
-            return;
-        }
-        for cell in cells {
+    /// Notes in memory that a group is served although its step was refused, and a gap: beats go on, and what is dead reads
+    /// dead. Only a call may note it, since a disk that is not served makes no call.
+    fn tick_unwritten(&self, group: &Group) {
+        if let Some(cell) = self.groups.find(group).filter(|_| self.service.refuses_writes()) {
             let mut state = cell.lock();
             if state.detour().is_none() && !state.is_unborn() {
                 state.model.tick_unwritten(self.clock.now());

@@ -18,9 +18,8 @@ use super::queue::{Settlement, Work};
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::recall::Recall;
 
-/// How often a commit is tried while writes are refused and no call asks for one. Groups are ticked as often, since what
-/// sweeps them waits for longer after a failure: well below the shortest gap.
-const RETRY_EVERY: Duration = Duration::from_millis(200);
+/// How often a commit is tried while writes are refused and no call asks for one.
+const RETRY_EVERY: Duration = Duration::from_secs(1);
 
 /// The writer of an engine.
 pub(super) struct Writer<D: Disk> {
@@ -89,7 +88,6 @@ impl<D: Disk> Writer<D> {
         if wants_commit {
             let begun = self.begin(work);
             self.complete(begun)?;
-            self.shared.tick_unwritten(self.shared.groups.all());
         }
         // A disk that takes no commit takes no mark; that was said once.
         let kept = match keep_time && !self.shared.service.refuses_writes() {
