@@ -8,12 +8,13 @@
 //! * The model knows which of its rows are not durable, and by which step. A read that came across such a row waits for
 //!   that step; a read that did not waits for nothing.
 //! * A beat that only renews is answered from memory: after a restart every ttl starts again, so a deadline need not be
-//!   durable. Its revision is the newest durable one. So is a beat of a tenure whose end is durable.
+//!   durable. Its revision is the newest durable one. A beat of a tenure whose end is durable is answered from memory too.
 //!
 //! When a commit fails, exactly the rows that are not durable are read again, and the waiting calls fail: either
 //! nothing happened, or that the outcome is unknown. From then on changes are refused before they are applied, until a
-//! commit succeeds; beats and reads continue, and refused steps tick their group in memory. After a fault that leaves the disk unreliable nothing is served any more, for
-//! good: the engine is part of a host process, so it does not end that process, but reports it ([`Engine::until_broken`]).
+//! commit succeeds; beats and reads continue, and a refused step ticks its group in memory. After a fault that leaves the
+//! disk unreliable nothing is served any more, for good: the engine is part of a host process, so it does not end that
+//! process, but reports it ([`Engine::until_broken`]).
 //!
 //! | file | what it holds |
 //! |---|---|

@@ -64,7 +64,7 @@ pub(super) fn provider(name: &str) -> ProviderId {
 }
 
 /// A row with capacity two and this version.
-pub(super) fn row(name: &str, version: u64, online: Option<&TenureId>) -> Provider {
+pub(crate) fn row(name: &str, version: u64, online: Option<&TenureId>) -> Provider {
     Provider {
         provider: provider(name),
         display_name: Some(format!("{name} | \u{e9}\u{1f600} \\ \"x\" ")),

@@ -128,8 +128,8 @@ impl Shared {
         tried.map_err(|lost| lost.to_error())
     }
 
-    /// Notes in memory that a group is served although its step was refused, and a gap: beats go on, and what is dead reads
-    /// dead. Only a call may note it, since a disk that is not served makes no call.
+    /// Ticks a group in memory after its step was refused, so that a gap does not stop beats. Only a call ticks: while a file
+    /// is not served, for example because it was moved, there are no calls, and its members could not beat either.
     fn tick_unwritten(&self, group: &Group) {
         if let Some(cell) = self.groups.find(group).filter(|_| self.service.refuses_writes()) {
             let mut state = cell.lock();

@@ -238,21 +238,15 @@ impl World {
                 }
             }
             Noted::AtOnce { now, answered } => {
-                let open: Vec<usize> = (0..under.at_once.len())
-                    .filter(|n| under.at_once[*n].is_none())
-                    .collect();
                 // Those without an answer are asked for again when their step was refused; else these are all of the call.
-                let mut heard = vec![None; under.at_once.len()];
-                match open.len() == answered.len() {
-                    true => open
-                        .iter()
-                        .zip(answered)
-                        .for_each(|(n, yes)| heard[*n] = yes.then(String::new)),
-                    false => {
-                        heard = answered.iter().map(|yes| yes.then(String::new)).collect();
-                        under.at_once = vec![None; answered.len()];
-                    }
+                if under.at_once.iter().filter(|known| known.is_none()).count() != answered.len() {
+                    under.at_once = vec![None; answered.len()];
                 }
+                let mut replies = answered.iter().map(|yes| yes.then(String::new));
+                let known = under.at_once.iter();
+                let mut heard: Vec<_> = known
+                    .map(|known| known.is_none().then(|| replies.next()).flatten().flatten())
+                    .collect();
                 if !answered.contains(&true) {
                     return;
                 }

@@ -1,8 +1,8 @@
 //! Commits that fail, steps that panic, a disk that breaks.
 
 use super::*;
+use crate::conformance::roster::row;
 use crate::id::ProviderId;
-use crate::ledger::{Provider, Version};
 use crate::roster::{Heartbeat, HeartbeatReply, MirrorEntry, Put, RosterMirror};
 
 #[tokio::test]
@@ -84,20 +84,7 @@ async fn heartbeat_that_waited_for_a_lost_end_is_recorded() {
     let p = ProviderId::new("p").unwrap();
     let seat = world.ensure_tenures(&world.group, std::slice::from_ref(&p), s(10), true, Call::default());
     let tenure = seat.await.unwrap().remove(0).tenure;
-    let row = Provider {
-        provider: p.clone(),
-        display_name: None,
-        active: true,
-        online: Some(tenure.clone()),
-        capacity: 2,
-        occupancy: 0,
-        last_online_at: None,
-        last_offline_at: None,
-        last_heartbeat_at: None,
-        revoked_before: None,
-        version: Version(1),
-    };
-    let puts = [Put::newer(MirrorEntry::Row(row))];
+    let puts = [Put::newer(MirrorEntry::Row(row("p", 1, Some(&tenure))))];
     world.put_providers(&world.group, &puts, Call::default()).await.unwrap();
     world.platter.hold(true);
     let mut leaving = Box::pin(world.leave(&tenure));
