@@ -105,8 +105,7 @@ impl Waker {
         self.0.wake.notify_one();
     }
 
-    /// Makes the next turn due at `at` if it is due later. It costs no turn of its own, and it does not shorten the
-    /// pause after a failed turn.
+    /// Makes the next turn due at `at` if it is due later, also after a failed turn. It costs no turn of its own.
     pub(crate) fn wake_at(&self, at: Mono) {
         if self.0.status().at_latest(at) {
             self.0.sooner.notify_one();

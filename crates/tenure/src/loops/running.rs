@@ -125,7 +125,6 @@ impl Running {
         let name = &self.entry.settings.name;
         let mut status = self.entry.status();
         status.turned(self.clock.mono());
-        status.backs_off = done.is_err();
         if let Ok(turn) = done
             && turn.stalled
         {
@@ -183,7 +182,6 @@ impl Running {
         let message = message_of(panic);
         let mut status = self.entry.status();
         status.turned(self.clock.mono());
-        status.backs_off = true;
         status.panics += 1;
         status.panics_in_a_row = status.panics_in_a_row.saturating_add(1);
         status.bad_in_a_row = status.bad_in_a_row.saturating_add(1);

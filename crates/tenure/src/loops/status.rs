@@ -86,9 +86,6 @@ pub struct LoopStatus {
     /// The earliest time of the next turn.
     #[serde(skip)]
     pub(super) floor: Mono,
-    /// Whether it rests after a failed turn.
-    #[serde(skip)]
-    pub(super) backs_off: bool,
 }
 
 impl LoopStatus {
@@ -116,7 +113,6 @@ impl LoopStatus {
             born_wall_micros: clock.wall_micros(),
             next_at: None,
             floor: clock.mono(),
-            backs_off: false,
         }
     }
 
@@ -136,15 +132,14 @@ impl LoopStatus {
 
     /// Records when the next turn is due: at `at`, or earlier if that was requested, but not before `floor`.
     pub(super) fn rests(&mut self, at: Mono, floor: Mono) {
-        let sooner = self.next_at.filter(|_| !self.backs_off);
         self.floor = floor;
-        self.next_at = Some(sooner.map_or(at, |sooner| sooner.min(at)).max(floor));
+        self.next_at = Some(self.next_at.map_or(at, |sooner| sooner.min(at)).max(floor));
     }
 
     /// Makes the next turn due at `at` or earlier. Returns whether that shortened a rest.
     pub(super) fn at_latest(&mut self, at: Mono) -> bool {
         let at = at.max(self.floor);
-        if !self.turning && self.backs_off || self.next_at.is_some_and(|next| next <= at) {
+        if self.next_at.is_some_and(|next| next <= at) {
             return false;
         }
         self.next_at = Some(at);

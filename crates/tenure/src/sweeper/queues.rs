@@ -179,7 +179,13 @@ impl<S: Sweeping> VisitQueues<S> {
             (Some(panic), _) => resume_unwind(panic),
             // If no group can be reached, the turn fails, and the age of the last success grows. If at least one can,
             // the loop keeps its pace.
-            (None, Some(error)) if all_fail => Err(error),
+            (None, Some(error)) if all_fail => {
+                // The groups have pauses of their own.
+                if let Some(next) = next {
+                    queues.wake_at(inner.clock.mono() + next);
+                }
+                Err(error)
+            }
             _ => Ok(Turn {
                 next,
                 skipped: ended.failed,

@@ -223,6 +223,29 @@ async fn janitor_ticks_often_enough_to_cause_no_gap() {
     assert!(ticks <= 90, "{ticks} ticks a minute for two groups without members");
 }
 
+/// No step is written and no member beats: only the ticks show that the store works.
+#[tokio::test]
+async fn failed_visits_tick_often_enough_to_cause_no_gap() {
+    let world = world(1);
+    let g = group("g");
+    let join = Join {
+        member: MemberId::new("dead").unwrap(),
+        ttl: secs(1),
+        labels: Labels::default(),
+    };
+    world.memory.join(&g, &join, Call::default()).await.unwrap();
+    let failing = Fault::Fail(ErrorKind::Unavailable);
+    world.store.always(Verb::EndLapsed, Some(failing));
+    world.sweepers[0].0.touch(&g);
+    world.pass(secs(60)).await;
+    let gaps = world.events(&g, &[EventKind::GroupUnsettled]).await.len();
+    assert_eq!(gaps, 0);
+    let refused = world.store.calls(Verb::EndLapsed);
+    assert!((200..=1_000).contains(&refused), "{refused} in a minute");
+    let status = world.sweepers[0].1.snapshot().remove(0);
+    assert!(status.last_success_age > Some(secs(55)), "{status:?}");
+}
+
 #[tokio::test]
 async fn groups_are_discovered_and_unlisted_ones_dropped() {
     let world = world(1);

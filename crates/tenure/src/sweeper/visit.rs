@@ -70,8 +70,11 @@ impl<'a> Visit<'a> {
                     let error = error.chain();
                     tracing::warn!(group = %self.context.group, error, "a pass failed; no member is marked dead");
                 }
+                // If only writes fail, visits may be all that ticks the group: their pauses must not look like a gap.
+                let known = self.work.status.as_ref();
+                let longest = known.map_or(Duration::MAX, |status| status.gap / 2);
                 Visited {
-                    wait: self.context.backoff(failed),
+                    wait: self.context.backoff(failed).min(longest),
                     error: Some(error),
                 }
             }
