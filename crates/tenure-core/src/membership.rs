@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Limits, send};
-use crate::error::{Error, Result};
+use crate::error::{Error, Outcome, Result};
 use crate::id::{Group, MemberId, TenureId, Term};
 use crate::store::{Backend, Call, Page, PageRequest};
 use crate::time::StoreTime;
@@ -251,6 +251,27 @@ pub enum BeatReply {
     Ended(EndReason),
     /// The store has no record of the tenure.
     Unknown,
+    /// The store cannot write now, and this beat needs a write. It changed nothing and may be repeated. If every beat of
+    /// a call is refused, the call fails.
+    Refused,
+}
+
+impl BeatReply {
+    /// What a renewed tenure has: the time until it lapses, and the revision of its holdings.
+    ///
+    /// # Errors
+    /// `Ended`, also for an unknown tenure; `Unavailable` with nothing changed for a refused beat.
+    pub fn renewed(self, tenure: &TenureId) -> Result<(Duration, Revision)> {
+        match self {
+            Self::Renewed { expires_in, revision } => Ok((expires_in, revision)),
+            Self::Ended(reason) => Err(Error::ended(tenure, reason)),
+            Self::Unknown => Err(Error::ended(tenure, EndReason::Unknown)),
+            Self::Refused => {
+                let message = format!("the store cannot write now, and the beat of {tenure} needs a write");
+                Err(Error::unavailable(message, Outcome::Unchanged))
+            }
+        }
+    }
 }
 
 /// The replies to a batch of beats.

@@ -132,7 +132,7 @@ fn begin() {
     for counter in [CROWDED_OUT, ACCEPT_ERRORS, BEATS_REFUSED, STALLED] {
         metrics::counter!(counter).absolute(0);
     }
-    for outcome in ["renewed", "ended", "unknown", "failed"] {
+    for outcome in ["renewed", "ended", "unknown", "refused", "failed"] {
         tenure::meters::beats(outcome, 0);
     }
 }

@@ -137,21 +137,9 @@ impl BatchSender for BeatSender {
     }
 
     fn sent(&self, done: &Result<Vec<BeatOutcome>>, beats: usize) {
-        let Ok(beaten) = done else {
-            return meters::beats("failed", beats as u64);
-        };
-        let (mut renewed, mut ended, mut unknown) = (0, 0, 0);
-        for outcome in beaten {
-            match outcome.reply {
-                BeatReply::Renewed { .. } => renewed += 1,
-                BeatReply::Ended(_) => ended += 1,
-                BeatReply::Unknown => unknown += 1,
-            }
-        }
-        for (outcome, count) in [("renewed", renewed), ("ended", ended), ("unknown", unknown)] {
-            if count > 0 {
-                meters::beats(outcome, count);
-            }
+        match done {
+            Ok(beaten) => meters::beaten(beaten.iter().map(|outcome| outcome.reply)),
+            Err(_) => meters::beats("failed", beats as u64),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure_core::id::{Group, MemberId};
-use tenure_core::membership::EndReason;
+use tenure_core::membership::{BeatReply, EndReason};
 use tenure_core::settling::GapCause;
 use tenure_core::sweep::GroupStatus;
 
@@ -115,7 +115,29 @@ pub(crate) fn sweep_panicked(sweep: &str) {
     metrics::counter!(SWEEP_PANICS, "sweep" => sweep.to_owned()).increment(1);
 }
 
-/// Counts beats by outcome. Public, because a daemon's batch route beats without the batcher.
+/// Counts beats by reply. Public, because a daemon's batch route beats without the batcher.
+pub fn beaten(replies: impl Iterator<Item = BeatReply>) {
+    let (mut renewed, mut ended, mut unknown, mut refused) = (0, 0, 0, 0);
+    for reply in replies {
+        match reply {
+            BeatReply::Renewed { .. } => renewed += 1,
+            BeatReply::Ended(_) => ended += 1,
+            BeatReply::Unknown => unknown += 1,
+            BeatReply::Refused => refused += 1,
+        }
+    }
+    let counts = [
+        ("renewed", renewed),
+        ("ended", ended),
+        ("unknown", unknown),
+        ("refused", refused),
+    ];
+    for (outcome, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+        beats(outcome, count);
+    }
+}
+
+/// Counts beats with this outcome.
 pub fn beats(outcome: &'static str, count: u64) {
     metrics::counter!(BEATS, "outcome" => outcome).increment(count);
 }

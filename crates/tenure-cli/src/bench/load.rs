@@ -11,7 +11,7 @@ use tenure_core::clock::{Clock, Mono};
 use tenure_core::error::{Error, ErrorKind};
 use tenure_core::id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId};
 use tenure_core::lease::AcquireOutcome;
-use tenure_core::membership::{Beat, BeatReply, EndBy, EndReason, Join, Labels};
+use tenure_core::membership::{Beat, EndBy, Join, Labels};
 use tenure_core::registry::ClaimMode;
 use tenure_core::store::{Call, DEFAULT_PAGE, MAX_PAGE, PageRequest};
 use tenure_core::timing::Timing;
@@ -240,15 +240,8 @@ impl Load {
     async fn beat(&self, tenures: &[TenureId]) -> Result<(), Error> {
         let beats: Vec<_> = tenures.iter().cloned().map(Beat::of).collect();
         let beaten = self.store.beat(&self.group, &beats).await?;
-        let ended = tenures
-            .iter()
-            .zip(beaten.replies)
-            .find_map(|(tenure, reply)| match reply {
-                BeatReply::Renewed { .. } => None,
-                BeatReply::Ended(reason) => Some(Error::ended(tenure, reason)),
-                BeatReply::Unknown => Some(Error::ended(tenure, EndReason::Unknown)),
-            });
-        ended.map_or(Ok(()), Err)
+        let mut answered = tenures.iter().zip(beaten.replies);
+        answered.try_for_each(|(tenure, reply)| reply.renewed(tenure).map(drop))
     }
 
     async fn claim(&self, task: u32) -> Result<(), Error> {

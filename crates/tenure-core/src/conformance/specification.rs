@@ -228,6 +228,7 @@ impl Replay {
                 BeatReply::Renewed { .. } => "renewed",
                 BeatReply::Ended(reason) => reason.as_str(),
                 BeatReply::Unknown => "unknown",
+                BeatReply::Refused => "refused",
             },
             "acquire" => self.acquire(step, &tenure).await,
             "claim" => self.claim(&tenure).await,

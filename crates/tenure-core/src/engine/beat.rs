@@ -20,21 +20,29 @@ impl Shared {
     /// Answers beats of any number.
     pub(super) async fn beat(self: &Arc<Self>, group: &Group, beats: &[Beat]) -> Result<BeatReplies> {
         self.service.check()?;
-        let (mut as_of, mut replies) = match self.beat_at_once(group, beats) {
+        let (mut as_of, mut replies) = match self.beat_at_once(group, beats, GroupModel::beat_at_once) {
             Some((now, replies)) => (Some(now), replies),
             None => (None, vec![None; beats.len()]),
         };
         self.keep_time(as_of.unwrap_or_else(|| self.clock.now()));
         as_of = as_of.filter(|_| replies.iter().any(Option::is_some));
+        let mut refused = None;
         for part in parts(&replies) {
             let slow: Vec<Beat> = part.iter().map(|n| beats[*n].clone()).collect();
             let ask = Beats { beats: slow };
             let step = |model: &mut GroupModel, now| self.beat_in_step(model, &ask, now);
-            // Boxed: the futures of beats that take no step stay small.
-            let done = match Box::pin(self.step(group, Call::default(), step)).await {
-                // What it came across may be undone by now, and then it only renews.
-                Err(refused) if is_unchanged(&refused) => self.renew(group, &ask.beats).ok_or(refused)?,
-                done => done?,
+            let done = match refused {
+                // One refusal is enough: each attempt is a write to a disk that may be full.
+                Some(_) => self.renew(group, &ask.beats),
+                // Boxed: the futures of beats that take no step stay small.
+                None => match Box::pin(self.step(group, Call::default(), step)).await {
+                    Err(error) if is_unchanged(&error) => {
+                        self.service.check()?;
+                        refused = Some(error);
+                        self.renew(group, &ask.beats)
+                    }
+                    done => done?,
+                },
             };
             // The earliest time of the parts: what expires is then told too early rather than too late.
             as_of.get_or_insert(done.as_of);
@@ -43,23 +51,35 @@ impl Shared {
             }
         }
         let replies = replies.into_iter().map(|reply| reply.unwrap_or(BeatReply::Unknown));
-        Ok(BeatReplies {
-            replies: replies.collect(),
-            as_of: as_of.unwrap_or_else(|| self.clock.now()),
-        })
+        let replies: Vec<_> = replies.collect();
+        match refused {
+            Some(error) if replies.iter().all(|reply| *reply == BeatReply::Refused) => Err(error),
+            _ => Ok(BeatReplies {
+                replies,
+                as_of: as_of.unwrap_or_else(|| self.clock.now()),
+            }),
+        }
     }
 
-    /// Answers beats, if none of them takes a step.
-    fn renew(&self, group: &Group, beats: &[Beat]) -> Option<BeatReplies> {
-        self.service.check().ok()?;
-        let (as_of, replies) = self.beat_at_once(group, beats)?;
-        let replies = replies.into_iter().collect::<Option<_>>()?;
-        Some(BeatReplies { replies, as_of })
+    /// Answers the beats that take no step, after a step was refused: what they came across may be undone by now.
+    fn renew(&self, group: &Group, beats: &[Beat]) -> BeatReplies {
+        let answered = self.beat_at_once(group, beats, GroupModel::beat_unwritten);
+        let (as_of, replies) = answered.unwrap_or_else(|| (self.clock.now(), vec![None; beats.len()]));
+        let replies = replies.into_iter().map(|reply| reply.unwrap_or(BeatReply::Refused));
+        BeatReplies {
+            replies: replies.collect(),
+            as_of,
+        }
     }
 
     /// Renews tenures of which only the deadline changes, and names durable ends. `None` for a beat that takes a step; for
     /// all of them when the group does not exist.
-    fn beat_at_once(&self, group: &Group, beats: &[Beat]) -> Option<(StoreTime, Vec<Option<BeatReply>>)> {
+    fn beat_at_once(
+        &self,
+        group: &Group,
+        beats: &[Beat],
+        renew: impl Fn(&mut GroupModel, &Beat, StoreTime) -> Option<BeatReply>,
+    ) -> Option<(StoreTime, Vec<Option<BeatReply>>)> {
         let cell = self.groups.find(group)?;
         let mut state = cell.lock();
         if state.detour().is_some() {
@@ -76,7 +96,7 @@ impl Shared {
             if !changing.is_empty() && changing.contains(&beat.tenure) {
                 return None;
             }
-            let reply = state.model.beat_at_once(beat, now);
+            let reply = renew(&mut state.model, beat, now);
             if reply.is_none() && beat.ttl.is_some() {
                 changing.insert(&beat.tenure);
             }

@@ -289,6 +289,21 @@ impl GroupModel {
         })
     }
 
+    /// The same while nothing is written. That its holder has noticed an operator's release is recorded by a later beat.
+    pub(crate) fn beat_unwritten(&mut self, beat: &Beat, now: StoreTime) -> Option<BeatReply> {
+        self.beat_at_once(beat, now).or_else(|| {
+            let (live, _) = self.lives.beating(&beat.tenure)?;
+            let revision = (beat.revision <= live.revision).then_some(Revision::NONE)?;
+            self.beat_at_once(
+                &Beat {
+                    revision,
+                    ..beat.clone()
+                },
+                now,
+            )
+        })
+    }
+
     fn set_head(&mut self, group: GroupRow) {
         self.tracked.set(Some(Head {
             resumed_at: group.resumed_at,

@@ -28,7 +28,7 @@ impl Judge<'_> {
             for call in self.record.calls.iter().filter(|call| call.outcome == refused) {
                 let is_beat = matches!(call.verb, Verb::Beat(_));
                 let is_within = call.begin > window.begin && call.end < window.resumed;
-                if is_within && is_beat && self.only_renews(call) {
+                if is_within && is_beat && self.is_of_the_living(call) {
                     report("a beat was refused while the disk was full", call);
                 }
                 if call.begin > window.end + SOON && call.end < next {
@@ -39,13 +39,12 @@ impl Judge<'_> {
         found
     }
 
-    /// Whether a beat changes nothing but the deadline: its tenure lives, and no operator took a lease from it.
-    fn only_renews(&self, beat: &Call) -> bool {
-        let own = || self.record.calls.iter().filter(|call| call.tenure == beat.tenure);
-        let is_alive = own().any(|call| {
+    /// Whether the tenure of a beat lives while it beats.
+    fn is_of_the_living(&self, beat: &Call) -> bool {
+        let mut own = self.record.calls.iter().filter(|call| call.tenure == beat.tenure);
+        own.any(|call| {
             let reaches = |ttl: Micros| call.is_done() && call.end < beat.begin && call.begin + ttl > beat.end;
             matches!(call.verb, Verb::Beat(ttl) | Verb::Join(ttl) if reaches(ttl))
-        });
-        is_alive && !own().any(|call| matches!(call.verb, Verb::Revoke(..)))
+        })
     }
 }

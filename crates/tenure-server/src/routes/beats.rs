@@ -9,7 +9,7 @@ use tenure::meters;
 use tenure::wire::{BeatRequest, BeatsAnswer, Renewed, ms};
 use tenure_core::error::{Error, ErrorKind};
 use tenure_core::id::{Group, TenureId};
-use tenure_core::membership::{Beat, BeatReplies, BeatReply, Beats, EndReason, MAX_BEATS};
+use tenure_core::membership::{Beat, BeatReplies, BeatReply, Beats, MAX_BEATS};
 
 use super::openapi::{EndedError, WriteErrors};
 use crate::app::App;
@@ -39,23 +39,23 @@ pub(crate) async fn one(
     let tenure = beat.tenure.clone();
     let beaten = app.step(1, app.beats.beat(&group, beat)).await?;
     app.learn(beaten.as_of, beaten.asked, beaten.arrived);
-    match beaten.reply {
-        BeatReply::Renewed { expires_in, revision } => json(
-            StatusCode::OK,
-            &Renewed {
-                expires_in_ms: ms(expires_in),
-                revision,
-            },
-        ),
-        BeatReply::Ended(reason) => Err(Error::ended(tenure, reason).into()),
-        BeatReply::Unknown => Err(Error::ended(tenure, EndReason::Unknown).into()),
-    }
+    let (expires_in, revision) = beaten.reply.renewed(&tenure)?;
+    let expires_in_ms = ms(expires_in);
+    json(
+        StatusCode::OK,
+        &Renewed {
+            expires_in_ms,
+            revision,
+        },
+    )
 }
 
 /// Beat for many tenures
 ///
 /// At most 10,000, each with its own result. The body limit is four times the usual one. A malformed id or a ttl outside the
-/// limits rejects the whole batch, since it can only be a bug in the client; the error names the index or the value.
+/// limits rejects the whole batch, since it can only be a bug in the client; the error names the index or the value. On a
+/// full disk, beats that need a write are `refused` and the others are answered; if all are refused, so is the batch
+/// (`store_unavailable`).
 #[utoipa::path(
     post, path = "/v1/groups/{g}/beats", tag = "beats",
     security(("token" = ["beat"])),
@@ -77,7 +77,7 @@ pub(crate) async fn many(
     if beaten.replies.len() != beats.len() {
         return Err(Error::new(ErrorKind::Internal, "the store answered fewer beats than were sent").into());
     }
-    count(&beaten);
+    meters::beaten(beaten.replies.iter().copied());
     Ok(json_bytes(StatusCode::OK, write(&beats, &beaten).into()))
 }
 
@@ -110,6 +110,7 @@ fn write(beats: &[Beat], beaten: &BeatReplies) -> Vec<u8> {
                 out.extend_from_slice(b"\"}");
             }
             BeatReply::Unknown => out.extend_from_slice(b"\",\"status\":\"unknown\"}"),
+            BeatReply::Refused => out.extend_from_slice(b"\",\"status\":\"refused\"}"),
         }
     }
     out.extend_from_slice(b"],\"as_of\":\"");
@@ -132,24 +133,12 @@ fn number(out: &mut Vec<u8>, mut number: u64) {
     out.extend_from_slice(&digits[from..]);
 }
 
-fn count(beaten: &BeatReplies) {
-    let of = |wanted: fn(&BeatReply) -> bool| beaten.replies.iter().filter(|reply| wanted(reply)).count() as u64;
-    let outcomes = [
-        ("renewed", of(|reply| matches!(reply, BeatReply::Renewed { .. }))),
-        ("ended", of(|reply| matches!(reply, BeatReply::Ended(_)))),
-        ("unknown", of(|reply| matches!(reply, BeatReply::Unknown))),
-    ];
-    for (outcome, count) in outcomes.into_iter().filter(|(_, count)| *count > 0) {
-        meters::beats(outcome, count);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Duration;
     use tenure::wire::BeatResult;
-    use tenure_core::membership::Revision;
+    use tenure_core::membership::{EndReason, Revision};
     use tenure_core::time::StoreTime;
 
     #[test]
@@ -161,12 +150,19 @@ mod tests {
             },
             BeatReply::Ended(EndReason::Superseded),
             BeatReply::Unknown,
+            BeatReply::Refused,
             BeatReply::Renewed {
                 expires_in: Duration::ZERO,
                 revision: Revision::NONE,
             },
         ];
-        let tenures = ["a@1", "pod-7:a.b_c@1763676800000000", "x@9007199254740991", "y@10"];
+        let tenures = [
+            "a@1",
+            "pod-7:a.b_c@1763676800000000",
+            "x@9007199254740991",
+            "y@10",
+            "z@11",
+        ];
         for count in 0..=replies.len() {
             let beats: Vec<Beat> = tenures[..count]
                 .iter()

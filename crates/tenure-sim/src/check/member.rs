@@ -175,6 +175,7 @@ impl Checker {
                     || format!("{tenure} is unknown"),
                 )
             }
+            BeatReply::Refused => Ok(()),
         }
     }
 

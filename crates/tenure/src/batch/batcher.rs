@@ -151,8 +151,8 @@ enum Enqueued<S: BatchSender> {
 
 impl<S: BatchSender> Inner<S> {
     /// Sends one item from the caller's own task: an idle group needs no task and no channel. After a reply at the first
-    /// poll there are no batches. They would save nothing, and what waits for a write, or is refused one, must not share a
-    /// batch with what does not.
+    /// poll there are no batches. They would save nothing, and what waits for a write must not share a batch with what does
+    /// not.
     async fn send_alone(&self, group: &Group, item: &S::Item) -> Result<S::Reply> {
         let mut sending = pin!(self.send_one(group, item));
         let first = futures_util::poll!(sending.as_mut());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tenure_core::clock::{Mono, jitter};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
-use tenure_core::membership::{Beat, BeatReply, EndBy, EndReason, Joined, Member, Revision};
+use tenure_core::membership::{Beat, EndBy, EndReason, Joined, Member, Revision};
 use tenure_core::timeout::Timeout;
 use tenure_core::verdict::Verdict;
 
@@ -170,15 +170,20 @@ impl Beating {
         match answer {
             CallReply::Beat(sent, Ok(BeatOutcome { reply, as_of, .. })) => {
                 self.shared.learn_store_time(as_of, sent_at);
-                self.recovered();
-                match reply {
-                    BeatReply::Renewed { revision, .. } => {
+                match reply.renewed(&self.shared.tenure()) {
+                    Ok((_, revision)) => {
+                        self.recovered();
                         // Compare before confirming, so that a mismatch is a doubt from this answer on.
                         self.compare(sent, revision);
                         self.renewed(sent_at);
                     }
-                    BeatReply::Ended(reason) => return self.ended(reason),
-                    BeatReply::Unknown => return self.ended(EndReason::Unknown),
+                    Err(error) => match error.kind() {
+                        ErrorKind::Ended(reason) => {
+                            self.recovered();
+                            return self.ended(reason);
+                        }
+                        _ => self.failed(&error),
+                    },
                 }
             }
             CallReply::Stall(Ok(reason)) => {

@@ -9,6 +9,7 @@ use tenure_core::Clock;
 use tenure_core::call::{self, Reply, StoreRequest};
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::Group;
+use tenure_core::membership::BeatReply;
 use tenure_core::store::Store;
 use tenure_core::store::middleware::Middleware;
 use tokio::sync::Notify;
@@ -116,6 +117,8 @@ pub(crate) enum Fault {
     Gate,
     /// Panics.
     Panic,
+    /// Answers that each beat was refused.
+    RefuseBeats,
 }
 
 /// The wrapper.
@@ -285,7 +288,7 @@ impl Faulty {
         next.or_else(|| plan.always.get(&verb).cloned()).or(sometimes)
     }
 
-    async fn run<T>(&self, verb: Verb, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+    async fn run(&self, verb: Verb, call: impl Future<Output = Result<Reply>> + Send) -> Result<Reply> {
         match self.take(verb) {
             None => call.await,
             Some(Fault::Fail(kind)) => Err(Error::new(kind, "made to fail")),
@@ -309,6 +312,13 @@ impl Faulty {
                 call.await
             }
             Some(Fault::Panic) => panic!("made to panic"),
+            Some(Fault::RefuseBeats) => {
+                let mut reply = call.await?;
+                if let Reply::Beat(beaten) = &mut reply {
+                    beaten.replies.fill(BeatReply::Refused);
+                }
+                Ok(reply)
+            }
         }
     }
 }

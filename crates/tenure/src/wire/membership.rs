@@ -195,6 +195,9 @@ pub enum BeatStatus {
     Ended,
     /// The store has no record of the tenure.
     Unknown,
+    /// The store cannot write now, and this beat needs a write. It changed nothing; repeat it, as after
+    /// `store_unavailable`.
+    Refused,
 }
 
 /// The result of one beat of a batch.
@@ -241,6 +244,7 @@ impl BeatResult {
                 result.reason = Some(reason);
             }
             BeatReply::Unknown => {}
+            BeatReply::Refused => result.status = BeatStatus::Refused,
         }
         result
     }
@@ -255,6 +259,7 @@ impl BeatResult {
                 revision: self.revision,
             },
             (BeatStatus::Ended, Some(reason)) => BeatReply::Ended(reason),
+            (BeatStatus::Refused, _) => BeatReply::Refused,
             _ => BeatReply::Unknown,
         }
     }

@@ -102,6 +102,7 @@ fn beat_answer_round_trips() {
         },
         BeatReply::Ended(EndReason::Lapsed),
         BeatReply::Unknown,
+        BeatReply::Refused,
     ] {
         let json = serde_json::to_string(&BeatResult::new(tenure(), reply)).unwrap();
         assert_eq!(

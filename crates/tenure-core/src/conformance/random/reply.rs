@@ -103,7 +103,7 @@ fn lease_spans(lease: &mut Lease) -> impl Iterator<Item = &mut Duration> {
 fn renewed_for(reply: &mut BeatReply) -> Option<&mut Duration> {
     match reply {
         BeatReply::Renewed { expires_in, .. } => Some(expires_in),
-        BeatReply::Ended(_) | BeatReply::Unknown => None,
+        BeatReply::Ended(_) | BeatReply::Unknown | BeatReply::Refused => None,
     }
 }
 

@@ -8,7 +8,7 @@ use super::world::{Done, Under, World, lock};
 use crate::call::{Op, Reply};
 use crate::engine::trace::Noted;
 use crate::error::{Outcome, Result};
-use crate::membership::{BeatReplies, Beats};
+use crate::membership::{BeatReplies, BeatReply, Beats};
 use crate::memory::{Decide, GroupModel};
 use crate::roster::{Availability, BeatProviders, CountAvailable};
 use crate::store::Call;
@@ -40,8 +40,9 @@ impl World {
             // Its group was lost before it was made again, so there was none.
             return Ok(());
         }
-        // A beat whose step was refused is answered without one if it can be.
+        // A beat whose step was refused is answered without one if it can be, and refused if not.
         if !matches!(noted, Noted::AtOnce { .. })
+            && !refuses_beats(reply)
             && let Some((_, at, _)) = steps.clone().next_back()
             && matches!(life.entries[*at].act, Act::Changed { fate, .. } if fate != Fate::Durable)
         {
@@ -83,7 +84,11 @@ impl World {
 
     /// What an error says of the outcome is true.
     fn check_outcome(&self, under: &Under, reply: &Result<Reply>) -> Result<(), String> {
-        let Err(error) = reply else { return Ok(()) };
+        let (unavailable, outcome) = match reply {
+            Err(error) => (error.is_unavailable(), error.outcome()),
+            Ok(_) if refuses_beats(reply) => (true, Outcome::Unchanged),
+            Ok(_) => return Ok(()),
+        };
         for (life, at, noted) in &under.done {
             let is = match lock(life).entries.get(*at) {
                 Some(Entry {
@@ -95,11 +100,11 @@ impl World {
             let honest = match is {
                 Fate::Lost => true,
                 // A refusal of the model may have changed what time alone decided.
-                Fate::Durable => !error.is_unavailable() || error.outcome() == Outcome::Unknown,
-                Fate::Waits => error.outcome() == Outcome::Unknown,
+                Fate::Durable => !unavailable || outcome == Outcome::Unknown,
+                Fate::Waits => outcome == Outcome::Unknown,
             };
             if !honest {
-                return Err(format!("told {error:?}, but its step is {is:?}"));
+                return Err(format!("told {reply:?}, but its step is {is:?}"));
             }
         }
         Ok(())
@@ -124,6 +129,11 @@ pub(super) fn part(op: &Op, at_once: &[Option<String>], answered: bool) -> Op {
         }
         op => op.clone(),
     }
+}
+
+/// Whether some beats of a call were refused, and others answered.
+fn refuses_beats(reply: &Result<Reply>) -> bool {
+    matches!(reply, Ok(Reply::Beat(beaten)) if beaten.replies.contains(&BeatReply::Refused))
 }
 
 /// What each item of a call was answered.
@@ -172,7 +182,7 @@ fn check_count(
     }
 }
 
-/// Each item was answered as it should have been at once, or by the step.
+/// Each item was answered as it should have been at once, or by the step, or refused if that was lost.
 fn check_items(at_once: &[Option<String>], reply: &Result<Reply>, step: Option<&Result<Reply>>) -> Result<(), String> {
     let mut slow = step.map(items).unwrap_or_default().into_iter();
     let expected = |n: usize| match at_once.get(n) {
@@ -181,7 +191,12 @@ fn check_items(at_once: &[Option<String>], reply: &Result<Reply>, step: Option<&
     };
     let seen = items(reply);
     let expected: Vec<String> = (0..seen.len()).map(expected).collect();
-    match seen == expected && !seen.is_empty() {
+    let refused = format!("{:?}", BeatReply::Refused);
+    let mut pairs = seen.iter().zip(&expected).enumerate();
+    let fits = |(n, (seen, expected)): (usize, (&String, &String))| {
+        seen == expected || *seen == refused && matches!(at_once.get(n), None | Some(None))
+    };
+    match pairs.all(fits) && !seen.is_empty() {
         true => Ok(()),
         false => Err(format!("answered {reply:?}, not {expected:?}")),
     }

@@ -124,6 +124,7 @@ impl Watch {
                 self.ended.insert(tenure.clone());
                 self.trust.remove(tenure);
             }
+            BeatReply::Refused => {}
         }
         Ok(())
     }

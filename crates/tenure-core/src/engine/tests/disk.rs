@@ -127,6 +127,7 @@ impl Disk for TinyDisk {
         self.0.changed.notify_all();
         let mut state = self.0.changed.wait_while(state, |state| state.is_held).unwrap();
         state.waits = false;
+        state.commits += 1;
         let error = |message: &'static str, outcome| Error::unavailable(message, outcome);
         match state.luck {
             Luck::Full => return Err(Fault::RolledBack(error("the disk is full", Outcome::Unchanged))),
@@ -134,7 +135,6 @@ impl Disk for TinyDisk {
             Luck::Panics => panic!("on purpose"),
             Luck::Good | Luck::Doubtful | Luck::BrokenLater => {}
         }
-        state.commits += 1;
         for batch in &commit.batches {
             if batch.forgotten {
                 state.groups.remove(&batch.group);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::conformance::roster::row;
 use crate::id::ProviderId;
+use crate::lease::{FreeWhen, RevokeOf};
 use crate::roster::{Heartbeat, HeartbeatReply, MirrorEntry, Put, RosterMirror};
 
 #[tokio::test]
@@ -102,6 +103,8 @@ async fn heartbeat_that_waited_for_a_lost_end_is_recorded() {
 async fn dead_members_read_dead_while_the_disk_is_full() {
     let world = World::new();
     let (a, b) = (world.join("a").await.unwrap(), world.join("b").await.unwrap());
+    let gone = world.join("gone").await.unwrap();
+    world.leave(&gone).await.unwrap();
     world.platter.be(Luck::Full);
     world.join("c").await.unwrap_err();
     for _ in 0..25 {
@@ -111,11 +114,79 @@ async fn dead_members_read_dead_while_the_disk_is_full() {
     }
     assert_eq!(world.is_alive(&a).await, Some(false));
     assert_eq!(world.is_alive(&b).await, Some(true));
-    // A late beat needs a step, which is refused; it does not revive.
-    world.beat(&a, None).await.unwrap_err();
+    // A late beat needs a step, which is refused; it does not revive. The others of its batch are answered.
+    assert_eq!(world.beat(&a, None).await.unwrap_err().outcome(), Outcome::Unchanged);
+    let beats = [&a, &b, &gone].map(|tenure| Beat::of(tenure.clone()));
+    let replies = MembershipStore::beat(&world, &world.group, &beats)
+        .await
+        .unwrap()
+        .replies;
+    assert_eq!(replies[0], BeatReply::Refused);
+    assert!(renewed(replies[1]));
+    assert_eq!(replies[2], BeatReply::Ended(EndReason::Left));
     assert_eq!(world.is_alive(&a).await, Some(false));
     world.platter.be(Luck::Good);
     assert_eq!(world.beat(&a, None).await.unwrap(), BeatReply::Ended(EndReason::Lapsed));
+}
+
+#[tokio::test]
+async fn large_batch_tries_a_full_disk_once() {
+    let world = World::new();
+    let mut tenures = Vec::new();
+    for n in 0..401 {
+        tenures.push(world.join(&format!("dead-{n}")).await.unwrap());
+    }
+    world.platter.be(Luck::Full);
+    world.join("late").await.unwrap_err();
+    for _ in 0..25 {
+        world.clock.advance(Duration::from_millis(500));
+        world.tick(&world.group).await.unwrap();
+    }
+    let beats: Vec<Beat> = tenures.into_iter().map(Beat::of).collect();
+    let before = world.platter.commits();
+    let refused = MembershipStore::beat(&world, &world.group, &beats).await;
+    assert_eq!(refused.unwrap_err().outcome(), Outcome::Unchanged);
+    assert_eq!(world.platter.commits() - before, 1);
+}
+
+/// The beat that shows it would free the lease, which cannot be written; the holder stays alive all the same.
+#[tokio::test]
+async fn noticed_release_that_cannot_be_written_ends_no_holder() {
+    let world = World::new();
+    let (a, b) = (world.join("a").await.unwrap(), world.join("b").await.unwrap());
+    let mut known = Revision(match world.acquire(&a, "l").await.unwrap() {
+        AcquireOutcome::Granted { token, .. } => token.get(),
+        other => panic!("{other:?}"),
+    });
+    let beat = async |revision| {
+        let tenure = a.clone();
+        let beats = [Beat {
+            tenure,
+            ttl: None,
+            revision,
+        }];
+        let beaten = MembershipStore::beat(&world, &world.group, &beats).await.unwrap();
+        beaten.replies[0].renewed(&a).unwrap().1
+    };
+    known = beat(known).await;
+    let l = LeaseName::new("l").unwrap();
+    let revoked = world.revoke_lease(&world.group, &l, RevokeOf::Any, Call::default());
+    assert_eq!(revoked.await.unwrap().free_when, FreeWhen::Noticed);
+    let told = beat(known).await;
+    assert!(told > known);
+    world.platter.be(Luck::Full);
+    world.join("c").await.unwrap_err();
+    for _ in 0..25 {
+        world.clock.advance(Duration::from_millis(500));
+        assert!(renewed(world.beat(&b, None).await.unwrap()));
+        assert_eq!(beat(told).await, told);
+    }
+    assert_eq!(world.is_alive(&a).await, Some(true));
+    assert_eq!(world.holder("l").await.unwrap(), Some(a.clone()));
+    world.platter.be(Luck::Good);
+    beat(told).await;
+    let granted = world.acquire(&b, "l").await.unwrap();
+    assert!(matches!(granted, AcquireOutcome::Granted { .. }), "{granted:?}");
 }
 
 /// The process stood still while the disk was full: the gap restarts every ttl, although it cannot be written.

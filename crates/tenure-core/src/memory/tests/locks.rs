@@ -148,6 +148,7 @@ impl World {
                 }
             }
             BeatReply::Ended(_) | BeatReply::Unknown => self.clients[n].guards.clear(),
+            BeatReply::Refused => panic!("the model writes"),
         }
     }
 
