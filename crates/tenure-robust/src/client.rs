@@ -71,6 +71,26 @@ impl Api {
         self.finish(begin, tenure, Verb::Beat(micros(ttl)), answer, PATIENCE)
     }
 
+    /// Beats for several tenures in one request, in the order given. Only the last beat names a revision, and only its outcome
+    /// is returned.
+    pub async fn beats(&mut self, tenures: &[String], ttl: Duration, revision: Option<u64>) -> Outcome {
+        let begin = self.recorder.clock.now();
+        let mut beats: Vec<Value> = tenures.iter().map(|tenure| json!({ "tenure": tenure })).collect();
+        if let (Some(last), Some(revision)) = (beats.last_mut(), revision) {
+            last["revision"] = json!(revision);
+        }
+        let answer = self
+            .send("POST", "beats", &json!({ "beats": beats }), begin, PATIENCE)
+            .await;
+        let mut outcome = Outcome::Unknown;
+        for (n, tenure) in tenures.iter().enumerate() {
+            let answer = answer_in_batch(&answer, n);
+            self.said = answer.said();
+            outcome = self.finish(begin, tenure, Verb::Beat(micros(ttl)), answer, PATIENCE);
+        }
+        outcome
+    }
+
     /// Makes a call under a tenure.
     pub async fn call(&mut self, tenure: &str, verb: Verb) -> Outcome {
         let claims = format!("registries/{REGISTRY}/claims");
@@ -127,17 +147,14 @@ impl Api {
 
     async fn send(&mut self, method: &str, path: &str, body: &Value, begin: Micros, patience: Duration) -> Answer {
         let until = StoreTime::from_micros(self.recorder.clock.to_wall(begin + micros(PATIENCE)));
-        let is_bounded = method != "GET" && !path.ends_with("/beat");
+        let is_bounded = method != "GET" && !path.ends_with("/beat") && path != "beats";
         let head = match is_bounded {
             true => format!("Tenure-Not-After: {until}\r\n"),
             false => String::new(),
         };
         let path = format!("/v1/groups/{}/{path}", self.recorder.group);
         let answer = self.http.send(method, &path, &head, body, patience).await;
-        self.said = match &answer {
-            Answer::Said(_, said) => said.clone(),
-            _ => Value::Null,
-        };
+        self.said = answer.said();
         answer
     }
 
@@ -194,6 +211,21 @@ fn holders(said: &Value) -> Vec<Holder> {
 
 fn text(said: &Value, name: &str) -> String {
     said[name].as_str().unwrap_or_default().to_owned()
+}
+
+/// The answer to one beat of a batch, as if it had been sent alone.
+fn answer_in_batch(answer: &Answer, n: usize) -> Answer {
+    let Answer::Said(200, said) = answer else {
+        return answer.clone();
+    };
+    let result = &said["results"][n];
+    match text(result, "status").as_str() {
+        "renewed" => Answer::Said(200, result.clone()),
+        "ended" => Answer::Said(410, json!({ "code": "tenure_ended", "reason": result["reason"] })),
+        "unknown" => Answer::Said(410, json!({ "code": "tenure_ended", "reason": "unknown" })),
+        "refused" => Answer::Said(503, json!({ "code": "store_unavailable", "outcome": "unchanged" })),
+        _ => Answer::Lost,
+    }
 }
 
 fn outcome_of(answer: Answer, done: impl FnOnce(&Value) -> Outcome) -> Outcome {

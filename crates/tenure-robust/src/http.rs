@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// An answer, or how it failed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Answer {
     /// Status and body.
     Said(u16, Value),
@@ -19,6 +19,17 @@ pub enum Answer {
     NotSent,
     /// It was sent, and no whole answer came.
     Lost,
+}
+
+impl Answer {
+    /// Its body.
+    #[must_use]
+    pub fn said(&self) -> Value {
+        match self {
+            Answer::Said(_, said) => said.clone(),
+            _ => Value::Null,
+        }
+    }
 }
 
 /// A client of one daemon.

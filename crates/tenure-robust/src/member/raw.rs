@@ -23,22 +23,46 @@ struct Current {
     is_doubtful: bool,
 }
 
+/// The tenures of a member.
+#[derive(Debug, Default)]
+struct Tenures {
+    current: Option<Current>,
+    /// Those that have ended, which it tries all the same.
+    old: Vec<String>,
+}
+
+impl Tenures {
+    /// Ends the current tenure for this member, or begins one.
+    fn set(&mut self, tenure: Option<String>) {
+        let next = tenure.map(|tenure| Current {
+            tenure,
+            revision: None,
+            is_doubtful: false,
+        });
+        let before = std::mem::replace(&mut self.current, next);
+        self.old.extend(before.map(|before| before.tenure));
+        if self.old.len() > 3 {
+            self.old.remove(0);
+        }
+    }
+}
+
 /// What a member and its beater share.
 #[derive(Debug, Clone, Default)]
 struct Shared {
-    current: Arc<Mutex<Option<Current>>>,
+    tenures: Arc<Mutex<Tenures>>,
     is_frozen: Arc<AtomicBool>,
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Option<Current>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Tenures> {
+        self.tenures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the revision, if this is still the current tenure.
     fn set_revision(&self, tenure: &str, revision: Option<u64>) {
-        let mut current = self.lock();
-        if let Some(current) = current.as_mut().filter(|current| current.tenure == tenure) {
+        let mut tenures = self.lock();
+        if let Some(current) = tenures.current.as_mut().filter(|current| current.tenure == tenure) {
             current.revision = revision;
             current.is_doubtful &= revision.is_none();
         }
@@ -68,8 +92,6 @@ pub struct Raw {
     leases: Vec<Granted>,
     /// What the current tenure was granted, and has not noticed to be gone.
     unnoticed: Vec<Granted>,
-    /// Tenures that have ended, which it tries all the same.
-    old: Vec<String>,
 }
 
 impl Raw {
@@ -94,27 +116,17 @@ impl Raw {
             shared: Shared::default(),
             leases: Vec::new(),
             unnoticed: Vec::new(),
-            old: Vec::new(),
         }
     }
 
     fn current(&self) -> Option<Current> {
-        self.shared.lock().clone()
+        self.shared.lock().current.clone()
     }
 
     /// Ends the current tenure for this member, or begins one.
     fn set(&mut self, tenure: Option<String>) {
-        let next = tenure.map(|tenure| Current {
-            tenure,
-            revision: None,
-            is_doubtful: false,
-        });
-        let before = std::mem::replace(&mut *self.shared.lock(), next);
-        self.old.extend(before.map(|before| before.tenure));
+        self.shared.lock().set(tenure);
         self.unnoticed.clear();
-        if self.old.len() > 3 {
-            self.old.remove(0);
-        }
     }
 
     /// Beats and acts until the stage is over.
@@ -124,6 +136,7 @@ impl Raw {
             ttl: self.ttl,
             shared: self.shared.clone(),
             stage: Arc::clone(&self.stage),
+            is_batching: self.number % 4 < 2,
         };
         let beating = tokio::spawn(beater.run());
         while !self.stage.is_over() {
@@ -146,9 +159,10 @@ impl Raw {
         }
         let tenure = current.tenure;
         // Now and then under a tenure that has ended: nothing of it may be accepted.
-        let by = match self.old.is_empty() || self.random.below(12) > 0 {
+        let old = self.shared.lock().old.clone();
+        let by = match old.is_empty() || self.random.below(12) > 0 {
             true => tenure.clone(),
-            false => self.old[usize::try_from(self.random.below(self.old.len() as u64)).unwrap_or(0)].clone(),
+            false => old[usize::try_from(self.random.below(old.len() as u64)).unwrap_or(0)].clone(),
         };
         let outcome = match self.random.below(100) {
             0..24 => self.acquire(&by).await,
@@ -284,28 +298,39 @@ struct Beater {
     ttl: Duration,
     shared: Shared,
     stage: Arc<Stage>,
+    /// It sends a batch, with beats of tenures that have ended before that of the current one.
+    is_batching: bool,
 }
 
 impl Beater {
     async fn run(mut self) {
         while !self.stage.is_over() {
-            let current = self.shared.lock().clone();
+            let (current, old) = {
+                let tenures = self.shared.lock();
+                (tenures.current.clone(), tenures.old.clone())
+            };
             if let (Some(current), false) = (current, self.shared.is_frozen.load(Ordering::SeqCst)) {
-                self.beat(&current).await;
+                self.beat(&current, old).await;
             }
             sleep(self.ttl / 4).await;
         }
     }
 
-    async fn beat(&mut self, sent: &Current) {
-        let outcome = self.api.beat(&sent.tenure, self.ttl, sent.revision).await;
+    async fn beat(&mut self, sent: &Current, old: Vec<String>) {
+        let outcome = if self.is_batching {
+            let mut tenures = old;
+            tenures.push(sent.tenure.clone());
+            self.api.beats(&tenures, self.ttl, sent.revision).await
+        } else {
+            self.api.beat(&sent.tenure, self.ttl, sent.revision).await
+        };
         let answered = self.api.said().get("revision").and_then(Value::as_u64);
-        let mut current = self.shared.lock();
-        let Some(now) = current.as_mut().filter(|now| now.tenure == sent.tenure) else {
+        let mut tenures = self.shared.lock();
+        let Some(now) = tenures.current.as_mut().filter(|now| now.tenure == sent.tenure) else {
             return;
         };
         match outcome {
-            Outcome::Ended(_) => *current = None,
+            Outcome::Ended(_) => tenures.set(None),
             Outcome::Done if sent.revision.is_some() && answered != sent.revision && now.revision == sent.revision => {
                 now.revision = None;
                 now.is_doubtful = true;
