@@ -273,7 +273,7 @@ impl World {
         );
         let late = count(&self.late);
         println!(
-            "{late} customers were sent to somebody who had been silent for longer than {:?}",
+            "{late} customers were sent to a provider that had been silent for longer than {:?}",
             self.stale
         );
         Ok(late == 0 && count(&self.served) > 0)

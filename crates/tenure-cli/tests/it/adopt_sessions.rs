@@ -106,7 +106,7 @@ fn a_run_indexes_and_verifies_until_nothing_new_is_found_twice() {
             stderr.contains("a disconnected ") && stderr.contains("nothing was written"),
             "{stderr}"
         );
-        assert!(stderr.contains("1 keys of the pattern are no hashes"), "{stderr}");
+        assert!(stderr.contains("1 keys of the pattern are not hashes"), "{stderr}");
         assert!(!stderr.contains('\r'), "no progress without a terminal: {stderr}");
         assert_eq!(all(&server), before);
 

@@ -90,7 +90,7 @@ fn a_restored_backup_settles() {
     assert_eq!((status, &free["code"]), (409, &json!("unsettled")), "{free}");
 
     let mut token = None;
-    wait::until("who had left is dead again, and its lease can be had", SOON, || {
+    wait::until("who had left is dead again, and its lease can be had", SOON * 2, || {
         daemon.beat("g", &[&again], 8_000);
         let (status, granted) = daemon.acquire("g", "job", &again);
         token = granted["token"].as_u64().filter(|_| status == 200);

@@ -10,10 +10,11 @@ fn metrics(daemon: &Daemon) -> String {
     daemon.text("GET", "/metrics", "").1
 }
 
-/// The warnings about rosters and their ledger; a stalled machine may cause others.
+/// The warnings about rosters and their ledger, except those of loops that were paused by a stall of the machine.
 fn warnings(daemon: &Daemon) -> Vec<String> {
     let log = daemon.process.log();
-    let about = |line: &&str| line.contains("ledger") || line.contains("roster");
+    let names = |line: &str| line.contains("ledger") || line.contains("roster");
+    let about = |line: &&str| names(line) && !line.contains("the loop was paused");
     let warned = log
         .lines()
         .filter(|line| line.contains(" WARN ") || line.contains(" ERROR "));

@@ -70,8 +70,11 @@ pub async fn open_at_rest() -> Daemon {
 
 /// A store whose time does not advance.
 pub fn store_at_rest() -> Arc<dyn Store> {
-    let clock = ManualClock::new(SystemClock::shared().wall_micros(), 1);
-    MemoryStore::new(StoreOptions::default(), Arc::new(clock))
+    MemoryStore::new(StoreOptions::default(), clock_at_rest())
+}
+
+pub fn clock_at_rest() -> Arc<dyn Clock> {
+    Arc::new(ManualClock::new(SystemClock::shared().wall_micros(), 1))
 }
 
 /// Sends a request that must succeed.

@@ -12,7 +12,7 @@ use tenure_testkit::proxy::{Mode, Proxy};
 
 use crate::common::Daemon;
 use crate::common::faulty::{Faulty, Mood};
-use crate::dashboard::fixture::{act, claim, group, join, join_at, parts};
+use crate::dashboard::fixture::{act, claim, clock_at_rest, group, join, join_at, parts};
 use crate::dashboard::page::{DESK, GREEN, PHONE, Page, Screen};
 
 /// Every place that shows something of the group `g`.
@@ -29,7 +29,15 @@ const PLACES: &[&str] = &[
 
 /// A daemon with a janitor over a store that can go away, with something of everything in it.
 async fn furnished() -> (Daemon, Arc<Faulty>) {
-    let faulty = Faulty::new(SystemClock::shared());
+    furnish(Faulty::new(SystemClock::shared())).await
+}
+
+/// The same on a store whose time does not advance, which has no gap when the machine stalls.
+async fn furnished_at_rest() -> (Daemon, Arc<Faulty>) {
+    furnish(Faulty::new(clock_at_rest())).await
+}
+
+async fn furnish(faulty: Arc<Faulty>) -> (Daemon, Arc<Faulty>) {
     let store: Arc<dyn Store> = faulty.clone();
     let daemon = Daemon::of(parts(&store), Settings::default()).await;
     let tenure = join(&daemon, "g", "worker").await;
@@ -143,7 +151,7 @@ async fn slow_answers_do_not_move_the_store_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_opened_during_an_outage_cannot_ask_now() {
-    let (daemon, store) = furnished().await;
+    let (daemon, store) = furnished_at_rest().await;
     let Some(mut page) = Page::open(&daemon.base, "#/", DESK).await else {
         return;
     };
@@ -246,7 +254,7 @@ async fn a_frozen_daemon_is_not_live() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_group_may_be_unknown_while_others_are_live() {
-    let (daemon, store) = furnished().await;
+    let (daemon, store) = furnished_at_rest().await;
     join_at(&daemon.store, &group("other"), "near", &[]).await;
     let Some(mut page) = Page::open(&daemon.base, "#/", DESK).await else {
         return;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenure::Roster;
 use tenure::roster::{EngagementAnswer, Source, SweepIntervals};
+use tenure::{Roster, SystemClock};
 use tenure_core::ledger::{Change, Move, NewEngagement, Reason, Status};
 use tenure_core::membership::EndReason;
 use tenure_testkit::wait::until_async;
@@ -180,6 +180,8 @@ async fn valkey_dies_under_load_and_comes_back_empty() {
     beats.take();
 
     // It hangs first, so that no read has an answer from it when it dies.
+    let clock = SystemClock::shared();
+    let began = clock.mono();
     valkey.pause();
     let reads = read(&processes, READS);
     breathe().await;
@@ -187,7 +189,12 @@ async fn valkey_dies_under_load_and_comes_back_empty() {
     let expected = BTreeMap::from([("Ok(Ledger)".to_owned(), READS)]);
     assert_eq!(answered(reads).await, expected);
     load.until("writes go on", Load::missed, 300).await;
-    assert_eq!(answered(read(&processes, 1_000)).await.len(), 1);
+    let answers = answered(read(&processes, 1_000)).await;
+    // On a slow machine providers may be stale by now, and who is fresh is not known yet.
+    let stale = clock.mono().since(began) >= STALE;
+    let unknown = |answer: &str| stale && answer.contains("does not know yet");
+    let is_right = |answer: &String| answer == "Ok(Ledger)" || unknown(answer);
+    assert!(answers.keys().all(is_right), "{answers:?}");
     processes[0].pass(STALE + STALE / 2).await;
     let heard = beats.take();
     let known = ["Recorded(Mirror)", "Recorded(Ledger)"];
