@@ -185,7 +185,7 @@ pub(super) fn reap(work: &Work, report: &ReapReport, early: Option<EarlyEnd>) ->
     output::table(header, vec![row.map(|count| count.to_string())])?;
     if report.not_hash + report.invalid > 0 {
         say(format_args!(
-            "{} kept: {} whose key is no hash, {} whose {} is no time in {}",
+            "{} kept: {} whose key is not a hash, {} whose {} is not a time in {}",
             entries_of(report.not_hash + report.invalid),
             report.not_hash,
             report.invalid,
@@ -331,7 +331,7 @@ fn warn(work: &Work, standing: &SessionCounts) {
     never_due(standing.never_due);
     if standing.invalid > 0 {
         say(format_args!(
-            "{} left alone whose {} is no time in {}: is the unit right (--unit)?",
+            "{} left alone whose {} is not a time in {}: is the unit right (--unit)?",
             sessions_of(standing.invalid),
             given.disconnected_field,
             given.unit
@@ -339,7 +339,7 @@ fn warn(work: &Work, standing: &SessionCounts) {
     }
     if standing.not_hash > 0 {
         say(format_args!(
-            "{} keys of the pattern are no hashes, left alone",
+            "{} keys of the pattern are not hashes, left alone",
             standing.not_hash
         ));
     }
