@@ -139,8 +139,13 @@ impl<'a> VisitContext<'a> {
         format!("{:016x}.{number}", self.inner.name)
     }
 
+    /// The time since the visit began.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.inner.clock.mono().since(self.started)
+    }
+
     pub(super) fn slice_is_over(&self) -> bool {
-        self.inner.clock.mono().since(self.started) >= self.inner.settings.slice
+        self.elapsed() >= self.inner.settings.slice
     }
 
     pub(super) fn steps(&self) -> Result<&'a dyn SweepSteps> {

@@ -2,7 +2,8 @@
 //!
 //! Each node of the store has its own queues: a few slots for quick visits and many for slow ones. A long visit moves
 //! to a slow slot, and a group whose last visit was slow starts in one. Slow groups thus occupy neither the quick slots
-//! of their node nor any slot of another node.
+//! of their node nor any slot of another node. When the visits of a node turn out slow one after the other, the node is
+//! slow rather than its groups: then quick visits get as many slots as slow ones.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -71,6 +72,8 @@ struct FinishedVisits {
 struct NodeQueues<W> {
     quick: VisitQueue<W>,
     slow: VisitQueue<W>,
+    /// Visits that turned out slow since the last quick one.
+    slow_in_a_row: usize,
 }
 
 struct VisitQueue<W> {
@@ -99,6 +102,7 @@ impl<W> Default for NodeQueues<W> {
         Self {
             quick: queue(),
             slow: queue(),
+            slow_in_a_row: 0,
         }
     }
 }
@@ -218,7 +222,11 @@ impl<S: Sweeping> VisitQueues<S> {
         let Some(node_queues) = state.queues.get_mut(node) else {
             return;
         };
-        for (slow, places) in [(false, inner.settings.at_once), (true, SLOW_PLACES)] {
+        let quick_places = match node_queues.slow_in_a_row < inner.settings.at_once {
+            true => inner.settings.at_once,
+            false => SLOW_PLACES.max(inner.settings.at_once),
+        };
+        for (slow, places) in [(false, quick_places), (true, SLOW_PLACES)] {
             while !self.workers.are_stopping()
                 && let Some(due) = node_queues.queue(slow).next(places)
             {
@@ -246,6 +254,9 @@ impl<S: Sweeping> VisitQueues<S> {
         };
         let slow = inner.clock.mono().since(began) >= quick;
         queues.visited(&inner, &node, in_slow, |state| {
+            if let (false, Some(node_queues)) = (slow, state.queues.get_mut(&node)) {
+                node_queues.slow_in_a_row = 0;
+            }
             let visited = done.unwrap_or_else(|panic| {
                 state.panics.push_back(panic);
                 Visited {
@@ -259,19 +270,20 @@ impl<S: Sweeping> VisitQueues<S> {
         });
     }
 
-    /// Moves a slow visit to a slow slot if one is free. Returns whether it moved.
+    /// Counts a slow visit, and moves it to a slow slot if one is free. Returns whether it moved.
     fn make_room(&self, inner: &Arc<Inner>, node: &Node) -> bool {
         let mut state = self.state();
         let Some(node_queues) = state.queues.get_mut(node) else {
             return false;
         };
-        if node_queues.slow.visited >= SLOW_PLACES {
-            return false;
+        node_queues.slow_in_a_row += 1;
+        let has_room = node_queues.slow.visited < SLOW_PLACES;
+        if has_room {
+            node_queues.quick.visited -= 1;
+            node_queues.slow.visited += 1;
         }
-        node_queues.quick.visited -= 1;
-        node_queues.slow.visited += 1;
         self.fill(inner, &mut state, node);
-        true
+        has_room
     }
 
     /// Ends a visit and gives its slot to the next group. The loop turns at the latest when the group is due again.

@@ -237,8 +237,9 @@ impl<'a> Visit<'a> {
         } else {
             (status.gap / 3).min(settings.interval)
         };
-        // Jitter only shortens it: a third of the gap is guaranteed.
+        // Jitter only shortens it: a third of the gap is guaranteed. It includes the time that the store took.
         let cadence = jitter(&*self.context.inner.clock, cadence.mul_f64(0.9), 10);
+        let cadence = cadence.saturating_sub(self.context.elapsed());
         let dues = [status.next_due, status.next_release, status.next_wake];
         // The others leave a group to the sweeper that found something due, so it need not make way.
         let slot = match self.work.worked {

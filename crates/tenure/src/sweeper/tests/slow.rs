@@ -34,7 +34,7 @@ impl World {
 async fn slow_groups_do_not_delay_a_healthy_one() {
     let world = world(1);
     let healthy = group("healthy");
-    world.slow_groups(150, ms(400), "same").await;
+    world.slow_groups(150, ms(1_500), "same").await;
     world.store.slow_group(&healthy, ms(0), "same");
     world.pass(secs(3)).await;
     world.is_swept_in_time(&healthy).await;
@@ -50,10 +50,29 @@ async fn slow_groups_do_not_delay_a_healthy_one() {
     }
 }
 
+/// Each of the groups was quick until now, so each begins in a quick slot.
+#[tokio::test]
+async fn a_store_that_becomes_slow_makes_no_gap() {
+    let world = world(1);
+    world.slow_groups(600, ms(0), "same").await;
+    world.pass(secs(3)).await;
+    let groups: Vec<Group> = (0..600).map(|n| group(&format!("slow-same-{n}"))).collect();
+    for group in &groups {
+        world.store.slow_group(group, ms(400), "same");
+    }
+    world.pass(secs(5)).await;
+    let mut gaps = 0;
+    for group in &groups {
+        gaps += world.events(group, &[EventKind::GroupUnsettled]).await.len();
+    }
+    assert_eq!(gaps, 0);
+}
+
 #[tokio::test]
 async fn groups_of_a_hung_node_do_not_delay_those_of_another() {
     let world = world(1);
     let healthy = group("healthy");
+    world.join(&group("first"), "member").await;
     world.slow_groups(2 * queues::SLOW_PLACES, secs(3_600), "hung").await;
     world.pass(secs(3)).await;
     world.is_swept_in_time(&healthy).await;
