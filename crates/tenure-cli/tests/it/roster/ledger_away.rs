@@ -10,11 +10,12 @@ fn metrics(daemon: &Daemon) -> String {
     daemon.text("GET", "/metrics", "").1
 }
 
-/// The warnings about rosters and their ledger, except those of loops that were paused by a stall of the machine.
+/// The warnings about rosters and their ledger, except those of a stall of the machine or of the hot store.
 fn warnings(daemon: &Daemon) -> Vec<String> {
     let log = daemon.process.log();
     let names = |line: &str| line.contains("ledger") || line.contains("roster");
-    let about = |line: &&str| names(line) && !line.contains("the loop was paused");
+    let stalled = |line: &str| line.contains("the loop was paused") || line.contains("mirrors are unreachable");
+    let about = |line: &&str| names(line) && !stalled(line);
     let warned = log
         .lines()
         .filter(|line| line.contains(" WARN ") || line.contains(" ERROR "));
