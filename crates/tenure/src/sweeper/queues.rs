@@ -23,7 +23,7 @@ use super::{GroupEntry, Inner, Janitor};
 use crate::loops::{FIRST_BACKOFF, Turn, Waker, Workers};
 
 /// Concurrent slow visits per node.
-pub(super) const SLOW_PLACES: usize = 256;
+pub(super) const SLOW_PLACES: usize = 1_024;
 /// A visit is slow after this part of a slice.
 const QUICK_PART: u32 = 4;
 /// The wait after a visit that panicked.
