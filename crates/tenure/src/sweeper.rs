@@ -67,7 +67,7 @@ pub struct SweeperSettings {
     /// How long a group must be empty before the store is asked to forget it.
     pub forget_after: Duration,
     /// Concurrent visits to groups per store node. Visits longer than a quarter of `slice` are counted separately (at
-    /// most 1,024), and while all are that long, as many begin. More keeps small groups prompt beside busy ones.
+    /// most 1,024). More keeps small groups prompt beside busy ones.
     pub at_once: usize,
     /// Longest visit to a group while others wait.
     pub slice: Duration,

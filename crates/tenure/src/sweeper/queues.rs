@@ -3,7 +3,7 @@
 //! Each node of the store has its own queues: a few slots for quick visits and many for slow ones. A long visit moves
 //! to a slow slot, and a group whose last visit was slow starts in one. Slow groups thus occupy neither the quick slots
 //! of their node nor any slot of another node. When the visits of a node turn out slow one after the other, the node is
-//! slow rather than its groups: then quick visits get as many slots as slow ones.
+//! slow rather than its groups: then what waits for a quick slot takes the free slow ones.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -110,6 +110,16 @@ impl<W> Default for NodeQueues<W> {
 impl<W> NodeQueues<W> {
     fn queue(&mut self, slow: bool) -> &mut VisitQueue<W> {
         if slow { &mut self.slow } else { &mut self.quick }
+    }
+
+    /// Moves groups from the quick queue to the slow one while that has free slots.
+    fn use_slow_slots(&mut self) {
+        while self.slow.visited + self.slow.waiting.len() < SLOW_PLACES
+            && let Some(mut due) = self.quick.waiting.pop_front()
+        {
+            due.slow = true;
+            self.slow.waiting.push_back(due);
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -222,11 +232,10 @@ impl<S: Sweeping> VisitQueues<S> {
         let Some(node_queues) = state.queues.get_mut(node) else {
             return;
         };
-        let quick_places = match node_queues.slow_in_a_row < inner.settings.at_once {
-            true => inner.settings.at_once,
-            false => SLOW_PLACES.max(inner.settings.at_once),
-        };
-        for (slow, places) in [(false, quick_places), (true, SLOW_PLACES)] {
+        if node_queues.slow_in_a_row >= inner.settings.at_once {
+            node_queues.use_slow_slots();
+        }
+        for (slow, places) in [(false, inner.settings.at_once), (true, SLOW_PLACES)] {
             while !self.workers.are_stopping()
                 && let Some(due) = node_queues.queue(slow).next(places)
             {

@@ -14,7 +14,7 @@ const TAKEN: Mono = Mono::from_origin(Duration::MAX);
 pub(super) struct Due<W> {
     pub(super) group: Group,
     pub(super) work: Arc<Mutex<W>>,
-    /// Whether its last visit was slow.
+    /// Whether it takes a slow slot, as after a slow visit.
     pub(super) slow: bool,
 }
 

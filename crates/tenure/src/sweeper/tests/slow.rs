@@ -72,7 +72,6 @@ async fn a_store_that_becomes_slow_makes_no_gap() {
 async fn groups_of_a_hung_node_do_not_delay_those_of_another() {
     let world = world(1);
     let healthy = group("healthy");
-    world.join(&group("first"), "member").await;
     world.slow_groups(2 * queues::SLOW_PLACES, secs(3_600), "hung").await;
     world.pass(secs(3)).await;
     world.is_swept_in_time(&healthy).await;
