@@ -1,6 +1,5 @@
 //! `tenure join`: keeps a tenure alive for as long as a command runs.
 
-pub(crate) mod child;
 mod progress_file;
 mod tenure_file;
 
@@ -14,11 +13,13 @@ use tenure::membership::{JoinOptions, Membership, Phase};
 use tenure_core::clock::Clock;
 use tenure_core::id::MemberId;
 use tenure_core::membership::EndReason;
+use tenure_core::supervise::Evidence;
 use tenure_core::time::{parse_duration, show_duration};
 use tenure_core::timing::Timing;
 use tenure_core::verdict::Verdict;
-use tenure_supervise::child::Child;
+use tenure_supervise::run::Ended;
 use tenure_supervise::signals::Signals;
+use tokio::sync::watch;
 
 use self::progress_file::ProgressArgs;
 use self::tenure_file::{Content, TenureFile};
@@ -26,9 +27,8 @@ use crate::cli::{GroupArgs, StoreArgs};
 use crate::connect::{self, Connected};
 use crate::exit::{FAILED, Usage, say};
 use crate::labels::{label, labels};
-use crate::launch::CANNOT_EXECUTE;
-use crate::secrets;
 use crate::settings::LONGEST_TTL;
+use crate::wrapped::{self, Wrapped};
 
 /// Runs a command as a living member of a group.
 ///
@@ -86,13 +86,11 @@ enum OnLapse {
     Stop,
 }
 
-/// The end of the wrapped command.
-enum CommandEnd {
-    /// It exited.
-    Ended(u8),
-    /// It must be stopped, for this reason.
-    Stop(String),
-    /// It must be stopped because it makes no progress.
+/// Why the command must be stopped.
+enum MustStop {
+    /// For this reason.
+    Because(String),
+    /// It makes no progress.
     Stalled,
 }
 
@@ -130,12 +128,16 @@ impl Join {
         let connected = connect::for_membership(&self.store.url, self.max_ttl).await?;
         let membership = connected.tenure.group(self.group.name.as_str())?.join(options).await?;
         // A signal may have arrived during the join.
-        let code = match child::asked_to_end(&mut signals).await {
-            Some(code) => Ok(code),
-            None => self.accompany(&connected, &membership, &mut signals).await,
+        let ended = match wrapped::ended_before(&mut signals).await {
+            Some(ended) => Ok(ended),
+            None => self.accompany(&connected, &membership, signals).await,
         };
-        // The command has ended, so others may take over now.
-        if let Err(error) = membership.leave().await {
+        if ended.as_ref().is_ok_and(|ended| !ended.is_gone) {
+            let (tenure, command) = (membership.tenure(), self.wrapped().name());
+            say(format_args!("a process of {command} does not end: {tenure} will lapse"));
+            // Dropped, it would leave.
+            std::mem::forget(membership);
+        } else if let Err(error) = membership.leave().await {
             say(format_args!(
                 "could not leave, {} will lapse: {}",
                 membership.tenure(),
@@ -143,109 +145,83 @@ impl Join {
             ));
         }
         connected.tenure.close().await;
-        code
+        ended.map(|ended| ended.code)
     }
 
-    /// Runs the command until it exits or must be stopped. No process of it is left afterwards.
+    fn wrapped(&self) -> Wrapped<'_> {
+        Wrapped {
+            command: &self.command,
+            grace: self.grace,
+            grace_at_deadline: self.grace,
+            reserve: Duration::MAX,
+        }
+    }
+
+    /// Runs the command until it exits or must be stopped.
     async fn accompany(
         &self,
         connected: &Connected,
         membership: &Membership,
-        signals: &mut Signals,
-    ) -> anyhow::Result<u8> {
-        let file = self.write_file(membership)?;
-        let tenure = membership.tenure();
-        let mut variables: Vec<(OsString, OsString)> = vec![
-            ("TENURE_ID".into(), tenure.to_string().into()),
-            ("TENURE_MEMBER".into(), membership.member().as_str().into()),
-            ("TENURE_GROUP".into(), membership.group().as_str().into()),
-        ];
-        let store = secrets::without_password(&connected.url);
-        variables.extend(store.map(|url| ("TENURE_STORE".into(), url.into())));
+        signals: Signals,
+    ) -> anyhow::Result<Ended> {
+        let file = self.write_file(membership, &**connected.tenure.clock()).await?;
+        let mut variables = wrapped::variables(membership, connected);
         let path = file.as_ref().map(|file| file.path().as_os_str().to_owned());
         variables.extend(path.map(|path| ("TENURE_FILE".into(), path)));
         let progress = self.progress.file().map(|path| path.clone().into_os_string());
         variables.extend(progress.map(|path| ("TENURE_PROGRESS_FILE".into(), path)));
-        let clock = connected.tenure.clock();
-        let mut child = match child::start(&self.command, variables, clock).await {
-            Ok(child) => child,
-            Err(error) => {
-                say(format_args!("error: cannot start the command: {error}"));
-                return Ok(CANNOT_EXECUTE);
+        let (clock, wrapped) = (connected.tenure.clock(), self.wrapped());
+        let must_stop = async {
+            tokio::select! {
+                biased;
+                why = self.watch(membership, file.as_ref()) => MustStop::Because(why),
+                () = self.progress.stalled(membership, &**clock) => {
+                    let within = show_duration(self.progress.within());
+                    say(format_args!("stopping {}: no progress within {within}", wrapped.name()));
+                    MustStop::Stalled
+                }
             }
         };
-        let over = tokio::select! {
-            biased;
-            over = self.watch(membership, &mut child, signals, file.as_ref()) => over,
-            () = self.progress.stalled(membership, &**clock) => CommandEnd::Stalled,
-        };
-        if !matches!(over, CommandEnd::Stalled) {
-            child::stop(&mut child, &**clock, self.grace, signals).await;
+        // It stops for what `must_stop` says, not for a deadline: nothing expires that it holds.
+        let (_tell, evidence) = watch::channel(Evidence::primary());
+        let (ended, why) = wrapped.run(variables, evidence, signals, clock, must_stop).await?;
+        match why {
+            None => return Ok(ended),
+            Some(MustStop::Because(why)) => say(format_args!("stopped {}: {why}", wrapped.name())),
+            // Its leases are free immediately only if no process is left. `live` leaves again, and reports an error.
+            Some(MustStop::Stalled) => _ = membership.leave_without_progress(ended.is_gone).await,
         }
-        match over {
-            CommandEnd::Ended(code) => Ok(code),
-            CommandEnd::Stalled => {
-                self.end_stalled(membership, &mut child, &**clock, signals).await;
-                Ok(FAILED)
-            }
-            CommandEnd::Stop(why) => {
-                say(format_args!("stopped {}: {why}", self.command[0].to_string_lossy()));
-                Ok(FAILED)
-            }
-        }
+        Ok(Ended { code: FAILED, ..ended })
     }
 
-    /// Stops the command and ends the tenure. Its leases are free immediately only if no process of it is left.
-    async fn end_stalled(&self, membership: &Membership, child: &mut Child, clock: &dyn Clock, signals: &mut Signals) {
-        let (within, command) = (show_duration(self.progress.within()), self.command[0].to_string_lossy());
-        say(format_args!("stopping {command}: no progress within {within}"));
-        let stopped = tokio::select! {
-            biased;
-            () = child::stop(child, clock, self.grace, signals) => true,
-            () = clock.sleep(self.grace + UNKILLABLE) => false,
-        };
-        // `live` leaves again, and reports an error.
-        let _ = membership.leave_without_progress(stopped).await;
-        if !stopped {
-            say(format_args!("a process of {command} does not end"));
-            child.kill();
-            child.gone(clock).await;
-        }
-    }
-
-    async fn watch(
-        &self,
-        membership: &Membership,
-        child: &mut Child,
-        signals: &mut Signals,
-        file: Option<&TenureFile>,
-    ) -> CommandEnd {
+    /// Keeps the tenure file up to date. Completes with the reason when the command must not go on.
+    async fn watch(&self, membership: &Membership, file: Option<&TenureFile>) -> String {
         let mut changes = membership.watch();
         let mut told = membership.tenure();
         loop {
             tokio::select! {
                 biased;
-                code = child.ended() => return CommandEnd::Ended(code),
                 end = membership.ended() => {
                     let tenure = membership.tenure();
-                    return CommandEnd::Stop(match end {
+                    return match end {
                         Ok(EndReason::Superseded) => format!("{tenure} was superseded by a newer join of the same member"),
                         Ok(EndReason::Expelled) => format!("{tenure} was expelled by an operator"),
                         Ok(reason) => format!("{tenure} ended: {}", reason.as_str()),
                         Err(error) => format!("{tenure} can no longer be kept alive: {}", error.chain()),
-                    });
+                    };
                 }
-                signal = signals.next() => child.pass(signal),
                 Ok(()) = changes.changed() => {
                     let status = changes.borrow_and_update().clone();
                     let lapsed = status.verdict == Verdict::Lost || matches!(status.phase, Phase::Rejoining { .. });
                     if self.on_lapse == OnLapse::Stop && (lapsed || status.tenure != told) {
-                        return CommandEnd::Stop(format!("{told} has ended (--on-lapse stop)"));
+                        return format!("{told} has ended (--on-lapse stop)");
                     }
                     if status.tenure != told {
                         say(format_args!("{told} has ended; joined again as {}", status.tenure));
                         told = status.tenure;
-                        self.rewrite(file, membership);
+                        if let Some(file) = file {
+                            file.set(content(membership));
+                        }
                     }
                 }
             }
@@ -253,9 +229,8 @@ impl Join {
     }
 
     /// Without `--file`, a file that cannot be created does not stop the command.
-    fn write_file(&self, membership: &Membership) -> anyhow::Result<Option<TenureFile>> {
-        let made = with_content(membership, |content| TenureFile::create(self.file.as_deref(), content));
-        match made {
+    async fn write_file(&self, membership: &Membership, clock: &dyn Clock) -> anyhow::Result<Option<TenureFile>> {
+        match TenureFile::create(self.file.as_deref(), content(membership), clock).await {
             Ok(file) => Ok(Some(file)),
             Err(error) if self.file.is_none() => {
                 say(format_args!("TENURE_FILE not written: {error:#}"));
@@ -264,25 +239,16 @@ impl Join {
             Err(error) => Err(error),
         }
     }
-
-    fn rewrite(&self, file: Option<&TenureFile>, membership: &Membership) {
-        let Some(file) = file else { return };
-        if let Err(error) = with_content(membership, |content| file.write(content)) {
-            say(format_args!("{error:#}"));
-        }
-    }
 }
 
-/// How long after KILL a process that is still there counts as one that cannot be ended.
-const UNKILLABLE: Duration = Duration::from_secs(2);
-
-fn with_content<T>(membership: &Membership, write: impl FnOnce(&Content<'_>) -> T) -> T {
+/// The content of the tenure file.
+fn content(membership: &Membership) -> Content {
     let tenure = membership.tenure();
-    write(&Content {
-        group: membership.group(),
-        member: membership.member(),
-        tenure: &tenure,
+    Content {
+        group: membership.group().clone(),
+        member: membership.member().clone(),
         term: tenure.term(),
+        tenure,
         ttl_ms: tenure::wire::ms(membership.timing().ttl),
-    })
+    }
 }

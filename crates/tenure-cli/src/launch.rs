@@ -10,13 +10,14 @@ use tenure_supervise::process::launch::become_program;
 
 use crate::exit::{DONE, Usage, say};
 
-pub(crate) use tenure_supervise::process::launch::CANNOT_EXECUTE;
-
-/// Becomes the command, which dies with its parent (used by `join` and `run`).
+/// Becomes the command, which dies with its parent (used by `join`, `lock` and `run`).
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Launch {
     /// The process id of the parent.
     parent: i32,
+    /// Wait until the terminal is the command's.
+    #[arg(long)]
+    foreground: bool,
     /// The command.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -25,29 +26,23 @@ pub(crate) struct Launch {
 impl Launch {
     /// Returns only when the command cannot be started.
     pub(crate) fn run(self) -> anyhow::Result<u8> {
-        let error = become_program(self.parent, &self.command);
+        let error = become_program(self.parent, self.foreground, &self.command);
         say(&error);
         Ok(error.code())
     }
 }
 
-/// Ends a process group when its supervisor is gone, or says so for a time that passes (used by `run`).
+/// Ends a process group when its supervisor is gone, or its time is over (used by `join`, `lock` and `run`).
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Keep {
     /// The process id of the supervisor.
     supervisor: i32,
-    /// The process group.
-    group: i32,
 }
 
 impl Keep {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
-        let pid = |raw| Pid::from_raw(raw).ok_or_else(|| Usage::new("0 is no process"));
-        WatchdogProcess {
-            supervisor: pid(self.supervisor)?,
-            group: pid(self.group)?,
-        }
-        .run();
+        let supervisor = Pid::from_raw(self.supervisor).ok_or_else(|| Usage::new("0 is no process"))?;
+        WatchdogProcess { supervisor }.run();
         Ok(DONE)
     }
 }

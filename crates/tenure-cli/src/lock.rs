@@ -1,32 +1,32 @@
 //! `tenure lock`: runs a command only while a lease is certainly held.
 
 use std::ffi::OsString;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use tenure::lease::{Acquire, AcquireOptions, LeaseGuard};
+use tenure::member_id;
 use tenure::membership::{JoinOptions, Membership};
 use tenure_core::clock::{Clock, Mono, jitter};
 use tenure_core::error::Error;
 use tenure_core::id::{LeaseName, MemberId};
 use tenure_core::lease::{Holders, MAX_WAIT};
 use tenure_core::settling::GapCause;
+use tenure_core::supervise::{Evidence, Primacy};
 use tenure_core::time::{parse_duration, show_duration};
 use tenure_core::timing::{Timing, check_ttl};
 use tenure_core::verdict::Verdict;
-use tenure_supervise::child::Child;
+use tenure_supervise::run::Ended;
 use tenure_supervise::signals::Signals;
+use tokio::sync::watch;
 
 use crate::acquire::holders;
 use crate::cli::{GroupArgs, StoreArgs};
 use crate::connect::{self, Connected};
 use crate::exit::{FAILED, NOT_ACQUIRED, Usage, say};
-use crate::join::child;
-use crate::launch::CANNOT_EXECUTE;
-use crate::secrets;
 use crate::settings::LONGEST_TTL;
+use crate::wrapped::{self, Wrapped};
 
 /// Runs a command while it holds a lock, like flock(1), across machines.
 ///
@@ -83,13 +83,6 @@ enum Acquired {
     Signal(u8),
 }
 
-/// The end of the command.
-enum CommandEnd {
-    Ended(u8),
-    /// The lock may be lost at this time, so the command must have ended by then.
-    Lost(Mono),
-}
-
 impl Lock {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         check_ttl(self.ttl, LONGEST_TTL).map_err(|error| Usage::new(format!("--ttl: {error}")))?;
@@ -98,38 +91,72 @@ impl Lock {
     }
 
     async fn live(self) -> anyhow::Result<u8> {
-        let mut signals = Signals::listen().context("cannot listen to signals")?;
+        let signals = Signals::listen().context("cannot listen to signals")?;
         let connected = connect::for_membership(&self.store.url, self.max_ttl).await?;
+        let member = match &self.member {
+            Some(member) => member.clone(),
+            None => member_id::generated_for(self.lease.as_str(), &**connected.tenure.clock())?,
+        };
         let options = JoinOptions {
-            member: self.member.clone(),
+            member: Some(member),
             ttl: self.ttl,
             // The command may claim and acquire under this tenure.
             others_act: true,
             ..JoinOptions::default()
         };
         let membership = connected.tenure.group(self.group.name.as_str())?.join(options).await?;
-        let code = self.hold(&connected, &membership, &mut signals).await;
-        // No process of the command is left, so others may take over now.
-        if let Err(error) = membership.leave().await {
+        let ended = self.hold(&connected, &membership, signals).await;
+        if ended.as_ref().is_ok_and(|ended| !ended.is_gone) {
+            say(format_args!(
+                "a process of {} does not end: lock \"{}\" comes free with the ttl",
+                self.wrapped().name(),
+                self.lease
+            ));
+            // Dropped, it would leave.
+            std::mem::forget(membership);
+        } else if let Err(error) = membership.leave().await {
             let (lease, error) = (&self.lease, error.chain());
             say(format_args!(
                 "could not leave, lock \"{lease}\" comes free with the ttl: {error}"
             ));
         }
         connected.tenure.close().await;
-        code
+        ended.map(|ended| ended.code)
     }
 
-    async fn hold(&self, connected: &Connected, membership: &Membership, signals: &mut Signals) -> anyhow::Result<u8> {
+    /// Acquires the lock, runs the command, and releases the lock when no process of the command is left.
+    async fn hold(
+        &self,
+        connected: &Connected,
+        membership: &Membership,
+        mut signals: Signals,
+    ) -> anyhow::Result<Ended> {
         let clock = connected.tenure.clock();
-        match self.acquire(membership, &**clock, signals).await? {
-            Acquired::Guard(guard) => self.run_under(&guard, connected, membership, signals).await,
-            Acquired::Signal(code) => Ok(code),
+        let not = |code| Ended { code, is_gone: true };
+        let guard = match self.acquire(membership, &**clock, &mut signals).await? {
+            Acquired::Guard(guard) => guard,
+            Acquired::Signal(code) => return Ok(not(code)),
             Acquired::Not(why) => {
                 say(format_args!("not acquired: {why}"));
-                Ok(NOT_ACQUIRED)
+                return Ok(not(NOT_ACQUIRED));
             }
+        };
+        if guard.decided().await != Verdict::Held {
+            say(format_args!(
+                "not acquired: lock \"{}\" was lost before the command began",
+                self.lease
+            ));
+            return Ok(not(NOT_ACQUIRED));
         }
+        let ended = self.run_under(&guard, connected, membership, signals).await?;
+        if ended.is_gone {
+            // An error: the tenure is over, or `leave` reports that the store is away.
+            let _ = guard.release().await;
+        } else {
+            // Dropped, it would release the lease.
+            std::mem::forget(guard);
+        }
+        Ok(ended)
     }
 
     async fn acquire(
@@ -157,7 +184,7 @@ impl Lock {
         };
         tokio::select! {
             biased;
-            code = child::end_asked(signals) => Ok(Acquired::Signal(code)),
+            code = signals.asked_to_end() => Ok(Acquired::Signal(code)),
             acquired = asking => acquired,
         }
     }
@@ -186,92 +213,81 @@ impl Lock {
         }
     }
 
-    /// Runs the command until it exits or the lock may be lost. No process of it is left afterwards.
+    fn wrapped(&self) -> Wrapped<'_> {
+        Wrapped {
+            command: &self.command,
+            grace: self.grace,
+            grace_at_deadline: self.grace.min(self.ttl / 6),
+            reserve: self.ttl / 12,
+        }
+    }
+
+    /// Runs the command until it exits or the lock may be lost.
     async fn run_under(
         &self,
         guard: &LeaseGuard,
         connected: &Connected,
         membership: &Membership,
-        signals: &mut Signals,
-    ) -> anyhow::Result<u8> {
-        let clock: &Arc<dyn Clock> = connected.tenure.clock();
-        if guard.decided().await != Verdict::Held {
-            say(format_args!(
-                "not acquired: lock \"{}\" was lost before the command began",
-                self.lease
-            ));
-            return Ok(NOT_ACQUIRED);
-        }
-        let mut variables: Vec<(OsString, OsString)> = vec![
-            ("TENURE_ID".into(), guard.tenure().to_string().into()),
-            ("TENURE_MEMBER".into(), membership.member().as_str().into()),
-            ("TENURE_GROUP".into(), membership.group().as_str().into()),
+        signals: Signals,
+    ) -> anyhow::Result<Ended> {
+        let mut variables = wrapped::variables(membership, connected);
+        variables.extend([
             ("TENURE_LEASE".into(), guard.lease().as_str().into()),
             ("TENURE_FENCING_TOKEN".into(), guard.token().to_string().into()),
             ("TENURE_PLACE".into(), guard.place().get().to_string().into()),
-        ];
-        let store = secrets::without_password(&connected.url);
-        variables.extend(store.map(|url| ("TENURE_STORE".into(), url.into())));
-        let mut child = match child::start(&self.command, variables, clock).await {
-            Ok(child) => child,
-            Err(error) => {
-                say(format_args!("error: cannot start the command: {error}"));
-                return Ok(CANNOT_EXECUTE);
+        ]);
+        let (clock, wrapped) = (connected.tenure.clock(), self.wrapped());
+        let (tell, evidence) = watch::channel(held(guard, guard.valid_until()));
+        let lead = wrapped.settings().head_start();
+        let lost = async {
+            follow(guard, &tell, lead, membership.timing(), &**clock).await;
+            if membership.verdict() == Verdict::Held && guard.verdict() == Verdict::Lost {
+                // An operator released the lock, which comes free with the next heartbeat: there is no time for a TERM.
+                tell.send_replace(held(guard, clock.mono()));
             }
         };
-        let end = self
-            .watch(guard, membership.timing(), &mut child, &**clock, signals)
-            .await;
-        let grace = match end {
-            CommandEnd::Ended(_) => self.grace,
-            // Its tenure lives: an operator released the lock, which comes free with the next heartbeat.
-            CommandEnd::Lost(_) if membership.verdict() == Verdict::Held && guard.verdict() == Verdict::Lost => {
-                Duration::ZERO
-            }
-            CommandEnd::Lost(by) => by.since(clock.mono()).min(self.grace),
-        };
-        child::stop(&mut child, &**clock, grace, signals).await;
-        match end {
-            CommandEnd::Ended(code) => Ok(code),
-            CommandEnd::Lost(_) => {
-                let (lease, command) = (&self.lease, self.command[0].to_string_lossy());
+        match wrapped.run(variables, evidence, signals, clock, lost).await? {
+            (ended, None) => Ok(ended),
+            (ended, Some(())) => {
+                let (lease, command) = (&self.lease, wrapped.name());
                 say(format_args!(
                     "stopped {command}: lock \"{lease}\" was lost, or could not be confirmed in time"
                 ));
-                Ok(FAILED)
+                Ok(Ended { code: FAILED, ..ended })
             }
         }
     }
+}
 
-    /// Waits until the command ends, or until it must be stopped for its process group to be gone before the deadline.
-    async fn watch(
-        &self,
-        guard: &LeaseGuard,
-        timing: Timing,
-        child: &mut Child,
-        clock: &dyn Clock,
-        signals: &mut Signals,
-    ) -> CommandEnd {
-        let (lost, lead) = (guard.lost(), self.grace.min(timing.ttl / 6));
-        let mut deadline = Mono::default();
-        loop {
-            if guard.verdict() == Verdict::Held {
-                // The watchdog kills the command at this time if this process cannot.
-                deadline = deadline.max(guard.valid_until());
-                child.set_deadline(Some(deadline), clock);
-            }
-            let now = clock.mono();
-            let left = deadline.since(now);
-            if left <= lead {
-                return CommandEnd::Lost(deadline);
-            }
-            tokio::select! {
-                biased;
-                code = child.ended() => return CommandEnd::Ended(code),
-                () = lost.cancelled() => return CommandEnd::Lost(deadline),
-                signal = signals.next() => child.pass(signal),
-                () = clock.sleep((left - lead).min(timing.interval / 4)) => {}
-            }
+/// The evidence of a lock that is held until then.
+fn held(guard: &LeaseGuard, until: Mono) -> Evidence {
+    Evidence::Primary(Primacy {
+        until: Some(until),
+        term: Some(guard.tenure().term()),
+        token: Some(guard.token()),
+    })
+}
+
+/// Reports until when the lock is held. Completes when it is lost, or when only `lead` is left of that time.
+async fn follow(guard: &LeaseGuard, tell: &watch::Sender<Evidence>, lead: Duration, timing: Timing, clock: &dyn Clock) {
+    let (lost, mut deadline) = (guard.lost(), Mono::default());
+    loop {
+        if guard.verdict() == Verdict::Held {
+            deadline = deadline.max(guard.valid_until());
+            tell.send_if_modified(|last| {
+                let now = held(guard, deadline);
+                let is_news = *last != now;
+                *last = now;
+                is_news
+            });
+        }
+        let left = deadline.since(clock.mono());
+        if left <= lead || lost.is_cancelled() {
+            return;
+        }
+        tokio::select! {
+            () = lost.cancelled() => {}
+            () = clock.sleep((left - lead).min(timing.interval / 4)) => {}
         }
     }
 }

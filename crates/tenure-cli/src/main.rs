@@ -49,6 +49,7 @@ mod sweep;
 mod targets;
 mod token;
 mod why;
+mod wrapped;
 
 use std::process::ExitCode;
 
@@ -57,6 +58,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    tenure_supervise::signals::hold_for_process_1();
     // The allocator has switched huge pages off for this process, and a wrapped program would inherit that.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(false);

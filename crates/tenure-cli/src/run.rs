@@ -20,6 +20,7 @@ use tenure_core::supervise::{OnUncertain, Restart, Settings};
 use tenure_core::time::{parse_duration, show_duration};
 use tenure_core::timing::Timing;
 use tenure_supervise::child::{Helpers, Program};
+use tenure_supervise::json_file;
 use tenure_supervise::leadership::litefs::{DEFAULT_EVENTS, EventStream, LiteFsSettings};
 use tenure_supervise::leadership::{Leader, LeadershipSettings, MountRule, RELEASE_BUDGET};
 use tenure_supervise::node::{Connect, JoinSettings, Node, StartError};
@@ -215,6 +216,7 @@ impl Run {
             stop_budget: self.stop_budget.saturating_sub(giving_up),
             drain: self.drain,
             grace: self.grace,
+            grace_at_deadline: self.grace,
             ..Settings::default()
         };
         settings.check()?;
@@ -315,7 +317,7 @@ impl Run {
                     ..Helpers::of_this_program("launch", "keep")
                 },
             },
-            variables: self.variables(&file),
+            variables: self.variables(file.as_ref()),
             probe: self.ready.probe(&host, port).map_err(Usage::new)?,
             settings,
             status_file: file,
@@ -335,17 +337,24 @@ impl Run {
         }
     }
 
-    /// The status file; by default in a private directory.
-    fn status_file(&self) -> anyhow::Result<(PathBuf, Option<TempDir>)> {
+    /// The status file; by default in a private directory. Without `--status-file` the command also runs if there is no
+    /// place for it.
+    fn status_file(&self) -> anyhow::Result<(Option<PathBuf>, Option<TempDir>)> {
         if let Some(path) = &self.status_file {
-            return Ok((std::path::absolute(path)?, None));
+            return Ok((Some(std::path::absolute(path)?), None));
         }
-        let dir = tempfile::Builder::new().prefix("tenure-run-").tempdir()?;
-        Ok((dir.path().join("status.json"), Some(dir)))
+        match json_file::directory("tenure-run-") {
+            Ok(dir) => Ok((Some(dir.path().join("status.json")), Some(dir))),
+            Err(error) => {
+                tracing::warn!(%error, "no place for a temporary file, so TENURE_DEADLINE_FILE is not set; name a path with --status-file");
+                Ok((None, None))
+            }
+        }
     }
 
-    fn variables(&self, file: &std::path::Path) -> Vec<(OsString, OsString)> {
-        let mut variables = vec![("TENURE_DEADLINE_FILE".into(), file.as_os_str().to_owned())];
+    fn variables(&self, file: Option<&PathBuf>) -> Vec<(OsString, OsString)> {
+        let file = file.map(|file| ("TENURE_DEADLINE_FILE".into(), file.clone().into_os_string()));
+        let mut variables: Vec<_> = file.into_iter().collect();
         if self.uses_store() {
             let store = self.store_url().unwrap_or(DEFAULT_STORE);
             variables.push(("TENURE_GROUP".into(), self.group.name.as_str().into()));

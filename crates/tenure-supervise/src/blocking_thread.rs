@@ -17,7 +17,7 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Why a call has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BlockingError {
+pub enum BlockingError {
     /// The call did not return in time.
     #[error("hangs")]
     TimedOut,
@@ -31,14 +31,14 @@ pub(crate) enum BlockingError {
 
 /// One thread for calls that may hang. It ends after the handle is dropped, unless it is stuck.
 #[derive(Debug)]
-pub(crate) struct BlockingThread {
+pub struct BlockingThread {
     jobs: mpsc::Sender<Job>,
     busy: Arc<AtomicBool>,
 }
 
 impl BlockingThread {
     /// Starts the thread. If the system refuses one, every call returns [`BlockingError::Failed`].
-    pub(crate) fn start(name: &str) -> Self {
+    pub fn start(name: &str) -> Self {
         let (jobs, inbox) = mpsc::channel::<Job>();
         let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             while let Ok(job) = inbox.recv() {
@@ -58,7 +58,7 @@ impl BlockingThread {
     ///
     /// # Errors
     /// See [`BlockingError`]. After `TimedOut` the call may still take effect.
-    pub(crate) async fn run<T: Send + 'static>(
+    pub async fn run<T: Send + 'static>(
         &self,
         clock: &dyn Clock,
         bound: Duration,

@@ -4,10 +4,11 @@
 //! actions: sources of leadership ([`leadership`]), the [`child`] and its [`process`]es, the readiness [`probe`], the
 //! service [`catalog`]s, and the event loop that connects them ([`run`]). A [`node`] runs all of it from start to end.
 
-mod blocking_thread;
+pub mod blocking_thread;
 pub mod catalog;
 pub mod child;
 mod http;
+pub mod json_file;
 pub mod leadership;
 mod member;
 pub mod node;
@@ -17,3 +18,4 @@ mod restart;
 pub mod run;
 pub mod signals;
 pub mod status;
+pub mod terminal;

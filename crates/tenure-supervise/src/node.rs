@@ -17,18 +17,22 @@ use tokio::sync::{mpsc, watch};
 use crate::catalog::consul::{self, ConsulSettings, Janitor, RemoteAgents};
 use crate::catalog::{self, Catalog, MembershipWatch, Service};
 use crate::child::Program;
+use crate::json_file;
 use crate::leadership::{LeadershipHandle, LeadershipSettings};
 use crate::member::Member;
 use crate::probe::{Probe, Readiness};
 use crate::process::Processes;
 use crate::run::{LeaderGuard, Supervision};
-use crate::signals::{SignalAction, Signals};
-use crate::status::{keep_file, listen};
+use crate::signals::{STOPS_SERVICE, SignalAction, Signals};
+use crate::status::listen;
 
 pub use crate::member::{Connect, JoinSettings};
 
 /// The exit code when the store can never be joined or the membership has ended for good.
 const FAILED: u8 = 1;
+
+/// How long the last status may take to be written.
+const LAST_STATUS: Duration = Duration::from_millis(200);
 
 /// The parts of a node.
 #[derive(Debug)]
@@ -55,8 +59,8 @@ pub struct Node {
     pub probe: Probe,
     /// When the program starts and stops.
     pub settings: Settings,
-    /// The path of the status file.
-    pub status_file: PathBuf,
+    /// The path of the status file, if one is written.
+    pub status_file: Option<PathBuf>,
     /// The address that serves the status over HTTP.
     pub status_listen: Option<String>,
 }
@@ -96,7 +100,8 @@ impl Node {
     /// See [`StartError`].
     pub async fn run(mut self) -> std::result::Result<u8, StartError> {
         let (sender, signals) = mpsc::channel(8);
-        Signals::listen().map_err(StartError::System)?.forward(sender.clone());
+        let heard = Signals::listen().map_err(StartError::System)?;
+        heard.forward(STOPS_SERVICE, sender.clone());
         let clock = Arc::clone(&self.clock);
         let (tell, evidence) = watch::channel(Evidence::Uncertain("no evidence yet".to_owned()));
         let group = self.joining.as_ref().map(|joining| joining.group.clone());
@@ -129,7 +134,9 @@ impl Node {
             }
             None => None,
         };
-        let keeper = tokio::spawn(keep_file(self.status_file, status.subscribe()));
+        let keeper = self
+            .status_file
+            .map(|path| tokio::spawn(json_file::keep(path, status.subscribe())));
         let ended = supervision.run(&status).await;
         handle.end(ended.is_gone).await;
         if let Some(member) = &member {
@@ -138,7 +145,9 @@ impl Node {
         // Wait until the last status is written.
         drop(status);
         drop(server);
-        let _ = within(&*clock, Duration::from_secs(1), keeper).await;
+        if let Some(keeper) = keeper {
+            let _ = within(&*clock, LAST_STATUS, keeper).await;
+        }
         Ok(ended.code)
     }
 

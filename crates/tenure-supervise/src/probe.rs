@@ -142,7 +142,7 @@ mod tests {
             String::from_utf8_lossy(&request[..length]).to_ascii_lowercase()
         });
         let clock: Arc<dyn Clock> = SystemClock::shared();
-        let (processes, helpers) = (Processes::own(&clock).unwrap(), Helpers::of_this_program("", ""));
+        let (processes, helpers) = (Processes::adopting(&clock).unwrap(), Helpers::of_this_program("", ""));
         let probe = Readiness::by(Probe::Http(format!("http://user:s3cret@{address}/health")));
         let answered = probe.attempt(&processes, &helpers).await.unwrap_err();
         assert!(answered.contains("/health answers 500"), "{answered}");

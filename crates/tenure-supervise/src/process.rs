@@ -24,13 +24,13 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpgid, getpid, kill_process, kill_process_group,
-    set_child_subreaper, test_kill_process_group, wait, waitid, waitpid,
+    set_child_subreaper, test_kill_process_group, wait, waitid,
 };
 use tenure_core::clock::Clock;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-pub(crate) use table::{all, children_of, has_variable};
+pub(crate) use table::{all, children_of, has_living, has_variable};
 
 /// The reap interval if SIGCHLD is lost.
 const REAP_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,13 +41,23 @@ const FAILED: u8 = 1;
 /// The processes that this program started and those they left behind. Clones share state.
 #[derive(Debug, Clone)]
 pub struct Processes {
-    own: Arc<Mutex<ExitWatchers>>,
-    adopts: bool,
+    own: Arc<Mutex<OwnChildren>>,
     _reaper: Arc<Reaper>,
 }
 
-/// The exit code channels of our own children, by pid.
-type ExitWatchers = HashMap<i32, watch::Sender<Option<u8>>>;
+/// The channels of our own children, by pid.
+type OwnChildren = HashMap<i32, watch::Sender<ProcessState>>;
+
+/// What is known of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessState {
+    /// It was started.
+    Running,
+    /// This signal stopped it. It may have been continued since.
+    Stopped(Signal),
+    /// It has ended with this exit code: its own, or 128 + the signal that killed it.
+    Ended(u8),
+}
 
 /// The reaping task. It ends with the last handle.
 #[derive(Debug)]
@@ -64,27 +74,55 @@ impl Drop for Reaper {
 pub struct Started {
     /// The process id.
     pub pid: Pid,
-    /// The exit code once it has ended: its own, or 128 + the signal that killed it.
-    pub ended: watch::Receiver<Option<u8>>,
+    /// Its state.
+    pub state: watch::Receiver<ProcessState>,
     /// Its stdin, if the command asked for a pipe.
     pub stdin: Option<std::process::ChildStdin>,
 }
 
 impl Started {
+    /// The exit code, once it has ended.
+    #[must_use]
+    pub fn code_now(&self) -> Option<u8> {
+        match *self.state.borrow() {
+            ProcessState::Ended(code) => Some(code),
+            ProcessState::Running | ProcessState::Stopped(_) => None,
+        }
+    }
+
     /// Waits until it has ended and returns its exit code. May be called again.
     pub async fn code(&mut self) -> u8 {
-        match self.ended.wait_for(Option::is_some).await {
-            Ok(code) => code.unwrap_or(FAILED),
-            // The reaper is gone.
-            Err(_) => FAILED,
+        // Without a reaper there is no code.
+        let ended = self
+            .state
+            .wait_for(|state| matches!(state, ProcessState::Ended(_)))
+            .await;
+        ended.map_or(FAILED, |state| match *state {
+            ProcessState::Ended(code) => code,
+            ProcessState::Running | ProcessState::Stopped(_) => FAILED,
+        })
+    }
+
+    /// Waits until it stops or has ended. Returns each stop once, and the end each time. Cancel-safe.
+    pub async fn stopped_or_ended(&mut self) -> ProcessState {
+        loop {
+            if let Some(code) = self.code_now() {
+                return ProcessState::Ended(code);
+            }
+            if self.state.changed().await.is_err() {
+                return ProcessState::Ended(FAILED);
+            }
+            let state = *self.state.borrow();
+            if matches!(state, ProcessState::Stopped(_)) {
+                return state;
+            }
         }
     }
 }
 
 impl Processes {
-    /// Manages all children of this program: it adopts the processes they leave behind and reaps every child. For a
-    /// program that only runs another one, like a container's entrypoint. At most one per process, which must not start
-    /// processes in any other way.
+    /// Manages all children of this program: it adopts the processes they leave behind and reaps every child. At most
+    /// one per process, which must not start processes in any other way.
     ///
     /// # Errors
     /// When the system refuses a signal handler.
@@ -93,24 +131,12 @@ impl Processes {
         if let Err(error) = set_child_subreaper(Some(getpid())) {
             tracing::warn!(%error, "cannot become a subreaper; orphans of the program are not adopted");
         }
-        Self::start(clock, true)
-    }
-
-    /// Manages only the processes started here. For a program that also does other things.
-    ///
-    /// # Errors
-    /// When the system refuses a signal handler.
-    pub fn own(clock: &Arc<dyn Clock>) -> io::Result<Self> {
-        Self::start(clock, false)
-    }
-
-    fn start(clock: &Arc<dyn Clock>, adopts: bool) -> io::Result<Self> {
         let mut ends = signal(SignalKind::child())?;
-        let (own, clock) = (Arc::new(Mutex::new(ExitWatchers::new())), Arc::clone(clock));
+        let (own, clock) = (Arc::new(Mutex::new(OwnChildren::new())), Arc::clone(clock));
         let waits_for = Arc::clone(&own);
         let reaper = tokio::spawn(async move {
             loop {
-                reap(&waits_for, adopts);
+                reap(&waits_for);
                 tokio::select! {
                     _ = ends.recv() => {}
                     () = clock.sleep(REAP_INTERVAL) => {}
@@ -119,7 +145,6 @@ impl Processes {
         });
         Ok(Self {
             own,
-            adopts,
             _reaper: Arc::new(Reaper(reaper)),
         })
     }
@@ -136,11 +161,11 @@ impl Processes {
             let mut child = command.spawn()?;
             let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
             let pid = pid.ok_or_else(|| io::Error::other("the process has no id"))?;
-            let (tell, ended) = watch::channel(None);
+            let (tell, state) = watch::channel(ProcessState::Running);
             own.insert(pid.as_raw_pid(), tell);
             Ok(Started {
                 pid,
-                ended,
+                state,
                 stdin: child.stdin.take(),
             })
         })
@@ -150,9 +175,6 @@ impl Processes {
     /// Whether any process that our children left behind is alive.
     #[must_use]
     pub fn has_strays(&self) -> bool {
-        if !self.adopts {
-            return false;
-        }
         let any_child = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if matches!(waitid(WaitId::All, any_child), Err(Errno::CHILD)) {
             return false;
@@ -163,9 +185,6 @@ impl Processes {
 
     /// Signals every process that our children left behind.
     pub fn signal_strays(&self, signal: Signal) {
-        if !self.adopts {
-            return;
-        }
         // Holding the lock stops the reaper, so no pid can be reused.
         let own = lock(&self.own);
         for stray in self.strays(&own) {
@@ -173,15 +192,14 @@ impl Processes {
         }
     }
 
-    /// Signals the strays that are not in `known`, then sets `known` to all current strays.
-    pub(crate) fn signal_new_strays(&self, signal: Signal, known: &mut HashSet<Pid>) {
-        if !self.adopts {
-            return;
-        }
+    /// Sends TERM to the strays that are not in `known`, then sets `known` to all current strays.
+    pub(crate) fn term_new_strays(&self, known: &mut HashSet<Pid>) {
         let own = lock(&self.own);
         let strays: HashSet<Pid> = self.strays(&own).collect();
         for stray in strays.difference(known) {
-            let _ = kill_process(*stray, signal);
+            let _ = kill_process(*stray, Signal::TERM);
+            // A stopped process does not act on TERM.
+            let _ = kill_process(*stray, Signal::CONT);
         }
         *known = strays;
     }
@@ -192,7 +210,7 @@ impl Processes {
         let own = lock(&self.own);
         let leads = own.contains_key(&leader.as_raw_pid());
         let has_left = || {
-            let is_there = self.adopts && test_kill_process_group(leader).is_ok();
+            let is_there = test_kill_process_group(leader).is_ok();
             is_there && self.strays(&own).any(|stray| getpgid(Some(stray)) == Ok(leader))
         };
         if leads || has_left() {
@@ -200,39 +218,38 @@ impl Processes {
         }
     }
 
-    fn strays<'a>(&self, own: &'a ExitWatchers) -> impl Iterator<Item = Pid> + 'a {
+    fn strays<'a>(&self, own: &'a OwnChildren) -> impl Iterator<Item = Pid> + 'a {
         children_of(getpid())
             .into_iter()
             .filter(|pid| !own.contains_key(&pid.as_raw_pid()))
     }
 }
 
-/// Reaps every process that has ended.
-fn reap(own: &Mutex<ExitWatchers>, adopts: bool) {
+/// Reaps every process that has ended, and notes which of ours have stopped.
+fn reap(own: &Mutex<OwnChildren>) {
     let mut own = lock(own);
-    if adopts {
-        loop {
-            match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) => tell(&mut own, pid, status),
-                Err(Errno::INTR) => {}
-                Ok(None) | Err(_) => return,
-            }
-        }
-    }
-    let pids: Vec<_> = own.keys().copied().filter_map(Pid::from_raw).collect();
-    for pid in pids {
-        match waitpid(Some(pid), WaitOptions::NOHANG) {
+    loop {
+        match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(Some((pid, status))) => tell(&mut own, pid, status),
-            // Another waiter reaped it, so its exit code is unknown.
-            Err(Errno::CHILD) => _ = own.remove(&pid.as_raw_pid()),
-            Ok(None) | Err(_) => {}
+            Err(Errno::INTR) => {}
+            Ok(None) | Err(_) => return,
         }
     }
 }
 
-fn tell(own: &mut ExitWatchers, pid: Pid, status: WaitStatus) {
-    if let Some(tell) = own.remove(&pid.as_raw_pid()) {
-        tell.send_replace(Some(code_of(status)));
+fn tell(own: &mut OwnChildren, pid: Pid, status: WaitStatus) {
+    let pid = pid.as_raw_pid();
+    match status.stopping_signal().map(Signal::from_named_raw) {
+        None => {
+            if let Some(tell) = own.remove(&pid) {
+                tell.send_replace(ProcessState::Ended(code_of(status)));
+            }
+        }
+        Some(signal) => {
+            if let Some(tell) = own.get(&pid) {
+                tell.send_replace(ProcessState::Stopped(signal.unwrap_or(Signal::STOP)));
+            }
+        }
     }
 }
 
@@ -243,7 +260,7 @@ fn code_of(status: WaitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED)
 }
 
-fn lock(own: &Mutex<ExitWatchers>) -> MutexGuard<'_, ExitWatchers> {
+fn lock(own: &Mutex<OwnChildren>) -> MutexGuard<'_, OwnChildren> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -255,19 +272,26 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_group_that_is_still_ours_is_killed() {
-        let processes = Processes::own(&SystemClock::shared()).unwrap();
+        let processes = Processes::adopting(&SystemClock::shared()).unwrap();
         let mut sleep = Command::new("sleep");
         sleep.arg("1000").process_group(0);
         let mut ours = processes.spawn(sleep).await.unwrap();
         processes.kill_group_of(ours.pid);
         assert_eq!(ours.code().await, 128 + 9);
-        // A foreign group, which could have reused the number.
-        let mut stranger = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
-        let pid = Pid::from_raw(i32::try_from(stranger.id()).unwrap()).unwrap();
+        // A group of another process's child, which could have reused the number.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "setsid sleep 1000 & echo $!; wait $!; exit $?"]);
+        shell.stdout(std::process::Stdio::piped());
+        let mut parent = shell.spawn().unwrap();
+        let mut pid = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(parent.stdout.take().unwrap()), &mut pid).unwrap();
+        let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
         processes.kill_group_of(pid);
         // A KILL would have arrived first.
         kill_process(pid, Signal::TERM).unwrap();
-        let ended = std::os::unix::process::ExitStatusExt::signal(&stranger.wait().unwrap());
-        assert_eq!(ended, Some(Signal::TERM.as_raw()));
+        let (tell, mut state) = watch::channel(ProcessState::Running);
+        lock(&processes.own).insert(i32::try_from(parent.id()).unwrap(), tell);
+        let ended = state.wait_for(|state| matches!(state, ProcessState::Ended(_))).await;
+        assert_eq!(*ended.unwrap(), ProcessState::Ended(128 + 15));
     }
 }

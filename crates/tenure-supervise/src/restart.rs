@@ -15,6 +15,16 @@ const REST: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Task(JoinHandle<()>);
 
+impl Task {
+    /// Runs the work on the caller's runtime.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub(crate) fn of(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(work))
+    }
+}
+
 impl Drop for Task {
     fn drop(&mut self) {
         self.0.abort();
@@ -35,11 +45,11 @@ pub(crate) fn spawn<F>(
 where
     F: Future<Output = ()> + Send,
 {
-    Task(tokio::spawn(async move {
+    Task::of(async move {
         while AssertUnwindSafe(async { make().await }).catch_unwind().await.is_err() {
             tracing::error!(task = name, "the task panicked; restarting it");
             broken(format!("the task {name} panicked"));
             clock.sleep(jitter(&*clock, REST, 25)).await;
         }
-    }))
+    })
 }

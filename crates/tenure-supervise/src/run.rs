@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use rustix::process::Signal;
 use tenure_core::clock::{Clock, Mono, within};
 use tenure_core::supervise::{Action, Event, Evidence, Run, Settings, Stage, Supervisor};
 use tokio::sync::{mpsc, watch};
@@ -21,7 +22,7 @@ use crate::child::Program;
 use crate::probe::Readiness;
 use crate::process::Processes;
 use crate::process::launch::CANNOT_EXECUTE;
-use crate::signals::SignalAction;
+use crate::signals::{self, SignalAction};
 use crate::status::Status;
 
 pub use leader_guard::LeaderGuard;
@@ -53,7 +54,7 @@ pub struct Supervision<R> {
     pub signals: mpsc::Receiver<SignalAction>,
 }
 
-/// The exit code of a supervisor that panicked.
+/// The exit code of a supervisor that panicked, or cannot guard its child.
 const FAILED: u8 = 1;
 
 /// The longest sleep: after a suspend, a passed deadline is noticed within this time.
@@ -150,7 +151,7 @@ impl<R: Registration> EventLoop<R> {
         registration.want(false);
         let stopped = async {
             let Some(child) = &mut self.child else { return true };
-            child.term();
+            child.end();
             let grace = settings
                 .grace
                 .min(settings.stop_budget.saturating_sub(settings.reserve));
@@ -170,6 +171,7 @@ impl<R: Registration> EventLoop<R> {
     async fn next(&mut self) -> Event {
         let wake = self.machine.wake();
         let is_empty = self.child.is_none() && self.machine.stage() == Stage::Waiting;
+        let is_stopping = matches!(self.machine.stage(), Stage::Draining | Stage::Stopping);
         let guard = self.parts.guard.clone().filter(|_| is_empty);
         let parts = &mut self.parts;
         let mut changed = parts.registration.changed(&self.reported);
@@ -178,8 +180,12 @@ impl<R: Registration> EventLoop<R> {
                 biased;
                 Some(action) = parts.signals.recv() => match action {
                     SignalAction::Stop(code) => return Event::Stop(code),
+                    // What is being stopped gets no other chance to obey.
+                    SignalAction::Forward(signal @ (Signal::INT | Signal::QUIT)) if is_stopping => {
+                        return Event::Stop(signals::code_of(signal));
+                    }
                     SignalAction::Forward(signal) => {
-                        if let Some(child) = &self.child {
+                        if let Some(child) = &mut self.child {
                             child.pass(signal);
                         }
                     }
@@ -260,7 +266,7 @@ impl<R: Registration> EventLoop<R> {
                 }
                 self.parts.registration.want(false);
             }
-            Action::Term(_) => self.child.iter().for_each(RunningChild::term),
+            Action::Term(_) => self.child.iter().for_each(RunningChild::end),
             Action::Kill(_) => self.child.iter_mut().for_each(RunningChild::kill),
             Action::Exit(_) => {}
         }

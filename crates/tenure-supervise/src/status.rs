@@ -1,6 +1,5 @@
 //! The status of a supervisor, for people, health checks and its child.
 
-mod file;
 mod listen;
 
 use serde::Serialize;
@@ -10,7 +9,6 @@ use tenure_core::supervise::{Evidence, Primacy, Stage, Supervisor};
 
 use crate::run::Registration;
 
-pub use file::keep_file;
 pub use listen::{StatusServer, listen};
 
 /// A snapshot. `--status-file` and `--status-listen` show it as JSON.

@@ -23,13 +23,27 @@ const NAMELESS: &str = "host";
 /// # Errors
 /// None in practice: the host name is first mapped to the allowed characters.
 pub fn generated(clock: &dyn Clock) -> Result<MemberId> {
+    compose(&host(), started(clock), clock.entropy())
+}
+
+/// Generates a member id like [`generated`], whose host part begins with what the process does: `backup-db-7-…`. Cut to
+/// fit.
+///
+/// # Errors
+/// As [`generated`].
+pub fn generated_for(work: &str, clock: &dyn Clock) -> Result<MemberId> {
+    compose(&format!("{work}-{}", host()), started(clock), clock.entropy())
+}
+
+fn host() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_str().unwrap_or(NAMELESS).to_owned()
+}
+
+/// When this process started, as far as names tell.
+fn started(clock: &dyn Clock) -> u64 {
     static STARTED: OnceLock<u64> = OnceLock::new();
-    let started = *STARTED.get_or_init(|| clock.wall_micros().saturating_mul(1_000));
-    compose(
-        rustix::system::uname().nodename().to_str().unwrap_or(NAMELESS),
-        started,
-        clock.entropy(),
-    )
+    *STARTED.get_or_init(|| clock.wall_micros().saturating_mul(1_000))
 }
 
 /// Builds an id from its three parts.
@@ -67,6 +81,16 @@ mod tests {
             one.as_str().rsplit_once('-').unwrap().0,
             two.as_str().rsplit_once('-').unwrap().0
         );
+    }
+
+    #[test]
+    fn id_for_some_work_begins_with_its_name() {
+        let clock = SystemClock::new();
+        let id = generated_for("backup", &clock).unwrap();
+        assert!(id.as_str().starts_with("backup-"), "{id}");
+        assert_eq!(id.host(), format!("backup-{}", generated(&clock).unwrap().host()));
+        let long = generated_for(&"x".repeat(MAX_NAME), &clock).unwrap();
+        assert_eq!(long.as_str().len(), MAX_NAME);
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 use std::future::pending;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tenure::membership::{JoinOptions, Membership};
 use tenure_core::clock::Clock;
 use tenure_core::time::parse_duration;
+use tenure_supervise::blocking_thread::BlockingThread;
 
 use crate::exit::Usage;
 
@@ -71,20 +72,21 @@ impl ProgressArgs {
         let (Some(path), Some(within)) = (self.progress_file.clone(), self.progress_within) else {
             return pending().await;
         };
-        let (mut file, step) = (
-            ProgressFile {
-                seen: stamp(&path),
-                path,
-            },
-            step(within),
-        );
-        let mut idle = Duration::ZERO;
+        // A file system that hangs shows no progress.
+        let (thread, step) = (BlockingThread::start("progress"), step(within));
+        let look = async || {
+            let path = path.clone();
+            thread.run(clock, step, move || stamp(&path)).await.ok().flatten()
+        };
+        let (mut seen, mut idle) = (look().await, Duration::ZERO);
         while self.on_stall == OnStall::Keep || idle <= within + step {
             let before = clock.mono();
             clock.sleep(step).await;
+            let now = look().await;
             // While this process did not run, the command may not have run either.
             idle += clock.mono().since(before).min(2 * step);
-            if file.was_touched() {
+            if now.is_some() && now != seen {
+                seen = now;
                 idle = Duration::ZERO;
                 membership.progress();
             }
@@ -100,23 +102,8 @@ fn step(within: Duration) -> Duration {
 /// What changes when a file is touched, written or replaced.
 type Stamp = (u64, i64, i64, u64);
 
-#[derive(Debug)]
-struct ProgressFile {
-    path: PathBuf,
-    seen: Option<Stamp>,
-}
-
-impl ProgressFile {
-    fn was_touched(&mut self) -> bool {
-        let now = stamp(&self.path);
-        let touched = now.is_some() && now != self.seen;
-        self.seen = now.or(self.seen);
-        touched
-    }
-}
-
 /// `None` for a file that cannot be seen: that is no progress.
-fn stamp(path: &PathBuf) -> Option<Stamp> {
+fn stamp(path: &Path) -> Option<Stamp> {
     let file = std::fs::metadata(path).ok()?;
     Some((file.ino(), file.mtime(), file.mtime_nsec(), file.size()))
 }

@@ -1,19 +1,25 @@
 //! The JSON file that names the current tenure for the command.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tempfile::{NamedTempFile, TempDir};
+use tempfile::TempDir;
+use tenure_core::clock::{Clock, within};
 use tenure_core::id::{Group, MemberId, TenureId, Term};
+use tenure_supervise::json_file;
+use tokio::sync::watch;
+
+/// How long the first write may take. The file system may hang.
+const FIRST: Duration = Duration::from_secs(5);
 
 /// The content of the file.
-#[derive(Debug, Serialize)]
-pub(super) struct Content<'a> {
-    pub(super) group: &'a Group,
-    pub(super) member: &'a MemberId,
-    pub(super) tenure: &'a TenureId,
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Content {
+    pub(super) group: Group,
+    pub(super) member: MemberId,
+    pub(super) tenure: TenureId,
     pub(super) term: Term,
     pub(super) ttl_ms: u64,
 }
@@ -22,46 +28,44 @@ pub(super) struct Content<'a> {
 #[derive(Debug)]
 pub(super) struct TenureFile {
     path: PathBuf,
+    content: watch::Sender<Content>,
     _directory: Option<TempDir>,
 }
 
 impl TenureFile {
     /// Creates the file at the given path, or in a new private directory.
-    pub(super) fn create(wanted: Option<&Path>, content: &Content<'_>) -> anyhow::Result<Self> {
-        let file = match wanted {
+    pub(super) async fn create(wanted: Option<&Path>, content: Content, clock: &dyn Clock) -> anyhow::Result<Self> {
+        let (path, directory) = match wanted {
             Some(path) => {
                 let path = std::path::absolute(path).with_context(|| format!("{} is no path", path.display()))?;
-                Self { path, _directory: None }
+                (path, None)
             }
             None => {
-                let directory = tempfile::Builder::new()
-                    .prefix("tenure-")
-                    .tempdir()
+                let directory = json_file::directory("tenure-")
                     .context("no directory can be made for the tenure file; name one with --file")?;
-                Self {
-                    path: directory.path().join("tenure.json"),
-                    _directory: Some(directory),
-                }
+                (directory.path().join("tenure.json"), Some(directory))
             }
         };
-        file.write(content)?;
-        Ok(file)
+        let failed = || format!("the tenure file {} cannot be written", path.display());
+        match within(clock, FIRST, json_file::write(path.clone(), content.clone())).await {
+            Some(written) => written.with_context(failed)?,
+            None => anyhow::bail!("{}: its file system hangs", failed()),
+        }
+        let (content, changes) = watch::channel(content);
+        tokio::spawn(json_file::keep(path.clone(), changes));
+        Ok(Self {
+            path,
+            content,
+            _directory: directory,
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Replaces the content atomically: a reader sees the old or the new file.
-    pub(super) fn write(&self, content: &Content<'_>) -> anyhow::Result<()> {
-        let replace = || -> anyhow::Result<()> {
-            let directory = self.path.parent().context("it has no directory")?;
-            let mut next = NamedTempFile::new_in(directory)?;
-            serde_json::to_writer(&mut next, content)?;
-            writeln!(next)?;
-            next.persist(&self.path)?;
-            Ok(())
-        };
-        replace().with_context(|| format!("the tenure file {} cannot be written", self.path.display()))
+    /// Replaces the content, soon.
+    pub(super) fn set(&self, content: Content) {
+        self.content.send_replace(content);
     }
 }

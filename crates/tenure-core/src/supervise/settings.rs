@@ -44,6 +44,9 @@ pub struct Settings {
     pub drain: Duration,
     /// The time between TERM and KILL, if the stop budget or a deadline leaves that much.
     pub grace: Duration,
+    /// The time between TERM and KILL before a deadline of the evidence; at most `grace`. A short one lets the child run
+    /// closer to the deadline.
+    pub grace_at_deadline: Duration,
     /// Reserved at the end of the stop budget and before a deadline, for KILL and for confirming that all processes are
     /// gone.
     pub reserve: Duration,
@@ -59,6 +62,7 @@ impl Default for Settings {
             deregister: Duration::from_secs(1),
             drain: Duration::from_millis(500),
             grace: Duration::from_secs(3),
+            grace_at_deadline: Duration::from_secs(3),
             reserve: Duration::from_millis(300),
         }
     }
@@ -89,6 +93,6 @@ impl Settings {
     /// How long before a deadline of the evidence the child gets TERM.
     #[must_use]
     pub fn head_start(&self) -> Duration {
-        self.grace.saturating_add(self.reserve)
+        self.grace_at_deadline.min(self.grace).saturating_add(self.reserve)
     }
 }

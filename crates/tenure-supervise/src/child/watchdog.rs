@@ -5,26 +5,33 @@
 //! reads the child's deadline from a pipe and kills when the deadline passes or the pipe breaks. Deadlines use the
 //! kernel's boot clock, which both processes share and which counts suspend.
 //!
+//! A watchdog blocks all signals, since a service manager sends them to every process of a unit. One that is killed or
+//! stopped all the same is replaced ([`Guard`]).
+//!
 //! Processes that left the child's group become children of the supervisor, or of another process once it is killed. So
 //! the child carries a mark in its environment, which its descendants inherit, and the watchdog searches for the mark.
 //! It misses only a process that was started with an empty environment in its own session, and only if the supervisor
 //! was killed. The group is killed first because a search can take long.
 
+mod guard;
+mod orders;
+
 use std::collections::HashSet;
-use std::io::{self, BufRead, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{ChildStdin, Command, Stdio};
+use std::io::{self, BufRead};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+use nix::sys::signal::SigSet;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, kill_process_group};
 use rustix::time::{ClockId, clock_gettime};
-use tenure_core::clock::{Clock, Mono};
 
-use super::Helpers;
 use super::search::Search;
-use crate::process::{Processes, Started, children_of};
+use crate::process::{children_of, has_living};
+use crate::terminal::Terminal;
+
+pub(super) use guard::Guard;
+use orders::Orders;
 
 /// The longest sleep between two checks of the boot clock, because sleeps do not count suspend.
 const LOOK: Duration = Duration::from_millis(100);
@@ -42,83 +49,19 @@ pub(super) fn mark() -> String {
     format!("{}-{}", std::process::id(), boot_time().as_nanos())
 }
 
-/// The supervisor's handle of the watchdog process.
-#[derive(Debug)]
-pub struct Watchdog {
-    process: Started,
-    pipe: Option<ChildStdin>,
-}
-
-impl Watchdog {
-    /// Starts a watchdog for the group of a running child.
-    pub(super) async fn start(processes: &Processes, helpers: &Helpers, group: Pid, mark: &str) -> io::Result<Self> {
-        let mut command = Command::new(&helpers.program);
-        command
-            .args(&helpers.watchdog)
-            .arg(std::process::id().to_string())
-            .arg(group.as_raw_pid().to_string())
-            // If a nested supervisor kept the mark, the outer watchdog would also kill the inner one, which must still
-            // act.
-            .env_remove(MARK)
-            .env(WATCHDOG_MARK, mark)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .process_group(0);
-        let mut process = processes.spawn(command).await?;
-        let pipe = process.stdin.take();
-        if let Some(pipe) = &pipe {
-            // The write must not block when the watchdog does not read.
-            rustix::io::ioctl_fionbio(pipe, true)?;
-        }
-        Ok(Self { process, pipe })
-    }
-
-    /// Sets the deadline of the child. `None`: as long as the supervisor lives.
-    pub(super) fn set_deadline(&mut self, until: Option<Mono>, clock: &dyn Clock) {
-        let line = match until {
-            // The boot clock is read first: a pause between the two reads can only make the deadline earlier.
-            Some(until) => {
-                let boot = boot_time();
-                format!("until {}\n", boot.saturating_add(until.since(clock.mono())).as_nanos())
-            }
-            None => "forever\n".to_owned(),
-        };
-        if let Some(pipe) = &mut self.pipe
-            && let Err(error) = pipe.write_all(line.as_bytes())
-        {
-            tracing::warn!(%error, "cannot send the deadline to the child's watchdog");
-        }
-    }
-
-    /// Stops the watchdog: none of the child's processes is left.
-    pub(super) async fn stop(&mut self) {
-        if self.process.ended.borrow().is_none() {
-            let _ = kill_process(self.process.pid, Signal::KILL);
-            self.process.code().await;
-        }
-    }
-}
-
-impl Drop for Watchdog {
-    /// If the child may still run, the broken pipe makes the watchdog kill it.
-    fn drop(&mut self) {
-        self.pipe = None;
-    }
-}
-
 /// The watchdog process itself.
 #[derive(Debug, Clone, Copy)]
 pub struct WatchdogProcess {
     /// The process id of the supervisor.
     pub supervisor: Pid,
-    /// The child's process group.
-    pub group: Pid,
 }
 
 impl WatchdogProcess {
-    /// Reads deadlines from stdin. Kills the group and everything the child started when the deadline passes or stdin
-    /// ends. Returns when nothing of it is left.
+    /// Reads orders from stdin. Kills the child's group and everything the child started when the deadline passes or
+    /// stdin ends, and then takes the terminal back from it. Returns when nothing of the child is left.
     pub fn run(self) {
+        // Before the first thread, so that all of them block the signals. Fails only for an invalid request.
+        let _ = SigSet::all().thread_block();
         let mark = std::env::var(WATCHDOG_MARK).unwrap_or_default();
         let (tell, heard) = mpsc::channel();
         // The thread ends with the process.
@@ -129,24 +72,35 @@ impl WatchdogProcess {
                 }
             }
         });
-        let mut until = None;
-        while until.is_none_or(|until| boot_time() < until) {
-            let wait = until.map_or(LOOK, |until: Duration| until.saturating_sub(boot_time()).min(LOOK));
+        let mut orders = Orders::default();
+        while orders.until.is_none_or(|until| boot_time() < until) {
+            let wait = orders
+                .until
+                .map_or(LOOK, |until| until.saturating_sub(boot_time()).min(LOOK));
             match heard.recv_timeout(wait) {
-                Ok(line) => until = instant(&line).unwrap_or(until),
+                Ok(line) => orders.read(&line),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        self.kill_all(Search::of(format!("{MARK}={mark}")));
+        self.kill_all(orders.group, Search::of(format!("{MARK}={mark}")));
+        if let (Some(group), Some((own, modes))) = (orders.group, orders.terminal)
+            && let Some(terminal) = Terminal::of(own, modes)
+            && terminal.take_from(group)
+        {
+            terminal.restore();
+        }
     }
 
     /// Kills the group and every marked process until none is left.
-    fn kill_all(self, mut search: Search) {
-        let (mut is_empty, mut known, mut pause) = (false, HashSet::new(), AGAIN.0);
+    fn kill_all(self, group: Option<Pid>, mut search: Search) {
+        let (mut left, mut known, mut pause) = (group, HashSet::new(), AGAIN.0);
         loop {
             // An empty group never fills again, and its number may be reused.
-            is_empty = is_empty || kill_process_group(self.group, Signal::KILL) == Err(Errno::SRCH);
+            left = left.filter(|group| {
+                let killed = kill_process_group(*group, Signal::KILL);
+                killed != Err(Errno::SRCH) && has_living(*group) != Some(false)
+            });
             let (mut any, mut news) = (false, false);
             let mut kill = |pid| {
                 let _ = kill_process(pid, Signal::KILL);
@@ -154,7 +108,7 @@ impl WatchdogProcess {
             };
             self.strays().into_iter().for_each(&mut kill);
             let complete = search.scan(&mut kill);
-            if is_empty && complete && !any {
+            if left.is_none() && complete && !any {
                 return;
             }
             search.wait(pause);
@@ -174,16 +128,6 @@ impl WatchdogProcess {
     }
 }
 
-/// `None`: not understood. `Some(None)`: no deadline.
-#[expect(clippy::option_option, reason = "an unreadable line differs from no deadline")]
-fn instant(line: &str) -> Option<Option<Duration>> {
-    if line == "forever" {
-        return Some(None);
-    }
-    let nanos = line.strip_prefix("until ")?.parse::<u64>().ok()?;
-    Some(Some(Duration::from_nanos(nanos)))
-}
-
 fn boot_time() -> Duration {
     let at = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(at.tv_sec).unwrap_or_default();
@@ -192,6 +136,9 @@ fn boot_time() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
     use super::*;
 
     /// A process in its own group, for the watchdog to kill.
@@ -213,7 +160,7 @@ mod tests {
         // No process is both this pid and our parent, so the watchdog skips the children search.
         let supervisor = getpid();
         std::thread::spawn(move || {
-            WatchdogProcess { supervisor, group }.kill_all(Search::by(std::sync::Arc::new(look)))
+            WatchdogProcess { supervisor }.kill_all(Some(group), Search::by(std::sync::Arc::new(look)))
         });
         let long = Duration::from_secs(20);
         tenure_testkit::wait::until("the group is dead", long, || kept.try_wait().unwrap().is_some());
@@ -222,14 +169,5 @@ mod tests {
         kill_process(its, Signal::TERM).unwrap();
         let ended = std::os::unix::process::ExitStatusExt::signal(&stranger.wait().unwrap());
         assert_eq!(ended, Some(Signal::TERM.as_raw()));
-    }
-
-    #[test]
-    fn lines_parse_as_deadline_or_forever() {
-        assert_eq!(instant("until 1500"), Some(Some(Duration::from_nanos(1_500))));
-        assert_eq!(instant("forever"), Some(None));
-        for line in ["", "until", "until -1", "until x", "for ever"] {
-            assert_eq!(instant(line), None, "{line}");
-        }
     }
 }

@@ -8,8 +8,11 @@ use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+
+use crate::terminal::Terminal;
 
 /// The exit code for a program that cannot be executed, as in shells.
 pub const CANNOT_EXECUTE: u8 = 126;
@@ -49,10 +52,14 @@ impl LaunchError {
     }
 }
 
-/// Becomes the program, which is killed when the thread of `parent` that started this process ends. Returns only on
-/// failure.
+/// The most milliseconds that the program waits for the terminal. After that the kernel stops the program when it reads, and
+/// the supervisor continues it.
+const FOREGROUND: u32 = 1_000;
+
+/// Becomes the program, which is killed when the thread of `parent` that started this process ends. With `foreground`, it
+/// waits until its group has the terminal. Returns only on failure.
 #[must_use]
-pub fn become_program(parent: i32, command: &[OsString]) -> LaunchError {
+pub fn become_program(parent: i32, foreground: bool, command: &[OsString]) -> LaunchError {
     let Some((program, args)) = command.split_first() else {
         return LaunchError::Empty;
     };
@@ -63,8 +70,22 @@ pub fn become_program(parent: i32, command: &[OsString]) -> LaunchError {
     if getppid().map(Pid::as_raw_pid) != Some(parent) {
         return LaunchError::Orphaned;
     }
+    if foreground {
+        await_terminal();
+    }
     LaunchError::Program {
         program: program.clone(),
         source: Command::new(program).args(args).exec(),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this process does nothing else")]
+fn await_terminal() {
+    let Some(terminal) = Terminal::open() else { return };
+    for _ in 0..FOREGROUND {
+        if terminal.is_ours() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }

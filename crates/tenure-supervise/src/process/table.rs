@@ -9,12 +9,18 @@ use rustix::process::Pid;
 /// `O(processes of the machine)`: `/proc/PID/task/TID/children` would be shorter, but many kernels lack it, and it
 /// skips children while others end.
 pub(crate) fn children_of(parent: Pid) -> Vec<Pid> {
-    // A process that ends during the scan may be missed.
-    let is_one = |pid: &i32| {
-        let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-        is_alive_child(&String::from_utf8_lossy(&stat), parent.as_raw_pid())
-    };
-    all().filter(is_one).filter_map(Pid::from_raw).collect()
+    let is_one = |stat: &Stat| stat.parent == parent.as_raw_pid();
+    living(is_one).filter_map(Pid::from_raw).collect()
+}
+
+/// Whether a group has a member that is not a zombie. `None` without `/proc`.
+///
+/// A zombie keeps its group in existence for as long as its parent does not reap it, and does no work.
+///
+/// `O(processes of the machine)`.
+pub(crate) fn has_living(group: Pid) -> Option<bool> {
+    let is_there = living(|stat| stat.group == group.as_raw_pid()).next().is_some();
+    (is_there || all().next().is_some()).then_some(is_there)
 }
 
 /// Whether a living process has `NAME=VALUE` in its initial environment, as far as this process may read it. Hangs
@@ -33,14 +39,31 @@ pub(crate) fn all() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// Parses `PID (NAME) STATE PARENT …`. The name may contain any character, also `)`.
-fn is_alive_child(stat: &str, parent: i32) -> bool {
-    let Some((_, rest)) = stat.rsplit_once(')') else {
-        return false;
-    };
-    let mut fields = rest.split_ascii_whitespace();
-    let is_dead = fields.next().is_none_or(|state| matches!(state, "Z" | "X" | "x"));
-    !is_dead && fields.next().and_then(|field| field.parse().ok()) == Some(parent)
+/// The living processes for which `is_one` holds. One that ends during the scan may be missed.
+fn living(is_one: impl Fn(&Stat) -> bool) -> impl Iterator<Item = i32> {
+    all().filter(move |pid| {
+        let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+        Stat::parse(&String::from_utf8_lossy(&stat)).is_some_and(|stat| stat.is_alive && is_one(&stat))
+    })
+}
+
+/// A line of `/proc/PID/stat`.
+struct Stat {
+    is_alive: bool,
+    parent: i32,
+    group: i32,
+}
+
+impl Stat {
+    /// Parses `PID (NAME) STATE PARENT GROUP …`. The name may contain any character, also `)`.
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.rsplit_once(')')?.1.split_ascii_whitespace();
+        Some(Self {
+            is_alive: !matches!(fields.next()?, "Z" | "X" | "x"),
+            parent: fields.next()?.parse().ok()?,
+            group: fields.next()?.parse().ok()?,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -49,11 +72,12 @@ mod tests {
 
     #[test]
     fn stat_line_parses_with_parentheses_in_the_name() {
-        assert!(is_alive_child("17 (a) Z 1 (b) S 42 17 17 0", 42));
-        assert!(is_alive_child("17 (sh) R 42 17 17 0", 42));
-        assert!(!is_alive_child("17 (sh) Z 42 17 17 0", 42));
-        assert!(!is_alive_child("17 (sh) S 4 17 17 0", 42));
-        assert!(!is_alive_child("", 42));
-        assert!(!is_alive_child("17 (sh)", 42));
+        let parse = |line| Stat::parse(line).map(|stat| (stat.is_alive, stat.parent, stat.group));
+        assert_eq!(parse("17 (a) Z 1 (b) S 42 16 17 0"), Some((true, 42, 16)));
+        assert_eq!(parse("17 (sh) R 42 17 17 0"), Some((true, 42, 17)));
+        assert_eq!(parse("17 (sh) Z 42 17 17 0"), Some((false, 42, 17)));
+        for short in ["", "17 (sh)", "17 (sh) S 42"] {
+            assert_eq!(parse(short), None, "{short}");
+        }
     }
 }

@@ -12,8 +12,8 @@ use rustix::process::Signal;
 use tenure_core::clock::{Clock, Mono};
 use tenure_core::supervise::{Event, Run};
 
-use super::Supervision;
-use crate::child::Child;
+use super::{FAILED, Supervision};
+use crate::child::{Child, ChildEvent};
 
 /// One run of the program.
 pub(super) struct RunningChild {
@@ -37,7 +37,7 @@ impl RunningChild {
         parts: &Supervision<R>,
         variables: Vec<(OsString, OsString)>,
     ) -> io::Result<Self> {
-        let child = Child::start(&parts.processes, &parts.program, variables).await?;
+        let child = Child::start(&parts.processes, &parts.program, variables, &parts.clock).await?;
         let (readiness, processes) = (parts.readiness.clone(), parts.processes.clone());
         let (helpers, clock) = (parts.program.helpers.clone(), Arc::clone(&parts.clock));
         let ready = async move { readiness.ready(&processes, &helpers, &*clock).await };
@@ -54,12 +54,12 @@ impl RunningChild {
         self.child.pid().as_raw_pid()
     }
 
-    pub(super) fn pass(&self, signal: Signal) {
+    pub(super) fn pass(&mut self, signal: Signal) {
         self.child.pass(signal);
     }
 
-    pub(super) fn term(&self) {
-        self.child.term();
+    pub(super) fn end(&self) {
+        self.child.end();
     }
 
     pub(super) fn kill(&mut self) {
@@ -107,7 +107,13 @@ pub(super) async fn next(running: Option<&mut RunningChild>, clock: &dyn Clock) 
     };
     tokio::select! {
         biased;
-        code = running.child.ended() => Event::Ended(running.run, code),
+        event = running.child.next(clock) => match event {
+            ChildEvent::Ended(code) => Event::Ended(running.run, code),
+            ChildEvent::Unguarded => {
+                tracing::error!("the child would survive this supervisor: stopping it");
+                Event::Stop(FAILED)
+            }
+        },
         () = readiness => Event::Ready(running.run),
     }
 }

@@ -39,7 +39,7 @@ async fn panicking_supervisor_deregisters_and_exits() {
     let (_sender, signals) = mpsc::channel(1);
     let registration = Broken::default();
     let supervision = Supervision {
-        processes: Processes::own(&clock).unwrap(),
+        processes: Processes::adopting(&clock).unwrap(),
         program: Program {
             command: vec!["true".into()],
             helpers: Helpers::of_this_program("launch", "keep"),
