@@ -23,7 +23,7 @@ use crate::cli::FormatArgs;
 use crate::connect;
 use crate::exit::{DONE, FAILED, Usage, say};
 use crate::settings::{FlagsOf, adopt as settings};
-use daemon::{Signals, metrics_listener, on_runtime, printed};
+use daemon::{metrics_listener, on_runtime, printed, signals};
 use progress::PassProgress;
 
 /// Cleans up keys that other programs write, without changing those programs.
@@ -127,7 +127,7 @@ impl Registry {
     }
 
     async fn serve(&self, settings: AdoptSettings, interval: Duration) -> anyhow::Result<DaemonEnd> {
-        let mut signals = Signals::new()?;
+        let mut signals = signals()?;
         let connection = connection(&self.given.store)?;
         let listen = self.given.metrics_listen;
         let listen = listen.map(|address| (address, "adopt.registry.metrics_listen"));
@@ -145,7 +145,7 @@ impl Registry {
             metrics: metrics_listener(listen, self.format.json).await?,
             listener: self.format.json.then_some(print),
         };
-        Ok(daemon.run(signals.next()).await?)
+        Ok(daemon.run(async { _ = signals.asked_to_end().await }).await?)
     }
 
     async fn once(&self, settings: AdoptSettings) -> anyhow::Result<u8> {
@@ -163,9 +163,9 @@ impl Registry {
             show::preview(self, &preview)?;
             return Ok(self.code(preview.scanned > 0));
         }
-        let mut signals = Signals::new()?;
+        let mut signals = signals()?;
         let stopped = async {
-            signals.next().await;
+            signals.asked_to_end().await;
             tally.page_finished(&clock, LAST_REGISTRY_PAGE).await;
         };
         let pass = async {

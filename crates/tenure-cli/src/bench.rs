@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use rustix::process::Signal;
 use tenure_core::id::Group;
 use tenure_core::store::{MAX_PAGE, PageRequest, Store};
 use tenure_core::time::{parse_duration, show_duration};
@@ -131,7 +130,7 @@ impl Bench {
         let has_failed = matches!(ended, Ended::Failed(_));
         let left = tokio::select! {
             left = load.clean_up(self.concurrency, has_failed) => left,
-            () = asked_to_end(signals) => Err(anyhow::anyhow!("interrupted while cleaning up")),
+            _ = signals.asked_to_end() => Err(anyhow::anyhow!("interrupted while cleaning up")),
             never = load.keep_alive() => match never {},
         };
         report.end(&ended);
@@ -206,11 +205,7 @@ async fn refuse_occupied(store: &dyn Store, group: &Group) -> anyhow::Result<()>
 /// Lets running operations finish, because a cancelled one leaves members behind.
 async fn stop_when_asked(signals: &mut Signals, load: &Load) -> Infallible {
     loop {
-        asked_to_end(signals).await;
+        signals.asked_to_end().await;
         load.stop.cancel();
     }
-}
-
-async fn asked_to_end(signals: &mut Signals) {
-    while matches!(signals.next().await, Signal::USR1 | Signal::USR2 | Signal::WINCH) {}
 }

@@ -19,7 +19,7 @@ use clap::Args;
 use serde_json::json;
 use tenure::{ClientSettings, OpenOptions, PageRequest, Tenure};
 use tenure_core::id::Group;
-use tokio::signal::unix::{SignalKind, signal};
+use tenure_supervise::signals::Signals;
 
 use crate::connect;
 use crate::exit::{DONE, FAILED, Usage};
@@ -79,14 +79,12 @@ impl Demo {
     }
 
     async fn perform(self) -> anyhow::Result<u8> {
-        let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen to signals")?;
-        let mut terminate = signal(SignalKind::terminate()).context("cannot listen to signals")?;
+        let mut signals = Signals::listen().context("cannot listen to signals")?;
         let mut story = Story::new(self.json);
         let mut fleet = Fleet::open(self.listen).await?;
         let played = tokio::select! {
             played = self.play(&mut fleet, &mut story) => played,
-            _ = interrupt.recv() => Ok(()),
-            _ = terminate.recv() => Ok(()),
+            _ = signals.asked_to_end() => Ok(()),
         };
         let closed = fleet.close().await;
         played.and(closed)?;

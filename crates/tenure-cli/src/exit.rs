@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::io;
-use std::process::ExitCode;
 
 use tenure_core::error::{Error, ErrorKind};
 
@@ -43,8 +42,8 @@ impl std::error::Error for Usage {}
 pub(crate) const NOT_ACQUIRED: u8 = 75;
 
 /// Prints the error with all its causes and returns the exit code.
-pub(crate) fn report(result: anyhow::Result<u8>) -> ExitCode {
-    ExitCode::from(match result {
+pub(crate) fn report(result: anyhow::Result<u8>) -> u8 {
+    match result {
         Ok(code) => code,
         // The reader of our output has closed it, like `head`.
         Err(error) if is_broken_pipe(&error) => DONE,
@@ -60,7 +59,7 @@ pub(crate) fn report(result: anyhow::Result<u8>) -> ExitCode {
             }
             code_of(&error)
         }
-    })
+    }
 }
 
 fn code_of(error: &anyhow::Error) -> u8 {

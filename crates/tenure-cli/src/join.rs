@@ -36,8 +36,8 @@ use crate::wrapped::{self, Wrapped};
 /// TENURE_ID (with TENURE_MEMBER, TENURE_GROUP and TENURE_STORE), so that `tenure claim` and `tenure acquire` in it act for
 /// the member. The JSON file TENURE_FILE names the current tenure, also after a lapse and a rejoin.
 ///
-/// The command runs in its own process group and receives TERM, INT, HUP, QUIT, USR1, USR2 and WINCH. Its exit code is passed
-/// on (128 + n for a signal). If the member is superseded or expelled, the command is stopped and the exit code is 1. Secrets
+/// Signals are passed on: TERM stops the command, with KILL after the grace. At a terminal it is in the foreground. Everything
+/// that it started ends before the member leaves. Its exit code is passed on (128 + n for a signal). If the member is superseded or expelled, the command is stopped and the exit code is 1. Secrets
 /// are not passed on: neither TENURE_TOKEN nor the password in TENURE_STORE. A command that calls the daemon reads a token
 /// from the file that TENURE_TOKEN_FILE names.
 #[derive(Debug, Clone, Args)]
@@ -97,7 +97,7 @@ enum MustStop {
 impl Join {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         let options = self.options()?;
-        crate::logging::start_unhindered("warn")?;
+        crate::logging::start_supervisor("warn")?;
         connect::block_on(self.live(options))
     }
 

@@ -31,13 +31,13 @@ use crate::wrapped::{self, Wrapped};
 /// Runs a command while it holds a lock, like flock(1), across machines.
 ///
 /// It joins, acquires the lease, and runs the command only while the lease is certainly held. If the lease cannot be confirmed
-/// any longer, the whole process group of the command gets TERM, and KILL before another process can acquire the lease; this
-/// also holds while this process is stopped (SIGSTOP). The exit code is then 1. The command's own exit code is passed on
+/// any longer, everything that the command started gets TERM, and KILL before another process can acquire the lease; this also
+/// holds while this process is stopped (SIGSTOP). The exit code is then 1. The command's own exit code is passed on
 /// (128 + n for a signal); 75 means that the lease was not acquired.
 ///
 /// The command reads its fencing token from TENURE_FENCING_TOKEN, its place of N from TENURE_PLACE, and TENURE_LEASE,
-/// TENURE_ID, TENURE_MEMBER, TENURE_GROUP and TENURE_STORE. It runs in its own process group and receives TERM, INT, HUP, QUIT, USR1, USR2 and WINCH. Secrets are not passed
-/// on: neither TENURE_TOKEN nor the password in TENURE_STORE.
+/// TENURE_ID, TENURE_MEMBER, TENURE_GROUP and TENURE_STORE. Signals are passed on: TERM stops it, with KILL after the grace. At a
+/// terminal it is in the foreground. Secrets are not passed on: neither TENURE_TOKEN nor the password in TENURE_STORE.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Lock {
     /// The name of the lock.
@@ -51,7 +51,7 @@ pub(crate) struct Lock {
     holders: Holders,
     #[command(flatten)]
     group: GroupArgs,
-    /// The member's name. Default: a new name at every start, HOST-START-RANDOM.
+    /// The member's name. Default: a new name at every start, NAME-HOST-START-RANDOM.
     #[arg(long, value_name = "MEMBER")]
     member: Option<MemberId>,
     /// After this time without a heartbeat others can acquire the lock.
@@ -86,7 +86,7 @@ enum Acquired {
 impl Lock {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         check_ttl(self.ttl, LONGEST_TTL).map_err(|error| Usage::new(format!("--ttl: {error}")))?;
-        crate::logging::start_unhindered("warn")?;
+        crate::logging::start_supervisor("warn")?;
         connect::block_on(self.live())
     }
 
@@ -268,10 +268,15 @@ fn held(guard: &LeaseGuard, until: Mono) -> Evidence {
     })
 }
 
-/// Reports until when the lock is held. Completes when it is lost, or when only `lead` is left of that time.
+/// Reports until when the lock is held. Completes when it is lost, or when only `lead` is left of that time: also if a late
+/// heartbeat extends it after a pause of this process, in which the watchdog has killed the command.
 async fn follow(guard: &LeaseGuard, tell: &watch::Sender<Evidence>, lead: Duration, timing: Timing, clock: &dyn Clock) {
-    let (lost, mut deadline) = (guard.lost(), Mono::default());
+    let (lost, mut deadline) = (guard.lost(), guard.valid_until());
     loop {
+        let left = deadline.since(clock.mono());
+        if left <= lead || lost.is_cancelled() {
+            return;
+        }
         if guard.verdict() == Verdict::Held {
             deadline = deadline.max(guard.valid_until());
             tell.send_if_modified(|last| {
@@ -280,10 +285,6 @@ async fn follow(guard: &LeaseGuard, tell: &watch::Sender<Evidence>, lead: Durati
                 *last = now;
                 is_news
             });
-        }
-        let left = deadline.since(clock.mono());
-        if left <= lead || lost.is_cancelled() {
-            return;
         }
         tokio::select! {
             () = lost.cancelled() => {}

@@ -23,7 +23,7 @@ use crate::exit::Usage;
 /// How long the process waits at its end for stderr.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// The log writer of a process that supervises a command; other processes write to stderr directly.
+/// The log writer of a process that runs until a signal; other processes write to stderr directly.
 static LINES: OnceLock<Lines> = OnceLock::new();
 
 /// The format of log lines.
@@ -33,14 +33,6 @@ pub(crate) enum LogFormat {
     Text,
     /// One JSON object per line.
     Json,
-}
-
-/// Starts logging. `filter` is a level, or targets with levels.
-///
-/// # Errors
-/// `Usage` when the filter cannot be read.
-pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Usage> {
-    start_on(io::stderr, filter, format)
 }
 
 fn start_on<W>(out: W, filter: &str, format: LogFormat) -> Result<(), Usage>
@@ -61,7 +53,8 @@ where
             tracing_subscriber::registry().with(targets).with(lines).try_init()
         }
         LogFormat::Json => {
-            let lines = lines.json().flatten_event(true).with_ansi(false);
+            // Without the module: lines about leases have a field of that name.
+            let lines = lines.json().flatten_event(true).with_target(false).with_ansi(false);
             tracing_subscriber::registry().with(targets).with(lines).try_init()
         }
     };
@@ -75,20 +68,28 @@ where
 /// `Usage` when one of them cannot be read.
 pub(crate) fn start_quiet(level: &str) -> Result<(), Usage> {
     let (filter, format) = asked_for(level)?;
-    start(&filter, format)
+    start_on(io::stderr, &filter, format)
 }
 
-/// Starts logging as [`start_quiet`] does, for a command that supervises another one: a stalled reader of stderr never
-/// blocks it. Lines that do not fit into the buffer are lost, and so are the last ones if they are not read in time. Panics
-/// are logged in the same way.
+/// Starts logging as [`start_quiet`] does, for a command that supervises another one: see [`start_unhindered`].
 ///
 /// # Errors
-/// `Usage` as there, and when the system gives no thread.
-pub(crate) fn start_unhindered(level: &str) -> anyhow::Result<()> {
+/// As there.
+pub(crate) fn start_supervisor(level: &str) -> anyhow::Result<()> {
     let (filter, format) = asked_for(level)?;
+    start_unhindered(&filter, format)
+}
+
+/// Starts logging for a process that must not wait for a stalled reader of stderr. `filter` is a level, or targets with
+/// levels. Lines that do not fit into the buffer are lost, and so are the last ones if they are not read in time. Panics are
+/// logged in the same way.
+///
+/// # Errors
+/// `Usage` when the filter cannot be read; when the system gives no thread.
+pub(crate) fn start_unhindered(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     // Without the standard library's lock on stderr, which a stuck write holds.
     let stderr = io::stderr().as_fd().try_clone_to_owned().context("stderr is closed")?;
-    let lines = Lines::to(File::from(stderr)).context("no thread for the log")?;
+    let lines = Lines::to(File::from(stderr), format).context("no thread for the log")?;
     let its = lines.clone();
     panic::set_hook(Box::new(move |panic| {
         let trace = Backtrace::capture();
@@ -100,7 +101,7 @@ pub(crate) fn start_unhindered(level: &str) -> anyhow::Result<()> {
         its.flush(LAST_WORDS);
     }));
     let lines = LINES.get_or_init(|| lines);
-    start_on(|| lines.clone(), &filter, format)?;
+    start_on(|| lines.clone(), filter, format)?;
     Ok(())
 }
 

@@ -64,5 +64,6 @@ fn main() -> ExitCode {
     let _ = rustix::thread::disable_transparent_huge_pages(false);
     let code = exit::report(cli::Cli::read().run());
     logging::finish();
-    code
+    tenure_supervise::terminal::pass_interrupt_on(code);
+    ExitCode::from(code)
 }

@@ -169,7 +169,7 @@ fn env(name: &str) -> Option<String> {
 impl Run {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         let settings = self.settings()?;
-        crate::logging::start_unhindered("info")?;
+        crate::logging::start_supervisor("info")?;
         connect::block_on(self.supervise(settings))
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use rustix::process::Signal;
 use tenure::loops::Loops;
 use tenure::roster::SweepIntervals;
 use tenure::sweeper::SweeperSettings;
@@ -16,8 +17,8 @@ use tenure_core::store::{Store, StoreOptions};
 use tenure_server::daemon::{Daemon, DaemonCommand, DaemonExit, DaemonSettings, LedgerSettings, StartError};
 use tenure_server::jwt::JwtSettings;
 use tenure_supervise::catalog::consul::Janitor;
+use tenure_supervise::signals::Signals;
 use tokio::runtime::Builder;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::connect::{is_daemon, refused, refused_ledger};
 use crate::exit::{DISK_FAILED, DONE, FAILED, Usage};
@@ -41,7 +42,7 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         let settings = Settings::load(&self.flags, &|name| std::env::var(name).ok())?;
-        crate::logging::start(&settings.log, settings.log_format)?;
+        crate::logging::start_unhindered(&settings.log, settings.log_format)?;
         keep_pages_small();
         let runtime = Builder::new_multi_thread()
             .enable_all()
@@ -62,7 +63,7 @@ fn keep_pages_small() {
 }
 
 async fn serve(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Result<u8> {
-    let mut stops = Stops::listen()?;
+    let mut signals = Signals::listen().context("cannot listen to signals")?;
     let clock = SystemClock::shared();
     let registrations = settings.registrations(&|name| std::env::var(name).ok(), &clock)?;
     let (its, agents) = (Arc::clone(&clock), &settings.registrations_agents);
@@ -73,7 +74,7 @@ async fn serve(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Resu
     let daemon = Daemon::start(wanted(settings, tokens)?, clock, beside).await;
     let daemon = daemon.map_err(|error| not_started(settings, error))?;
     announce(settings, &daemon);
-    Ok(match daemon.run(async || stops.next().await).await {
+    Ok(match daemon.run(async || asked(&mut signals).await).await {
         DaemonExit::Stopped => DONE,
         DaemonExit::Broken => FAILED,
         DaemonExit::StoreBroken => DISK_FAILED,
@@ -198,29 +199,15 @@ fn announce(settings: &Settings, daemon: &Daemon) {
     }
 }
 
-/// The signals that ask the daemon to stop, and the one that asks it to look at its files.
-struct Stops {
-    term: Signal,
-    int: Signal,
-    hup: Signal,
-}
-
-impl Stops {
-    fn listen() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen to signals");
-        Ok(Self {
-            term: listen(SignalKind::terminate())?,
-            int: listen(SignalKind::interrupt())?,
-            hup: listen(SignalKind::hangup())?,
-        })
-    }
-
-    /// The next signal.
-    async fn next(&mut self) -> DaemonCommand {
-        tokio::select! {
-            _ = self.term.recv() => DaemonCommand::Stop("TERM"),
-            _ = self.int.recv() => DaemonCommand::Stop("INT"),
-            _ = self.hup.recv() => DaemonCommand::Reload,
+/// What the next signal asks of the daemon. HUP asks it to look at its files.
+async fn asked(signals: &mut Signals) -> DaemonCommand {
+    loop {
+        match signals.next().await {
+            Signal::TERM => return DaemonCommand::Stop("TERM"),
+            Signal::INT => return DaemonCommand::Stop("INT"),
+            Signal::QUIT => return DaemonCommand::Stop("QUIT"),
+            Signal::HUP => return DaemonCommand::Reload,
+            _ => {}
         }
     }
 }

@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, getpgrp, kill_process_group, test_kill_proces
 use tenure_core::clock::{Clock, Mono};
 
 use crate::process::{ProcessState, Processes, Started, has_living};
-use crate::terminal::Terminal;
+use crate::terminal::{self, Terminal};
 
 use watchdog::Guard;
 pub use watchdog::WatchdogProcess;
@@ -290,11 +290,12 @@ impl Child {
 
     /// Keeps the modes that a program set which ended by itself, like `stty`.
     fn give_terminal_back(&mut self, code: u8) {
-        if let Some(terminal) = self.terminal.take()
-            && terminal.take_from(self.started.pid)
-            && (self.killed || code > OF_SIGNALS)
-        {
-            terminal.restore();
+        let Some(terminal) = self.terminal.take() else { return };
+        if terminal.take_from(self.started.pid) {
+            terminal::note_end(code);
+            if self.killed || code > OF_SIGNALS {
+                terminal.restore();
+            }
         }
     }
 

@@ -6,15 +6,20 @@
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::sys::signal::{SigSet, Signal as NixSignal};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::process::{Pid, getpgrp, test_kill_process_group};
+use rustix::process::{Pid, Signal, getpgid, getpgrp, getppid, kill_process_group, test_kill_process_group};
 use rustix::termios::{
     ControlModes, InputModes, LocalModes, OptionalActions, OutputModes, Termios, tcgetattr, tcgetpgrp, tcsetattr,
     tcsetpgrp,
 };
+
+use crate::signals::code_of;
 
 /// The controlling terminal of this process.
 #[derive(Debug)]
@@ -141,4 +146,31 @@ pub fn allow_output_in_background() {
     signals.add(NixSignal::SIGTTOU);
     // Fails only for an invalid request.
     let _ = signals.thread_block();
+}
+
+/// The signal that the terminal sent to the last child, which ended of it.
+static INTERRUPT: AtomicI32 = AtomicI32::new(0);
+
+/// Notes that the child had the terminal and ended with this code.
+pub(crate) fn note_end(code: u8) {
+    let ended = [Signal::INT, Signal::QUIT]
+        .into_iter()
+        .find(|signal| code_of(*signal) == code);
+    INTERRUPT.store(ended.map_or(0, Signal::as_raw), Ordering::Relaxed);
+}
+
+/// Call it last, with the exit code. If Ctrl-C or Ctrl-\ ended the child, this sends the same signal to the processes that
+/// would have received it from the terminal without a supervisor: those of this process's group, as the script that runs
+/// it. Such a script looks at how its command ended, so this process then ends by the signal itself.
+pub fn pass_interrupt_on(code: u8) {
+    let signal = Signal::from_named_raw(INTERRUPT.load(Ordering::Relaxed));
+    let Some(signal) = signal.filter(|signal| code_of(*signal) == code) else {
+        return;
+    };
+    let _ = kill_process_group(getpgrp(), signal);
+    if getpgid(getppid()) == Ok(getpgrp()) {
+        // A new program has no handlers. It is this process all the same.
+        let command = format!("kill -{} $$", signal.as_raw());
+        let _ = Command::new("sh").args(["-c", &command]).exec();
+    }
 }

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tenure_adopt::DaemonEnd;
+use tenure_supervise::signals::Signals;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{DONE, FAILED};
 use crate::output::line;
 
-/// Runs a daemon until a signal, with logs.
+/// Runs a daemon until a signal, with logs that never block it.
 pub(super) fn on_runtime(serve: impl Future<Output = anyhow::Result<DaemonEnd>>) -> anyhow::Result<u8> {
-    crate::logging::start_quiet("info")?;
+    crate::logging::start_supervisor("info")?;
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -32,28 +32,9 @@ pub(super) fn on_runtime(serve: impl Future<Output = anyhow::Result<DaemonEnd>>)
     })
 }
 
-/// The signals that end a run.
-pub(super) struct Signals {
-    term: Signal,
-    int: Signal,
-}
-
-impl Signals {
-    pub(super) fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen to signals");
-        Ok(Self {
-            term: listen(SignalKind::terminate())?,
-            int: listen(SignalKind::interrupt())?,
-        })
-    }
-
-    /// Waits for one.
-    pub(super) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.term.recv() => {}
-            _ = self.int.recv() => {}
-        }
-    }
+/// Listens to the signals that end a run.
+pub(super) fn signals() -> anyhow::Result<Signals> {
+    Signals::listen().context("cannot listen to signals")
 }
 
 /// Opens the listener for metrics if one is configured, and prints its address.

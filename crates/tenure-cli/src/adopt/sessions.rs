@@ -15,13 +15,14 @@ use tenure_adopt::{
 };
 use tenure_core::clock::{Clock, SystemClock};
 
-use super::daemon::{Signals, metrics_listener, on_runtime, printed};
+use super::daemon::{metrics_listener, on_runtime, printed, signals};
 use super::{connection, reach};
 use crate::cli::FormatArgs;
 use crate::connect;
 use crate::exit::{DONE, FAILED};
 use crate::settings::{FlagsOf, adopt as settings};
 use progress::WalkProgress;
+use tenure_supervise::signals::Signals;
 
 /// Indexes disconnected sessions that other programs keep as hashes, and reaps orphans.
 ///
@@ -128,7 +129,7 @@ impl Work {
     }
 
     async fn serve(&self, interval: Duration) -> anyhow::Result<DaemonEnd> {
-        let mut signals = Signals::new()?;
+        let mut signals = signals()?;
         let work = self.printing();
         let print: ReapedListener =
             Arc::new(move |report: &ReapReport, early| printed(show::reap_line(&work, report, early)));
@@ -146,7 +147,7 @@ impl Work {
         let listen = self.given.metrics_listen;
         let listen = listen.map(|address| (address, "adopt.sessions.metrics_listen"));
         daemon.metrics = metrics_listener(listen, self.json).await?;
-        Ok(daemon.run(signals.next()).await?)
+        Ok(daemon.run(async { _ = signals.asked_to_end().await }).await?)
     }
 
     async fn once(&self) -> anyhow::Result<u8> {
@@ -328,7 +329,7 @@ struct Ending {
 impl Ending {
     fn new() -> anyhow::Result<Self> {
         Ok(Self {
-            signals: tokio::sync::Mutex::new(Signals::new()?),
+            signals: tokio::sync::Mutex::new(signals()?),
             asked: Arc::default(),
             clock: SystemClock::shared(),
         })
@@ -341,7 +342,7 @@ impl Ending {
     /// Does the work; `None` when it was asked to end and did not in time.
     async fn or_asked<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let asked = async {
-            self.signals.lock().await.next().await;
+            self.signals.lock().await.asked_to_end().await;
             self.asked.store(true, Ordering::Relaxed);
             self.clock.sleep(LAST_SESSIONS_PAGE).await;
         };

@@ -115,7 +115,7 @@ impl Failover {
         let mut rounds = Rounds::start(self, connected).await?;
         let ended = tokio::select! {
             ended = self.strike(&mut rounds, &mut report) => ended.map(|()| false),
-            () = super::asked_to_end(signals) => Ok(true),
+            _ = signals.asked_to_end() => Ok(true),
         };
         rounds.stop().await;
         if self.format.json {

@@ -10,15 +10,20 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use tenure_supervise::terminal::allow_output_in_background;
+
+use super::LogFormat;
+
 /// So many bytes wait for a reader.
 const ROOM: usize = 1 << 20;
 
 /// The buffer of lines. Clones share state. Only [`Lines::flush`] blocks.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Lines(Arc<Shared>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    format: LogFormat,
     waiting: Mutex<Waiting>,
     /// There is a line, or there is none any more.
     changed: Condvar,
@@ -39,12 +44,18 @@ impl Lines {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(super) fn to(out: impl Write + Send + 'static) -> io::Result<Self> {
-        let lines = Self::default();
+    pub(super) fn to(out: impl Write + Send + 'static, format: LogFormat) -> io::Result<Self> {
+        let lines = Self(Arc::new(Shared {
+            format,
+            waiting: Mutex::default(),
+            changed: Condvar::new(),
+        }));
         let its = Arc::clone(&lines.0);
-        thread::Builder::new()
-            .name("log".to_owned())
-            .spawn(move || its.write_to(out))?;
+        thread::Builder::new().name("log".to_owned()).spawn(move || {
+            // A wrapped command has the terminal, which stops a process that writes in the background (`stty tostop`).
+            allow_output_in_background();
+            its.write_to(out);
+        })?;
         Ok(lines)
     }
 
@@ -53,7 +64,12 @@ impl Lines {
         let mut waiting = self.0.waiting();
         if waiting.lost > 0 && waiting.has_room(line.len()) {
             let lost = std::mem::take(&mut waiting.lost);
-            let note = format!("tenure: {lost} log lines lost: stderr was not read\n");
+            let note = match self.0.format {
+                LogFormat::Text => format!("tenure: {lost} log lines lost: stderr was not read\n"),
+                LogFormat::Json => format!(
+                    "{{\"level\":\"WARN\",\"message\":\"log lines lost: stderr was not read\",\"lines\":{lost}}}\n"
+                ),
+            };
             waiting.add(note.as_bytes());
         }
         if waiting.has_room(line.len()) {
@@ -136,7 +152,7 @@ mod tests {
 
     fn start() -> (Lines, PipeReader) {
         let (reader, writer) = pipe().unwrap();
-        (Lines::to(writer).unwrap(), reader)
+        (Lines::to(writer, LogFormat::Text).unwrap(), reader)
     }
 
     fn read(reader: &mut PipeReader, wanted: &str) -> String {
@@ -185,7 +201,7 @@ mod tests {
             go,
             written: Arc::clone(&written),
         };
-        let lines = Lines::to(still).unwrap();
+        let lines = Lines::to(still, LogFormat::Text).unwrap();
         let line = [&[b'.'; 65_535][..], b"\n"].concat();
         lines.put(&line);
         has_begun.recv().unwrap();

@@ -67,11 +67,19 @@ impl Service {
     pub fn check(&self) -> Result<(), InvalidService> {
         let bad = |why: String| Err(InvalidService(why));
         for (what, text) in [("id", &self.id), ("name", &self.name)] {
-            if text.is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
+            let is_odd = |c: char| c.is_control() || (c.is_whitespace() && c != ' ');
+            if text.is_empty() || text.len() > 200 || text.contains(is_odd) {
                 return bad(format!(
-                    "the service's {what} {text:?} must have 1 to 200 characters and no control characters"
+                    "the service's {what} {text:?} must have 1 to 200 bytes, and no control characters or line separators"
                 ));
             }
+        }
+        // An agent that is asked for such a path answers with a redirect to another one, so the check never passes.
+        if self.id.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return bad(format!(
+                "the service's id {:?} is part of a URL: no part of it between slashes may be empty, . or ..",
+                self.id
+            ));
         }
         if self.ttl < MIN_TTL {
             return bad(format!("the ttl {:?} of the service is below {MIN_TTL:?}", self.ttl));
@@ -122,6 +130,13 @@ mod tests {
         assert!(refused(|s| s.ttl = Duration::from_secs(90)).contains("90s"));
         assert!(refused(|s| s.id.clear()).contains("id"));
         assert!(refused(|s| s.name = "a\nb".to_owned()).contains("name"));
+        for id in ["a//b", "/a", "a/", ".", "..", "a/../b", "a\u{2028}b", "a\u{85}"] {
+            let service = Service::new(id, "web", 80);
+            assert!(service.check().unwrap_err().to_string().contains("id"), "{id:?}");
+        }
+        for id in ["web 1", "a/b", "büro", "a.b", "..."] {
+            assert_eq!(Service::new(id, "web", 80).check(), Ok(()), "{id}");
+        }
         assert!(refused(|s| drop(s.meta.insert("a b".to_owned(), String::new()))).contains("a b"));
     }
 }

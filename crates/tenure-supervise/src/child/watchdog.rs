@@ -58,7 +58,7 @@ pub struct WatchdogProcess {
 
 impl WatchdogProcess {
     /// Reads orders from stdin. Kills the child's group and everything the child started when the deadline passes or
-    /// stdin ends, and then takes the terminal back from it. Returns when nothing of the child is left.
+    /// stdin ends, and takes the terminal back from it. Returns when nothing of the child is left.
     pub fn run(self) {
         // Before the first thread, so that all of them block the signals. Fails only for an invalid request.
         let _ = SigSet::all().thread_block();
@@ -72,7 +72,7 @@ impl WatchdogProcess {
                 }
             }
         });
-        let mut orders = Orders::default();
+        let (mut orders, mut is_alone) = (Orders::default(), false);
         while orders.until.is_none_or(|until| boot_time() < until) {
             let wait = orders
                 .until
@@ -80,16 +80,17 @@ impl WatchdogProcess {
             match heard.recv_timeout(wait) {
                 Ok(line) => orders.read(&line),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Disconnected) => {
+                    is_alone = true;
+                    break;
+                }
             }
         }
-        self.kill_all(orders.group, Search::of(format!("{MARK}={mark}")));
-        if let (Some(group), Some((own, modes))) = (orders.group, orders.terminal)
-            && let Some(terminal) = Terminal::of(own, modes)
-            && terminal.take_from(group)
-        {
-            terminal.restore();
+        if let Some(group) = orders.group {
+            let _ = kill_process_group(group, Signal::KILL);
         }
+        give_terminal_back(orders, is_alone);
+        self.kill_all(orders.group, Search::of(format!("{MARK}={mark}")));
     }
 
     /// Kills the group and every marked process until none is left.
@@ -125,6 +126,22 @@ impl WatchdogProcess {
         let mut strays = children_of(self.supervisor);
         strays.retain(|pid| *pid != getpid());
         strays
+    }
+}
+
+/// Does at the terminal what the supervisor does not. `is_alone`: it is gone. A script around it may have been stopped in the
+/// meantime, because it read from the terminal, and no shell continues it.
+fn give_terminal_back(orders: Orders, is_alone: bool) {
+    let Some((group, (own, modes))) = orders.group.zip(orders.terminal) else {
+        return;
+    };
+    if let Some(terminal) = Terminal::of(own, modes)
+        && terminal.take_from(group)
+    {
+        terminal.restore();
+        if is_alone {
+            let _ = kill_process_group(own, Signal::CONT);
+        }
     }
 }
 

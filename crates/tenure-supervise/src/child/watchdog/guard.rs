@@ -1,5 +1,6 @@
 //! The supervisor's side of the watchdog: it gives the orders, and replaces a watchdog that is killed or stopped.
 
+use std::future::pending;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, Stdio};
@@ -172,9 +173,14 @@ impl Watchdogs {
         let mut short_lives = 0;
         loop {
             let began = clock.mono();
-            while let ProcessState::Stopped(_) = process.stopped_or_ended().await {
-                // A stopped watchdog kills nothing.
-                let _ = kill_process(process.pid, Signal::KILL);
+            loop {
+                match process.stopped_or_ended().await {
+                    // A stopped watchdog kills nothing.
+                    ProcessState::Stopped(_) => _ = kill_process(process.pid, Signal::KILL),
+                    // It has killed the child at its deadline, while this process was frozen.
+                    ProcessState::Ended(0) => return pending().await,
+                    ProcessState::Ended(_) | ProcessState::Running => break,
+                }
             }
             let is_short = clock.mono().since(began) < AGAIN;
             short_lives = if is_short { short_lives + 1 } else { 0 };
