@@ -293,9 +293,11 @@ impl Child {
         let Some(terminal) = self.terminal.take() else { return };
         if terminal.take_from(self.started.pid) {
             terminal::note_end(code);
-            if self.killed || code > OF_SIGNALS {
-                terminal.restore();
-            }
+        } else if !terminal.is_ours() {
+            return;
+        }
+        if self.killed || code > OF_SIGNALS {
+            terminal.restore();
         }
     }
 
