@@ -1,4 +1,4 @@
-//! The tasks of the project: `cargo xtask test`, `bench`, `robust`, `spec`, `dist`, `package`, `fuzz`, `tidy`.
+//! The tasks of the project: `cargo xtask test`, `bench`, `robust`, `wrappers`, `spec`, `dist`, `package`, `fuzz`, `tidy`.
 //!
 //! It is built before every other crate, so it is small, and it depends on none of them, so it runs while they do not
 //! compile.
@@ -30,6 +30,9 @@ Usage: cargo xtask <task>
   bench [NAME...]   install the servers to compare with and run all benchmarks, or those named
   robust [ARGS]     run real daemons under faults and check the histories: --for 10m, --seed N, --world NAME,
                     --planted [NAME] for defects that must be found
+  wrappers [ARGS]   run the attack matrix of join, lock and run: all cells, or a sample with --for 1m; --seed N,
+                    --only NAME for cells, --jobs N, --binary PATH, --list, --beside for flock and consul lock,
+                    --planted for a wrong wrapper that must be found
   dist              build the release binary and its packages: archive, .deb, wheel, npm, checksums, bill of materials
   dist --check      the same, then install each package and run it; with --binary PATH pack a binary that is built
   package           pack the crates for users, and compile a program against the packed library
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         "clients" => clients::test().map(|_| true),
         "bench" => bench(rest),
         "robust" => robust(rest),
+        "wrappers" => wrappers(rest),
         "dist" => dist::dist(rest),
         "package" => package::package(),
         "fuzz" => fuzz::fuzz(rest),
@@ -82,4 +86,11 @@ fn robust(args: &[String]) -> Result<bool> {
     run::build(&["tenure", "tenure-robust"])?;
     let mut robust = Command::new(run::target().join("debug/tenure-robust"));
     Ok(robust.args(args).current_dir(run::root()).status()?.success())
+}
+
+/// In a debug build, which the tests have built already.
+fn wrappers(args: &[String]) -> Result<bool> {
+    run::build(&["tenure", "wrappers"])?;
+    let mut wrappers = Command::new(run::target().join("debug/wrappers"));
+    Ok(wrappers.args(args).current_dir(run::root()).status()?.success())
 }

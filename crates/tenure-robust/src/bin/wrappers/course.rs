@@ -1,0 +1,452 @@
+//! The course of a cell: the wrapper starts its command, the event happens, and everything that must follow is looked at.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rustix::process::Signal;
+use tenure_testkit::{Mode, Proxy};
+
+use crate::cell::{Cell, End, Key, Shape, Surrounding, To, Wrapper};
+use crate::census::{Census, Proc};
+use crate::daemon::{Api, Daemon, Daemons};
+use crate::expect::{After, Expected, Frees, TTL};
+use crate::judge::{Failure, Rule, Seen, judge};
+use crate::lateness::Lateness;
+use crate::running::Running;
+use crate::script::{arguments, surround};
+use crate::waiter::{Grant, Waiter};
+
+/// How long the command may take to run.
+const START: Duration = Duration::from_secs(15);
+/// How long a command that must go on is watched.
+const WATCH: Duration = Duration::from_millis(700);
+/// How long a suspension lasts that loses nothing.
+const SUSPENDED: Duration = Duration::from_millis(500);
+/// How long a watchdog may take to be replaced: a second, and the start of a program.
+const REPLACED: Duration = Duration::from_secs(2);
+/// How long after the end a process may still be there.
+const LEAVE: Duration = Duration::from_secs(3);
+/// A lateness that can have been the reason of a failure.
+const DISTURBED: Duration = Duration::from_secs(1);
+/// How often a cell is repeated that failed while the machine was late.
+const REPEATS: usize = 2;
+
+/// What all cells share.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    /// The mark of this run.
+    pub(crate) run: String,
+    /// The program of this harness.
+    pub(crate) own: PathBuf,
+    /// The program that is judged.
+    pub(crate) tenure: PathBuf,
+    pub(crate) folder: PathBuf,
+    pub(crate) daemons: Daemons,
+    /// The address of a Consul agent, for comparison.
+    pub(crate) consul: Option<String>,
+    pub(crate) census: Census,
+    pub(crate) lateness: Lateness,
+}
+
+/// The verdict on a cell.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    pub(crate) cell: Cell,
+    pub(crate) failures: Vec<Failure>,
+    pub(crate) log: String,
+    pub(crate) took: Duration,
+    pub(crate) repeats: usize,
+}
+
+/// The parts of a running cell.
+struct Course<'a> {
+    cell: Cell,
+    expected: Expected,
+    running: Running,
+    waiter: Option<Waiter>,
+    api: Option<Api>,
+    proxy: Option<Proxy>,
+    ground: &'a Ground,
+    seen: Seen,
+    _daemon: Option<Arc<Daemon>>,
+}
+
+/// Runs a cell and judges it. A cell that failed on a late machine is repeated, unless two were at work: no lateness excuses
+/// that.
+///
+/// # Errors
+/// If the harness itself fails.
+pub(crate) fn run(ground: &Ground, cell: Cell, number: usize) -> Result<Verdict> {
+    let begin = Instant::now();
+    let mut repeats = 0;
+    loop {
+        let mut course = Course::start(ground, cell, &format!("{number}-{repeats}"))?;
+        course.play()?;
+        let failures = judge(&course.expected, &course.seen);
+        let log = course.running.log_tail();
+        let is_strict = failures.iter().any(|failure| failure.rule == Rule::OneHolder);
+        let dir = course.running.dir.clone();
+        let late = course.seen.late;
+        drop(course);
+        if failures.is_empty() {
+            let _ = std::fs::remove_dir_all(dir);
+        } else if !is_strict && late > DISTURBED && repeats < REPEATS {
+            repeats += 1;
+            continue;
+        }
+        return Ok(Verdict {
+            cell,
+            failures,
+            log,
+            took: begin.elapsed(),
+            repeats,
+        });
+    }
+}
+
+impl<'a> Course<'a> {
+    fn start(ground: &'a Ground, cell: Cell, number: &str) -> Result<Self> {
+        let (name, group) = (format!("{}-{number}", ground.run), format!("cell-{number}"));
+        let dir = ground.folder.join(number);
+        let is_ours = Wrapper::OURS.contains(&cell.wrapper);
+        let daemon = if is_ours { Some(ground.daemons.one()?) } else { None };
+        let api = daemon.as_ref().map(|daemon| Api {
+            addr: daemon.addr(),
+            group: group.clone(),
+        });
+        let away = api.as_ref().filter(|_| cell.end == End::StoreAway);
+        let proxy = away.map(|api| Proxy::start(api.addr));
+        let store = match (&proxy, &api) {
+            (Some(proxy), _) => proxy.url("http"),
+            (None, Some(api)) => format!("http://{}", api.addr),
+            (None, None) => ground.consul.clone().unwrap_or_default(),
+        };
+        let program = match cell.wrapper {
+            Wrapper::Flock => PathBuf::from("flock"),
+            Wrapper::ConsulLock => PathBuf::from("consul"),
+            _ => ground.tenure.clone(),
+        };
+        let line = surround(
+            &cell,
+            &ground.own,
+            &program,
+            &arguments(&cell, &group, &store, &dir),
+            &dir,
+        );
+        let writes_code = matches!(
+            cell.surrounding,
+            Surrounding::Unreaped | Surrounding::Reaped | Surrounding::Terminal
+        );
+        let running = Running::start(&line, &name, dir, writes_code, (&ground.census, &ground.lateness))?;
+        Ok(Self {
+            cell,
+            expected: Expected::of(&cell),
+            running,
+            waiter: None,
+            api,
+            proxy,
+            ground,
+            seen: Seen::default(),
+            _daemon: daemon,
+        })
+    }
+
+    fn play(&mut self) -> Result<()> {
+        if let Err(why) = self.begin() {
+            self.seen.not_begun = Some(why);
+        } else {
+            self.wait_for_lease()?;
+            self.event()?;
+            self.aftermath();
+        }
+        self.seen.late = self.ground.lateness.since(self.running.begun);
+        if !self.running.clean_up() {
+            anyhow::bail!("{}: processes survive KILL: {:?}", self.cell, self.running.left());
+        }
+        Ok(())
+    }
+
+    /// Waits until the command and all its processes run.
+    fn begin(&mut self) -> Result<(), String> {
+        let started = if self.cell.shape == Shape::Asks {
+            "asking"
+        } else {
+            "ready"
+        };
+        self.comes(started)?;
+        if self.cell.shape == Shape::Asks {
+            self.running.write("keys", "yes\r");
+            self.comes("ready")
+                .map_err(|why| format!("its question was answered; {why}"))?;
+        }
+        if !self.running.poll(START, Running::find_wrapper) {
+            return Err("no wrapper".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Waits for a file of the command.
+    fn comes(&mut self, file: &str) -> Result<(), String> {
+        let mut code = None;
+        let is_there = self.running.poll(START, |running| {
+            code = running.ended();
+            running.has(file) || code.is_some()
+        });
+        if is_there && self.running.has(file) {
+            return Ok(());
+        }
+        let alive: Vec<_> = self
+            .running
+            .census
+            .command(&self.running.cell)
+            .iter()
+            .map(Proc::shown)
+            .collect();
+        Err(match code {
+            Some(code) => format!("the wrapper ended before its command was {file}, exit code {code:?}"),
+            None => format!("the command was not {file} in {START:?}; alive: {}", alive.join(", ")),
+        })
+    }
+
+    fn wait_for_lease(&mut self) -> Result<()> {
+        let (name, census) = (&self.running.cell, &self.running.census);
+        self.waiter = match (&self.api, self.cell.wrapper) {
+            (_, Wrapper::Join) => None,
+            (Some(api), _) => Some(Waiter::at(api, name, census)?),
+            (None, Wrapper::Flock) => {
+                let mut next = Command::new("flock");
+                next.arg(self.running.dir.join(crate::script::LEASE)).arg("true");
+                Some(Waiter::by(&mut next, name, census)?)
+            }
+            (None, _) => {
+                let mut next = Command::new("consul");
+                let agent = self.ground.consul.as_deref().unwrap_or_default();
+                let number = name.rsplit_once(&self.ground.run).map_or("", |(_, number)| number);
+                next.args(["lock", "-http-addr", agent, &format!("cell{number}"), "true"]);
+                Some(Waiter::by(&mut next, name, census)?)
+            }
+        };
+        // The request of the waiter shall come before the event.
+        sleep(10 * crate::running::LOOK);
+        Ok(())
+    }
+
+    fn since_begin(&self) -> Duration {
+        self.running.begun.elapsed()
+    }
+
+    /// Lets the event happen, with what belongs to it. Afterwards the wrapper ends, or goes on.
+    fn event(&mut self) -> Result<()> {
+        if self.cell.shape == Shape::Storm {
+            self.running.write("storm", "");
+        }
+        self.seen.event_at = self.since_begin();
+        self.seen.asked_at = self.seen.event_at;
+        match self.cell.end {
+            End::Exit(_) | End::Dies => drop(self.running.write("go", "\n")),
+            End::Signal(Signal::TSTP, to) => self.suspend(to),
+            End::Signal(signal, To::Wrapper) => self.running.signal(signal),
+            End::Signal(signal, To::Group) => self.running.signal_group(signal),
+            End::TermAll => self.running.signal_all(Signal::TERM),
+            End::KillWrapper => self.running.signal(Signal::KILL),
+            End::KillWatchdog => self.without_watchdog(Signal::KILL),
+            End::FreezeWatchdog => self.without_watchdog(Signal::STOP),
+            End::FreezeWrapper => self.freeze(),
+            End::StoreAway => self.cut(),
+            End::Release => self.api.as_ref().map_or(Ok(()), Api::release)?,
+            End::Expel => self.api.as_ref().map_or(Ok(()), Api::expel)?,
+            End::Key(key) => self.type_key(key),
+            End::Hangup => self.running.kill_stage(),
+        }
+        Ok(())
+    }
+
+    fn suspend(&mut self, to: To) {
+        match to {
+            To::Wrapper => self.running.signal(Signal::TSTP),
+            To::Group => self.running.signal_group(Signal::TSTP),
+        }
+        if self.cell.wrapper.has_lease() && to == To::Wrapper {
+            self.wait_until_granted(TTL + WATCH);
+        } else {
+            sleep(SUSPENDED);
+        }
+        self.resume();
+    }
+
+    /// CONT, as the shell of the surrounding sends it.
+    fn resume(&mut self) {
+        if self.cell.surrounding == Surrounding::Terminal {
+            let _ = std::fs::write(self.running.dir.join("fg"), "");
+        } else {
+            self.running.signal_group(Signal::CONT);
+        }
+        self.seen.asked_at = self.since_begin();
+    }
+
+    fn type_key(&mut self, key: Key) {
+        let byte = match key {
+            Key::CtrlC => "\x03",
+            Key::CtrlBackslash => "\x1c",
+            Key::CtrlZ => "\x1a",
+        };
+        self.running.write("keys", byte);
+        if key == Key::CtrlZ {
+            if !self.running.poll(TTL / 2, |running| running.has("suspended")) {
+                let note = "expected that Ctrl-Z suspends the job, saw that it runs on";
+                self.seen.notes.push((Rule::Terminal, note.to_owned()));
+            }
+            sleep(SUSPENDED);
+            self.resume();
+        }
+    }
+
+    /// Stops the wrapper until the lease is granted to another process, and lets it go on.
+    fn freeze(&mut self) {
+        self.seen.event_at = self.since_begin();
+        self.running.signal(Signal::STOP);
+        if self.cell.wrapper.has_lease() {
+            if let Frees::AfterEvent(limit) = self.expected.frees {
+                self.wait_until_granted(limit);
+            }
+        } else {
+            sleep(TTL + WATCH);
+        }
+        self.running.signal(Signal::CONT);
+        self.seen.asked_at = self.since_begin();
+    }
+
+    /// Takes the watchdog away, and looks at its successor by a freeze or the end of the wrapper.
+    fn without_watchdog(&mut self, signal: Signal) {
+        let Some(first) = self.running.watchdog(0) else {
+            let note = "expected a watchdog, saw none".to_owned();
+            return self.seen.notes.push((Rule::Guarded, note));
+        };
+        first.signal(signal);
+        let replaced = self
+            .running
+            .poll(REPLACED, |running| running.watchdog(first.pid).is_some());
+        if !replaced {
+            let note = format!("expected another watchdog within {REPLACED:?}, saw none");
+            self.seen.notes.push((Rule::Guarded, note));
+        }
+        if self.running.census.command(&self.running.cell).is_empty() {
+            let note = "expected that the command runs on without its watchdog, saw that it ended".to_owned();
+            self.seen.notes.push((Rule::Guarded, note));
+        }
+        if self.cell.wrapper == Wrapper::Join {
+            self.running.signal(Signal::KILL);
+        } else {
+            self.freeze();
+        }
+    }
+
+    fn cut(&mut self) {
+        if let Some(proxy) = &self.proxy {
+            proxy.set(Mode::BlackHole);
+        }
+        if self.cell.wrapper == Wrapper::Join {
+            sleep(TTL + WATCH);
+            if let Some(proxy) = &self.proxy {
+                proxy.set(Mode::Pass);
+            }
+            self.seen.asked_at = self.since_begin();
+        }
+    }
+
+    /// Waits for the end, for the grant and for the end of all processes.
+    fn aftermath(&mut self) {
+        match self.expected.after {
+            After::Ends | After::Killed => {}
+            After::GoesOn => self.go_on(),
+            After::EndsOrGoesOn => {
+                if !self.running.poll(WATCH, |running| running.ended().is_some()) {
+                    self.ask_to_end();
+                }
+            }
+            After::StandsBy => {
+                if let Frees::AfterEvent(limit) = self.expected.frees {
+                    self.wait_until_granted(limit);
+                }
+                self.ask_to_end();
+            }
+        }
+        let mut code = None;
+        let limit = self.expected.within + crate::running::LOOK;
+        if self.running.poll(limit, |running| {
+            running.ended().inspect(|ended| code = *ended).is_some()
+        }) {
+            self.seen.ended_at = Some(self.since_begin());
+            self.seen.code = code;
+            if self.expected.leaves {
+                let alive = self.running.census.command(&self.running.cell);
+                self.seen.alive_at_end = alive.iter().map(Proc::shown).collect();
+            }
+        }
+        self.look_at_terminal();
+        if let (Frees::AfterEnd(limit) | Frees::AfterEvent(limit), true) =
+            (self.expected.frees, self.seen.ended_at.is_some())
+        {
+            self.wait_until_granted(limit);
+        }
+        let mut left = Vec::new();
+        self.running.poll(LEAVE, |running| {
+            left = running.left();
+            left.is_empty()
+        });
+        self.seen.left = left;
+        self.take_grant();
+    }
+
+    /// Watches the command go on, then asks the wrapper to end.
+    fn go_on(&mut self) {
+        let may_be_stopped = self.cell.shape == Shape::Stopped;
+        let is_on = |running: &Running| {
+            let command = running.census.command(&running.cell);
+            command
+                .iter()
+                .any(|process| may_be_stopped || (process.is_main() && !process.is_stopped()))
+        };
+        sleep(WATCH);
+        let goes_on = self
+            .running
+            .poll(WATCH, |running| running.ended().is_some() || is_on(running));
+        if let Some(code) = self.running.ended() {
+            self.seen.halted = Some(format!("the wrapper ended, exit code {code:?}"));
+        } else if !goes_on {
+            let command = self.running.census.command(&self.running.cell);
+            let alive: Vec<_> = command.iter().map(Proc::shown).collect();
+            self.seen.halted = Some(format!("alive are only: {}", alive.join(", ")));
+        }
+        self.ask_to_end();
+    }
+
+    fn ask_to_end(&mut self) {
+        self.seen.asked_at = self.since_begin();
+        self.running.signal(Signal::TERM);
+    }
+
+    fn look_at_terminal(&mut self) {
+        if let Ok(wrong) = std::fs::read_to_string(self.running.dir.join("terminal")) {
+            self.seen.terminal = wrong.lines().map(ToOwned::to_owned).collect();
+        }
+    }
+
+    fn wait_until_granted(&mut self, within: Duration) {
+        if let Some(waiter) = self.waiter.take() {
+            self.running.poll(within, |_| waiter.grant().at.is_some());
+            self.waiter = Some(waiter);
+        }
+    }
+
+    fn take_grant(&mut self) {
+        if let Some(Grant { at: Some(at), alive }) = self.waiter.as_ref().map(Waiter::grant) {
+            self.seen.granted_at = Some(at.duration_since(self.running.begun));
+            self.seen.alive_at_grant = alive;
+        }
+    }
+}
