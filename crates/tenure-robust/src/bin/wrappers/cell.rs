@@ -62,7 +62,7 @@ pub(crate) enum End {
 }
 
 /// The processes of the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Shape {
     /// One process.
     Plain,
@@ -352,7 +352,12 @@ impl Matrix {
     }
 
     /// Drops cells for a reason that this machine has.
-    pub(crate) fn exclude(&mut self, name: &'static str, reason: &'static str, excludes: impl Fn(&Cell) -> bool) {
+    pub(crate) fn exclude(
+        &mut self,
+        name: &'static str,
+        reason: &'static str,
+        mut excludes: impl FnMut(&Cell) -> bool,
+    ) {
         let before = self.cells.len();
         self.cells.retain(|cell| !excludes(cell));
         if self.cells.len() < before {

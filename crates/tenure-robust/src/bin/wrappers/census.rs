@@ -1,8 +1,9 @@
-//! Who is alive: one thread reads `/proc` for all cells. Processes are recognised by their environment, which they inherit,
+//! Who is alive: one thread reads `/proc` for all cells when one of them asks. Processes are recognised by their environment, which they inherit,
 //! so also daemons and orphans in other namespaces are found.
 
 use std::collections::HashMap;
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::script::{CELL, COMMAND, MAIN};
 
-/// The pause between two passes.
+/// The least pause between two passes.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long after its start a process may still change its environment by `exec`.
 const YOUNG: Duration = Duration::from_secs(2);
@@ -74,6 +75,8 @@ struct Pass {
 #[derive(Debug, Default)]
 struct Shared {
     pass: Mutex<Arc<Pass>>,
+    is_asked: AtomicBool,
+    asked: Condvar,
     done: Condvar,
 }
 
@@ -89,6 +92,11 @@ impl Census {
         thread::spawn(move || {
             let mut known = HashMap::new();
             loop {
+                let mut last = lock(&inner.pass);
+                while !inner.is_asked.swap(false, Ordering::Relaxed) {
+                    last = inner.asked.wait(last).unwrap_or_else(PoisonError::into_inner);
+                }
+                drop(last);
                 let begun = Instant::now();
                 let cells = pass(&mark, &mut known, begun);
                 *lock(&inner.pass) = Arc::new(Pass {
@@ -107,6 +115,8 @@ impl Census {
         let asked = Instant::now();
         let mut pass = lock(&self.0.pass);
         while pass.begun.is_none_or(|begun| begun < asked) {
+            self.0.is_asked.store(true, Ordering::Relaxed);
+            self.0.asked.notify_one();
             pass = self.0.done.wait(pass).unwrap_or_else(PoisonError::into_inner);
         }
         pass.cells.get(cell).cloned().unwrap_or_default()

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rustix::process::Signal;
-use tenure_testkit::{Mode, Proxy};
+use tenure_testkit::Proxy;
 
-use crate::cell::{Cell, End, Key, Shape, Surrounding, To, Wrapper};
+use crate::cell::{Cell, End, Shape, Surrounding, Wrapper};
 use crate::census::{Census, Proc};
 use crate::daemon::{Api, Daemon, Daemons};
-use crate::expect::{After, Expected, Frees, TTL};
+use crate::expect::{After, Expected, Frees};
 use crate::judge::{Failure, Rule, Seen, judge};
 use crate::lateness::Lateness;
 use crate::running::Running;
@@ -23,11 +23,7 @@ use crate::waiter::{Grant, Waiter};
 /// How long the command may take to run.
 const START: Duration = Duration::from_secs(15);
 /// How long a command that must go on is watched.
-const WATCH: Duration = Duration::from_millis(700);
-/// How long a suspension lasts that loses nothing.
-const SUSPENDED: Duration = Duration::from_millis(500);
-/// How long a watchdog may take to be replaced: a second, and the start of a program.
-const REPLACED: Duration = Duration::from_secs(2);
+pub(crate) const WATCH: Duration = Duration::from_millis(700);
 /// How long after the end a process may still be there.
 const LEAVE: Duration = Duration::from_secs(3);
 /// A lateness that can have been the reason of a failure.
@@ -63,15 +59,15 @@ pub(crate) struct Verdict {
 }
 
 /// The parts of a running cell.
-struct Course<'a> {
-    cell: Cell,
-    expected: Expected,
-    running: Running,
+pub(crate) struct Course<'a> {
+    pub(crate) cell: Cell,
+    pub(crate) expected: Expected,
+    pub(crate) running: Running,
     waiter: Option<Waiter>,
-    api: Option<Api>,
-    proxy: Option<Proxy>,
+    pub(crate) api: Option<Api>,
+    pub(crate) proxy: Option<Proxy>,
     ground: &'a Ground,
-    seen: Seen,
+    pub(crate) seen: Seen,
     _daemon: Option<Arc<Daemon>>,
 }
 
@@ -80,7 +76,7 @@ struct Course<'a> {
 ///
 /// # Errors
 /// If the harness itself fails.
-pub(crate) fn run(ground: &Ground, cell: Cell, number: usize) -> Result<Verdict> {
+pub(crate) fn run(ground: &Ground, cell: Cell, number: usize, may_repeat: impl Fn() -> bool) -> Result<Verdict> {
     let begin = Instant::now();
     let mut repeats = 0;
     loop {
@@ -90,11 +86,11 @@ pub(crate) fn run(ground: &Ground, cell: Cell, number: usize) -> Result<Verdict>
         let log = course.running.log_tail();
         let is_strict = failures.iter().any(|failure| failure.rule == Rule::OneHolder);
         let dir = course.running.dir.clone();
-        let late = course.seen.late;
+        let late = ground.lateness.since(course.running.begun);
         drop(course);
         if failures.is_empty() {
             let _ = std::fs::remove_dir_all(dir);
-        } else if !is_strict && late > DISTURBED && repeats < REPEATS {
+        } else if !is_strict && late > DISTURBED && repeats < REPEATS && may_repeat() {
             repeats += 1;
             continue;
         }
@@ -163,7 +159,6 @@ impl<'a> Course<'a> {
             self.event()?;
             self.aftermath();
         }
-        self.seen.late = self.ground.lateness.since(self.running.begun);
         if !self.running.clean_up() {
             anyhow::bail!("{}: processes survive KILL: {:?}", self.cell, self.running.left());
         }
@@ -235,127 +230,12 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    fn since_begin(&self) -> Duration {
+    pub(crate) fn since_begin(&self) -> Duration {
         self.running.begun.elapsed()
     }
 
-    /// Lets the event happen, with what belongs to it. Afterwards the wrapper ends, or goes on.
-    fn event(&mut self) -> Result<()> {
-        if self.cell.shape == Shape::Storm {
-            self.running.write("storm", "");
-        }
-        self.seen.event_at = self.since_begin();
-        self.seen.asked_at = self.seen.event_at;
-        match self.cell.end {
-            End::Exit(_) | End::Dies => drop(self.running.write("go", "\n")),
-            End::Signal(Signal::TSTP, to) => self.suspend(to),
-            End::Signal(signal, To::Wrapper) => self.running.signal(signal),
-            End::Signal(signal, To::Group) => self.running.signal_group(signal),
-            End::TermAll => self.running.signal_all(Signal::TERM),
-            End::KillWrapper => self.running.signal(Signal::KILL),
-            End::KillWatchdog => self.without_watchdog(Signal::KILL),
-            End::FreezeWatchdog => self.without_watchdog(Signal::STOP),
-            End::FreezeWrapper => self.freeze(),
-            End::StoreAway => self.cut(),
-            End::Release => self.api.as_ref().map_or(Ok(()), Api::release)?,
-            End::Expel => self.api.as_ref().map_or(Ok(()), Api::expel)?,
-            End::Key(key) => self.type_key(key),
-            End::Hangup => self.running.kill_stage(),
-        }
-        Ok(())
-    }
-
-    fn suspend(&mut self, to: To) {
-        match to {
-            To::Wrapper => self.running.signal(Signal::TSTP),
-            To::Group => self.running.signal_group(Signal::TSTP),
-        }
-        if self.cell.wrapper.has_lease() && to == To::Wrapper {
-            self.wait_until_granted(TTL + WATCH);
-        } else {
-            sleep(SUSPENDED);
-        }
-        self.resume();
-    }
-
-    /// CONT, as the shell of the surrounding sends it.
-    fn resume(&mut self) {
-        if self.cell.surrounding == Surrounding::Terminal {
-            let _ = std::fs::write(self.running.dir.join("fg"), "");
-        } else {
-            self.running.signal_group(Signal::CONT);
-        }
-        self.seen.asked_at = self.since_begin();
-    }
-
-    fn type_key(&mut self, key: Key) {
-        let byte = match key {
-            Key::CtrlC => "\x03",
-            Key::CtrlBackslash => "\x1c",
-            Key::CtrlZ => "\x1a",
-        };
-        self.running.write("keys", byte);
-        if key == Key::CtrlZ {
-            if !self.running.poll(TTL / 2, |running| running.has("suspended")) {
-                let note = "expected that Ctrl-Z suspends the job, saw that it runs on";
-                self.seen.notes.push((Rule::Terminal, note.to_owned()));
-            }
-            sleep(SUSPENDED);
-            self.resume();
-        }
-    }
-
-    /// Stops the wrapper until the lease is granted to another process, and lets it go on.
-    fn freeze(&mut self) {
-        self.seen.event_at = self.since_begin();
-        self.running.signal(Signal::STOP);
-        if self.cell.wrapper.has_lease() {
-            if let Frees::AfterEvent(limit) = self.expected.frees {
-                self.wait_until_granted(limit);
-            }
-        } else {
-            sleep(TTL + WATCH);
-        }
-        self.running.signal(Signal::CONT);
-        self.seen.asked_at = self.since_begin();
-    }
-
-    /// Takes the watchdog away, and looks at its successor by a freeze or the end of the wrapper.
-    fn without_watchdog(&mut self, signal: Signal) {
-        let Some(first) = self.running.watchdog(0) else {
-            let note = "expected a watchdog, saw none".to_owned();
-            return self.seen.notes.push((Rule::Guarded, note));
-        };
-        first.signal(signal);
-        let replaced = self
-            .running
-            .poll(REPLACED, |running| running.watchdog(first.pid).is_some());
-        if !replaced {
-            let note = format!("expected another watchdog within {REPLACED:?}, saw none");
-            self.seen.notes.push((Rule::Guarded, note));
-        }
-        if self.running.census.command(&self.running.cell).is_empty() {
-            let note = "expected that the command runs on without its watchdog, saw that it ended".to_owned();
-            self.seen.notes.push((Rule::Guarded, note));
-        }
-        if self.cell.wrapper == Wrapper::Join {
-            self.running.signal(Signal::KILL);
-        } else {
-            self.freeze();
-        }
-    }
-
-    fn cut(&mut self) {
-        if let Some(proxy) = &self.proxy {
-            proxy.set(Mode::BlackHole);
-        }
-        if self.cell.wrapper == Wrapper::Join {
-            sleep(TTL + WATCH);
-            if let Some(proxy) = &self.proxy {
-                proxy.set(Mode::Pass);
-            }
-            self.seen.asked_at = self.since_begin();
-        }
+    fn late_from(&self, at: Duration) -> Duration {
+        self.ground.lateness.since(self.running.begun + at)
     }
 
     /// Waits for the end, for the grant and for the end of all processes.
@@ -381,6 +261,7 @@ impl<'a> Course<'a> {
             running.ended().inspect(|ended| code = *ended).is_some()
         }) {
             self.seen.ended_at = Some(self.since_begin());
+            self.seen.late_end = self.late_from(self.seen.asked_at);
             self.seen.code = code;
             if self.expected.leaves {
                 let alive = self.running.census.command(&self.running.cell);
@@ -392,6 +273,11 @@ impl<'a> Course<'a> {
             (self.expected.frees, self.seen.ended_at.is_some())
         {
             self.wait_until_granted(limit);
+            let from = match self.expected.frees {
+                Frees::AfterEvent(_) => self.seen.event_at,
+                _ => self.seen.ended_at.unwrap_or_default(),
+            };
+            self.seen.late_grant = self.late_from(from);
         }
         let mut left = Vec::new();
         self.running.poll(LEAVE, |running| {
@@ -436,7 +322,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    fn wait_until_granted(&mut self, within: Duration) {
+    pub(crate) fn wait_until_granted(&mut self, within: Duration) {
         if let Some(waiter) = self.waiter.take() {
             self.running.poll(within, |_| waiter.grant().at.is_some());
             self.waiter = Some(waiter);

@@ -82,8 +82,10 @@ pub(crate) struct Seen {
     pub(crate) terminal: Vec<String>,
     /// What was wrong on the way, such as an unanswered question.
     pub(crate) notes: Vec<(Rule, String)>,
-    /// By how much the machine was late; every time limit is longer by it.
-    pub(crate) late: Duration,
+    /// By how much the machine was late from the request to end to the end; the limit is longer by it.
+    pub(crate) late_end: Duration,
+    /// The same from the end, or the event, to the grant.
+    pub(crate) late_grant: Duration,
 }
 
 /// The broken rules.
@@ -128,7 +130,7 @@ fn unended(expected: &Expected, seen: &Seen) -> Option<String> {
     if let (After::GoesOn, Some(halted)) = (expected.after, &seen.halted) {
         return Some(format!("expected that the command goes on, saw: {halted}"));
     }
-    let limit = expected.within + seen.late;
+    let limit = expected.within + seen.late_end;
     let Some(ended) = seen.ended_at else {
         return Some(format!("expected an end within {limit:.1?}, saw none"));
     };
@@ -151,7 +153,7 @@ fn unfreed(expected: &Expected, seen: &Seen) -> Option<String> {
         Frees::AfterEnd(limit) => (seen.ended_at?, limit, "the end"),
         Frees::AfterEvent(limit) => (seen.event_at, limit, "the event"),
     };
-    let limit = limit + seen.late;
+    let limit = limit + seen.late_grant;
     match seen.granted_at {
         Some(at) if at <= from + limit => None,
         Some(at) => {
@@ -210,7 +212,7 @@ mod tests {
         let alive = || vec!["sleep 7".to_owned()];
         for (change, rule) in [
             (
-                &(|seen| seen.alive_at_grant = alive()) as &dyn Fn(&mut Seen),
+                &(|seen: &mut Seen| seen.alive_at_grant = alive()) as &dyn Fn(&mut Seen),
                 Rule::OneHolder,
             ),
             (&|seen| seen.alive_at_end = alive(), Rule::OneHolder),
@@ -236,7 +238,9 @@ mod tests {
         seen.ended_at = Some(4 * SECOND);
         seen.granted_at = Some(6 * SECOND);
         breaks(&seen, &exits, &[Rule::Ends, Rule::Frees]);
-        seen.late = 2 * SECOND;
+        seen.late_end = 2 * SECOND;
+        breaks(&seen, &exits, &[Rule::Frees]);
+        seen.late_grant = 2 * SECOND;
         breaks(&seen, &exits, &[]);
         seen.alive_at_grant = vec!["sleep 7".to_owned()];
         breaks(&seen, &exits, &[Rule::OneHolder]);

@@ -49,8 +49,13 @@ impl Lateness {
         }
     }
 
-    /// The extension of limits for what began at this time and is not over.
+    /// The extension of limits for what began at this time and is not over: at most half of the time since then, so that
+    /// every limit is reached.
     pub(crate) fn since(&self, from: Instant) -> Duration {
+        self.delays(from).min(from.elapsed() / 2)
+    }
+
+    fn delays(&self, from: Instant) -> Duration {
         let delays = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let recent = delays.iter().rev().take_while(|(begun, late)| *begun + *late >= from);
         PROCESSES * recent.map(|(_, late)| *late).sum::<Duration>()
@@ -85,11 +90,11 @@ mod tests {
         let (lateness, begin) = (Lateness::default(), Instant::now());
         lateness.add(begin, Duration::from_millis(10));
         lateness.add(begin + Duration::from_secs(5), Duration::from_millis(100));
-        assert_eq!(lateness.since(begin), Duration::from_millis(330));
+        assert_eq!(lateness.delays(begin), Duration::from_millis(330));
         assert_eq!(
-            lateness.since(begin + Duration::from_secs(1)),
+            lateness.delays(begin + Duration::from_secs(1)),
             Duration::from_millis(300)
         );
-        assert_eq!(lateness.since(begin + Duration::from_secs(9)), Duration::ZERO);
+        assert_eq!(lateness.delays(begin + Duration::from_secs(9)), Duration::ZERO);
     }
 }

@@ -10,6 +10,7 @@ mod cell;
 mod census;
 mod course;
 mod daemon;
+mod event;
 mod expect;
 mod judge;
 mod lateness;
@@ -20,7 +21,7 @@ mod stage;
 mod stand_in;
 mod waiter;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Mutex;
@@ -42,8 +43,8 @@ use crate::lateness::Lateness;
 
 /// The time that the last cells of a sample need.
 const LAST_CELLS: Duration = Duration::from_secs(5);
-/// The cells of a search for planted errors.
-const PLANTED: usize = 120;
+/// The cells of a search for planted errors: at most so many of each shape.
+const PLANTED: usize = 12;
 
 /// Judges the wrappers.
 #[derive(Debug, Parser)]
@@ -128,14 +129,14 @@ fn run(args: &Args) -> Result<bool> {
     let begin = Instant::now();
     let verdicts = run_cells(&ground, &matrix, args.jobs, args.length)?;
     report::print(&verdicts, &matrix, begin.elapsed());
-    if args.beside {
-        run_beside(&mut ground, args, &own, seed)?;
-    }
     let is_right = verdicts.iter().all(|verdict| verdict.failures.is_empty());
     if is_right {
         let _ = std::fs::remove_dir_all(&ground.folder);
     } else {
         println!("the folders of failed cells are in {}", ground.folder.display());
+    }
+    if args.beside {
+        run_beside(&mut ground, args, &own, seed)?;
     }
     Ok(is_right)
 }
@@ -182,7 +183,7 @@ fn run_cells(ground: &Ground, matrix: &Matrix, jobs: usize, length: Option<Durat
         while !is_over() {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(cell) = matrix.cells.get(number) else { break };
-            let verdict = course::run(ground, *cell, number).with_context(|| format!("in {cell}"))?;
+            let verdict = course::run(ground, *cell, number, || !is_over()).with_context(|| format!("in {cell}"))?;
             let mut all = verdicts
                 .lock()
                 .map_err(|_| anyhow::anyhow!("a cell ended by a panic"))?;
@@ -211,7 +212,12 @@ fn run_cells(ground: &Ground, matrix: &Matrix, jobs: usize, length: Option<Durat
 
 /// Runs a sample with a wrong wrapper. It is right if cells break every rule.
 fn find_planted(ground: &Ground, mut matrix: Matrix, args: &Args) -> Result<bool> {
-    matrix.cells.truncate(PLANTED);
+    let mut of_shape = BTreeMap::new();
+    matrix.exclude("planted", "a sample is enough", |cell| {
+        let count = of_shape.entry(cell.shape).or_insert(0);
+        *count += 1;
+        *count > PLANTED
+    });
     let begin = Instant::now();
     let verdicts = run_cells(ground, &matrix, args.jobs, None)?;
     report::print(&verdicts, &matrix, begin.elapsed());

@@ -195,7 +195,7 @@ impl Running {
     pub(crate) fn log_tail(&self) -> String {
         let log = fs::read(self.dir.join("log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().collect();
+        let lines: Vec<String> = log.lines().map(plain).collect();
         lines[lines.len().saturating_sub(TAIL)..].join("\n")
     }
 
@@ -218,5 +218,25 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.stage.kill();
         let _ = self.stage.wait();
+    }
+}
+
+/// A line without the colours that it has on a terminal.
+fn plain(line: &str) -> String {
+    let mut parts = line.split("\x1b[");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        text.push_str(part.split_once('m').map_or(part, |(_, rest)| rest));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_left_out_of_a_shown_line() {
+        assert_eq!(plain("\x1b[2mnow\x1b[0m WARN it ends"), "now WARN it ends");
     }
 }
