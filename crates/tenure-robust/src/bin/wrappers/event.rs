@@ -96,8 +96,7 @@ impl Course<'_> {
         } else {
             sleep(TTL + WATCH);
         }
-        self.running.signal(Signal::CONT);
-        self.seen.asked_at = self.since_begin();
+        self.resume();
     }
 
     /// Takes the watchdog away, and looks at its successor by a freeze or the end of the wrapper.

@@ -20,7 +20,9 @@ struct Line {
 
 /// Prints the result.
 pub(crate) fn print(verdicts: &[Verdict], matrix: &Matrix, elapsed: Duration) {
-    let failed: Vec<&Verdict> = verdicts.iter().filter(|verdict| !verdict.failures.is_empty()).collect();
+    let mut failed: Vec<&Verdict> = verdicts.iter().filter(|verdict| !verdict.failures.is_empty()).collect();
+    // Two at work first: that is what must not happen at all.
+    failed.sort_by_key(|verdict| verdict.failures.iter().map(|failure| failure.rule).min());
     for verdict in failed.iter().take(SHOWN) {
         println!(
             "\nFAILED {}   (again: cargo xtask wrappers --only {})",

@@ -13,7 +13,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpgrp, ioctl_tiocsctty, kill_process_group, setsid, wait, waitpid,
 };
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, tcgetattr, tcgetpgrp, tcsetpgrp};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
 use crate::census;
 
@@ -147,10 +147,14 @@ fn session(pts: &Path, dir: &Path, command: &[&str]) -> Result<()> {
         .stderr(tty.try_clone()?);
     let job = start(&mut job)?;
     tcsetpgrp(&tty, job)?;
+    // As a shell does, it has its own modes while the job is suspended, and gives the job's back.
+    let (own_modes, mut of_job) = (tcgetattr(&tty)?, tcgetattr(&tty)?);
     loop {
         match waitpid(Some(job), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(Some((_, status))) if status.stopped() => {
                 tcsetpgrp(&tty, getpgrp())?;
+                of_job = tcgetattr(&tty)?;
+                tcsetattr(&tty, OptionalActions::Drain, &own_modes)?;
                 fs::write(dir.join("suspended"), "")?;
             }
             Ok(Some((_, status))) if !status.continued() => {
@@ -160,6 +164,7 @@ fn session(pts: &Path, dir: &Path, command: &[&str]) -> Result<()> {
             _ => {}
         }
         if fs::remove_file(dir.join("fg")).is_ok() {
+            tcsetattr(&tty, OptionalActions::Drain, &of_job)?;
             tcsetpgrp(&tty, job)?;
             let _ = kill_process_group(job, Signal::CONT);
         }
