@@ -17,6 +17,9 @@ use crate::judge::Rule;
 const SUSPENDED: Duration = Duration::from_millis(500);
 /// How long a watchdog may take to be replaced: a second, and the start of a program.
 const REPLACED: Duration = Duration::from_secs(2);
+/// How long a watchdog may be missing, and the time in which a new one learns what it must know.
+const GUARDED: Duration = Duration::from_secs(1);
+const LEARNT: Duration = Duration::from_millis(500);
 
 impl Course<'_> {
     /// Lets the event happen, with what belongs to it. Afterwards the wrapper ends, or goes on.
@@ -106,6 +109,7 @@ impl Course<'_> {
             return self.seen.notes.push((Rule::Guarded, note));
         };
         first.signal(signal);
+        let begin = std::time::Instant::now();
         let replaced = self
             .running
             .poll(REPLACED, |running| running.watchdog(first.pid).is_some());
@@ -117,6 +121,9 @@ impl Course<'_> {
             let note = "expected that the command runs on without its watchdog, saw that it ended".to_owned();
             self.seen.notes.push((Rule::Guarded, note));
         }
+        // A new watchdog needs a moment to learn the deadline.
+        sleep(GUARDED.saturating_sub(begin.elapsed()));
+        self.running.poll(LEARNT, |_| false);
         if self.cell.wrapper == Wrapper::Join {
             self.running.signal(Signal::KILL);
         } else {

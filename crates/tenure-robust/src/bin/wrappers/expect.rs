@@ -80,6 +80,13 @@ impl Expected {
     }
 }
 
+impl Expected {
+    /// Whether the lease is free because of the time that has passed, and not because the wrapper has released it.
+    pub(crate) const fn is_timed(&self) -> bool {
+        matches!(self.frees, Frees::AfterEvent(_))
+    }
+}
+
 /// Whether the main process of the command stops itself. On a terminal that is a request to suspend the whole job, which
 /// [`Key::CtrlZ`] covers.
 pub(crate) fn main_stops(cell: &Cell) -> bool {

@@ -55,6 +55,13 @@ impl Lateness {
         self.delays(from).min(from.elapsed() / 2)
     }
 
+    /// The longest single delay since this time.
+    pub(crate) fn longest(&self, from: Instant) -> Duration {
+        let delays = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = delays.iter().rev().take_while(|(begun, late)| *begun + *late >= from);
+        recent.map(|(_, late)| *late).max().unwrap_or_default()
+    }
+
     fn delays(&self, from: Instant) -> Duration {
         let delays = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let recent = delays.iter().rev().take_while(|(begun, late)| *begun + *late >= from);
@@ -91,6 +98,7 @@ mod tests {
         lateness.add(begin, Duration::from_millis(10));
         lateness.add(begin + Duration::from_secs(5), Duration::from_millis(100));
         assert_eq!(lateness.delays(begin), Duration::from_millis(330));
+        assert_eq!(lateness.longest(begin), Duration::from_millis(100));
         assert_eq!(
             lateness.delays(begin + Duration::from_secs(1)),
             Duration::from_millis(300)
