@@ -17,6 +17,7 @@ pub mod clock;
 pub mod conformance;
 pub mod engine;
 pub mod error;
+pub mod escape;
 pub mod event;
 pub mod fleet;
 pub mod id;

@@ -1,6 +1,7 @@
 //! Maps failures of the database and of the connection to errors.
 
 use tenure_core::error::Outcome;
+use tenure_core::escape::server_words;
 use tenure_core::{Error, ErrorKind, StoreTime};
 use tokio_postgres::error::{DbError, SqlState};
 
@@ -34,11 +35,21 @@ impl Stage {
 
 /// The error for the caller.
 pub(crate) fn classify(error: tokio_postgres::Error, stage: Stage) -> Error {
-    let outer = match error.as_db_error() {
-        Some(said) => of_database(said, stage),
-        None => of_connection(&chain(&error), says_read_only(&error), stage),
-    };
-    outer.because(error)
+    match error.as_db_error() {
+        Some(said) => of_database(said, stage).because(words(said)),
+        None => of_connection(&chain(&error), says_read_only(&error), stage).because(error),
+    }
+}
+
+/// The database's own words. Without its DETAIL, which repeats the values of rows.
+fn words(said: &DbError) -> String {
+    let hint = said.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+    server_words(&format!(
+        "{} {}: {}{hint}",
+        said.severity(),
+        said.code().code(),
+        said.message()
+    ))
 }
 
 /// The error of a connection. Only while connecting does its message explain a refusal and prove that nothing changed:
@@ -82,38 +93,77 @@ fn says_read_only(error: &tokio_postgres::Error) -> bool {
 /// Maps an error reply: a refused statement was rolled back, unless the code says that the outcome is unknown.
 fn of_database(said: &DbError, stage: Stage) -> Error {
     let (code, message) = (said.code().code(), said.message());
-    let unavailable = |message: &'static str| Error::unavailable(message, Outcome::Unchanged);
     match code {
         TOO_LATE => Error::too_late(),
         NOT_FOUND => Error::new(ErrorKind::NotFound, message.to_owned()),
         "25006" => read_only(),
-        "53300" | "53400" => unavailable("the ledger's database has no connection left"),
-        "57P01" | "57P02" | "57P03" | "57P05" => unavailable("the ledger's database is starting or stopping"),
-        "55P03" | "57014" => unavailable("the ledger's database timed out"),
-        "40001" | "40P01" => unavailable("concurrent steps conflicted each time; try again"),
         // Poolers use this code for their clients as well as for the server.
         "08P01" if stage == Stage::Connecting || was_never_run(message) => {
-            unavailable("the pooler of the ledger's database has no free connection")
+            let message = "the pooler of the ledger's database has no free connection";
+            Error::unavailable(message, Outcome::Unchanged)
         }
         _ if code.starts_with("08") || code == "40003" => {
             Error::unavailable("the connection to the ledger's database was lost", stage.lost())
         }
-        _ if code.starts_with("53") || code.starts_with("58") => {
-            unavailable("the ledger's database is out of resources")
-        }
-        _ if code.starts_with("28") || code == "42501" => Error::new(
-            ErrorKind::Denied,
+        _ => match kind_of(code) {
+            (ErrorKind::Unavailable, message) => Error::unavailable(message, Outcome::Unchanged),
+            (kind, message) => Error::new(kind, message),
+        },
+    }
+}
+
+/// The kind of a refusal by its SQLSTATE, and what to do about it. The classes that no statement of Tenure raises come from
+/// the server, its operator, or what others added to the schema. Only what is left is a bug.
+fn kind_of(code: &str) -> (ErrorKind, &'static str) {
+    use ErrorKind::{Denied, Internal, Misconfigured, Unavailable};
+    match (code.get(..2).unwrap_or_default(), code) {
+        (_, "53300" | "53400") => (Unavailable, "the ledger's database has no connection left"),
+        (_, "57P03") => (Unavailable, "the ledger's database is starting or stopping"),
+        (_, "57P04" | "3D000") => (Misconfigured, "no database of that name; create it first"),
+        (_, "57014") => (
+            Unavailable,
+            "the ledger's database ended the statement, by one of its time-outs or for an administrator; try again",
+        ),
+        ("57", _) => (
+            Unavailable,
+            "the ledger's database ended the connection: it stops, or by one of its time-outs, or for an administrator",
+        ),
+        (_, "55P03") => (
+            Unavailable,
+            "a lock in the ledger's database was not free in time; try again",
+        ),
+        (_, "40001" | "40P01") => (Unavailable, "concurrent steps conflicted each time; try again"),
+        ("25" | "53" | "54" | "55" | "58" | "F0" | "XX", _) => (
+            Unavailable,
+            "the ledger's database failed or is out of resources; look at its log",
+        ),
+        ("28", _) | (_, "42501") => (
+            Denied,
             "the ledger's database denied access; check the user, its password and its rights",
         ),
-        "3D000" => Error::new(ErrorKind::Misconfigured, "no database of that name; create it first"),
-        "3F000" | "42P01" | "42883" | "42703" => Error::new(
-            ErrorKind::Misconfigured,
+        ("3F", _) | (_, "42P01" | "42883" | "42703") => (
+            Misconfigured,
             "the ledger's schema is missing or foreign; restore it: this program checks it again with the next call",
         ),
-        _ => Error::new(
-            ErrorKind::Internal,
-            "the ledger's database rejected a statement; please report it",
+        ("42", _) => (
+            Misconfigured,
+            "the schema \"tenure\" of the ledger's database has objects that Tenure did not create; rename that schema, or \
+             use another database",
         ),
+        ("0A", _) => (
+            Misconfigured,
+            "the ledger's database does not support a statement; PostgreSQL 13 or newer is needed",
+        ),
+        (_, "22P05" | "22021") => (
+            Misconfigured,
+            "the ledger's database cannot hold a character; it needs the encoding UTF8",
+        ),
+        ("P0" | "23" | "09" | "27" | "2F" | "38" | "39" | "40" | "44" | "HV", _) => (
+            Misconfigured,
+            "a trigger, constraint or function in the ledger's database refused the change; Tenure's own do not: look at \
+             those that were added",
+        ),
+        _ => (Internal, "the ledger's database rejected a statement; please report it"),
     }
 }
 
@@ -154,6 +204,32 @@ pub(crate) fn time_of_refusal(error: &tokio_postgres::Error) -> Option<StoreTime
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_nobody_else_causes_is_a_bug() {
+        use ErrorKind::{Denied, Internal, Misconfigured, Unavailable};
+        for (codes, kind) in [
+            (&["22003", "22012", "21000", "34000", ""][..], Internal),
+            (
+                &["42P07", "42710", "42723", "42P13", "42703", "3F000", "3D000", "57P04"],
+                Misconfigured,
+            ),
+            (&["P0001", "23514", "23505", "0A000", "22P05", "HV000"], Misconfigured),
+            (
+                &[
+                    "57014", "57P01", "57P05", "25P03", "55006", "XX000", "XX002", "53100", "58030",
+                ],
+                Unavailable,
+            ),
+            (&["28P01", "28000", "42501"], Denied),
+        ] {
+            for code in codes {
+                let (found, message) = kind_of(code);
+                assert_eq!(found, kind, "{code}");
+                assert_eq!(message.contains("report it"), kind == Internal, "{code}");
+            }
+        }
+    }
 
     #[test]
     fn only_a_connect_error_proves_that_nothing_changed() {

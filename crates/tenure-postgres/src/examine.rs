@@ -51,6 +51,9 @@ pub(crate) async fn examine(client: &Client) -> Vec<Finding> {
         Severity::Error,
         schema,
     );
+    let encoding = cell("encoding");
+    let detail = format!("the encoding is {encoding}; another than UTF8 cannot hold every name");
+    find("ledger encoding", encoding == "UTF8", Severity::Error, detail);
     let isolation = cell("isolation");
     let advice =
         format!("default_transaction_isolation is {isolation}; others than read committed cost repeated tries");

@@ -41,6 +41,7 @@ const PREPARE: &str = include_str!("sql/prepare.sql");
 const PRESENT: &str = include_str!("sql/present.sql");
 const APPLIED: &str = include_str!("sql/applied.sql");
 const LOCK: &str = include_str!("sql/lock.sql");
+const ENCODING: &str = "SHOW server_encoding";
 
 /// The schema version of this program.
 pub(crate) fn version() -> usize {
@@ -82,11 +83,29 @@ pub(crate) async fn migrate(client: &Client, allowed: SchemaChange) -> Result<()
         }
         SchemaChange::Update | SchemaChange::Create => {}
     }
+    check_encoding(client).await?;
     run(client, LOCK).await?;
     let done = update(client).await;
     let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
     let ended = run(client, end).await;
     done.and(ended)
+}
+
+/// Refuses a database that cannot hold every name.
+async fn check_encoding(client: &Client) -> Result<()> {
+    let messages = client
+        .simple_query(ENCODING)
+        .await
+        .map_err(|error| classify(error, Stage::Reading))?;
+    match cells(&messages).first().map(String::as_str) {
+        Some("UTF8") | None => Ok(()),
+        Some(other) => {
+            let message = format!(
+                "the ledger's database has the encoding {other} and needs UTF8: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE                  template0"
+            );
+            Err(Error::new(ErrorKind::Misconfigured, message))
+        }
+    }
 }
 
 async fn update(client: &Client) -> Result<()> {

@@ -18,8 +18,14 @@ pub(crate) enum RefusalClass {
     Reconnect,
     /// The server cannot serve at the moment. Nothing was written.
     RetryLater,
+    /// The server has no connection left. Nothing was written.
+    NoConnection,
     /// The server denies the user. Nothing was written.
     Denied,
+    /// The server does not have a command that is needed. Nothing was written.
+    NoCommand,
+    /// The server does not have the database of the URL. Nothing was written.
+    NoDatabase,
     /// The server is not of the kind that the URL says. Nothing was written.
     Misconfigured,
     /// A bug in Tenure, or data that it did not write.
@@ -79,7 +85,9 @@ fn classify_plain(detail: &str) -> RefusalClass {
     // A key derived by a script is being migrated, or the cluster went down. Scripts read every key before the first
     // write, so nothing was written.
     let moving = says("access a non local key") || says("the cluster is down");
-    if moving || says("max number of clients") || says("lua redis() command arguments") && says("memory") {
+    if says("max number of clients") {
+        RefusalClass::NoConnection
+    } else if moving || says("lua redis() command arguments") && says("memory") {
         RefusalClass::RetryLater
     } else if says("invalid password")
         || says("without any password configured")
@@ -87,12 +95,11 @@ fn classify_plain(detail: &str) -> RefusalClass {
         || says("user executing the script can't")
     {
         RefusalClass::Denied
-    } else if says("db index is out of range")
-        || says("unknown command")
-        || says("unknown redis command")
-        || says("unknown server command")
-        || says("not allowed in cluster mode")
-    {
+    } else if says("db index is out of range") {
+        RefusalClass::NoDatabase
+    } else if says("unknown command") || says("unknown redis command") || says("unknown server command") {
+        RefusalClass::NoCommand
+    } else if says("not allowed in cluster mode") {
         RefusalClass::Misconfigured
     } else if says("user_script") || says("error compiling script") || says("error running script") {
         RefusalClass::Internal
@@ -119,6 +126,7 @@ impl RefusalClass {
     /// Converts it to the public error. The server's message is kept as the cause.
     pub(crate) fn into_error(self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
         let unchanged = |message: &'static str| Error::unavailable(message, Outcome::Unchanged);
+        let misconfigured = |message: &'static str| Error::new(ErrorKind::Misconfigured, message);
         match self {
             Self::Reconnect => unchanged("the store's server is not (or not yet) a primary; reconnecting"),
             Self::RetryLater => unchanged("the store refuses writes at the moment; try again"),
@@ -127,8 +135,14 @@ impl RefusalClass {
                 ErrorKind::Denied,
                 "the store denies what Tenure needs; check the user's password, commands and keys (`tenure doctor`)",
             ),
-            Self::Misconfigured => Error::new(
-                ErrorKind::Misconfigured,
+            Self::NoConnection => {
+                unchanged("the store's server has no connection left; raise its maxclients, or close other clients")
+            }
+            Self::NoCommand => misconfigured(
+                "the store's server does not have a command that Tenure needs; if rename-command disables it there, enable it",
+            ),
+            Self::NoDatabase => misconfigured("the store's server does not have the database of the URL"),
+            Self::Misconfigured => misconfigured(
                 "the store is not what its URL says (a cluster needs valkey-cluster://); check the URL",
             ),
             Self::Internal => Error::new(
@@ -147,7 +161,10 @@ mod tests {
 
     #[test]
     fn known_server_errors_are_classified() {
-        use RefusalClass::{Denied, Internal, Misconfigured, Reconnect, RetryLater, SendText, Unknown};
+        use RefusalClass::{
+            Denied, Internal, Misconfigured, NoCommand, NoConnection, NoDatabase, Reconnect, RetryLater, SendText,
+            Unknown,
+        };
         for (line, verdict) in [
             ("NOSCRIPT No matching script. Please use EVAL.", SendText),
             ("READONLY You can't write against a read only replica.", Reconnect),
@@ -176,7 +193,7 @@ mod tests {
                 "MISCONF Errors writing to the AOF file: No space left on device",
                 RetryLater,
             ),
-            ("ERR max number of clients reached", RetryLater),
+            ("ERR max number of clients reached", NoConnection),
             ("NOAUTH Authentication required.", Denied),
             ("WRONGPASS invalid username-password pair or user is disabled.", Denied),
             ("NOPERM User app has no permissions to run the 'hset' command", Denied),
@@ -197,11 +214,9 @@ mod tests {
             ("MOVED 3999 127.0.0.1:6381", Misconfigured),
             ("ASK 3999 127.0.0.1:6381", Misconfigured),
             ("CROSSSLOT Keys in request don't hash to the same slot", Misconfigured),
-            ("ERR DB index is out of range", Misconfigured),
-            (
-                "ERR unknown command 'EVALSHA', with args beginning with: ",
-                Misconfigured,
-            ),
+            ("ERR DB index is out of range", NoDatabase),
+            ("ERR unknown command 'EVALSHA', with args beginning with: ", NoCommand),
+            ("ERR SELECT is not allowed in cluster mode", Misconfigured),
             (
                 "ERR Script attempted to access a non local key in a cluster node script: 5c1c, on @user_script:9.",
                 RetryLater,
@@ -290,7 +305,10 @@ mod tests {
         for verdict in [
             RefusalClass::Reconnect,
             RefusalClass::RetryLater,
+            RefusalClass::NoConnection,
             RefusalClass::Denied,
+            RefusalClass::NoCommand,
+            RefusalClass::NoDatabase,
             RefusalClass::Misconfigured,
             RefusalClass::Internal,
         ] {

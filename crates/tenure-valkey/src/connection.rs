@@ -10,6 +10,7 @@
 //! This module does not know groups, members or any other Tenure concept. It carries scripts and commands.
 
 mod cluster;
+mod greeting;
 mod link;
 mod live;
 mod nodes;

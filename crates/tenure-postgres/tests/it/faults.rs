@@ -18,7 +18,7 @@ use tenure_testkit::{Mode, Proxy};
 
 use crate::servers::{cell, connect, ledger, long_timeouts};
 
-const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 fn roster() -> RosterName {
     RosterName::new("care").expect("a name")

@@ -8,6 +8,7 @@ mod schema;
 mod servers;
 mod tls;
 mod views;
+mod words;
 
 /// The conformance suite, directly on the server.
 mod direct {

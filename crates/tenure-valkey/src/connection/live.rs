@@ -8,6 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 use tenure_core::clock::Mono;
 use tenure_core::error::{Error, ErrorKind, Outcome};
+use tenure_core::escape::server_words;
 use tenure_core::remote_clock::RemoteClock;
 use tenure_core::store::Call;
 use tenure_core::time::StoreTime;
@@ -219,7 +220,6 @@ pub(super) fn accepted(value: Value) -> Result<Value, Failure> {
 /// Classifies an error of the client library.
 pub(super) fn failure_of(error: &RedisError) -> Failure {
     match error.kind() {
-        redis::ErrorKind::AuthenticationFailed => Failure::Refused(RefusalClass::Denied, error.to_string()),
         redis::ErrorKind::Server(_) | redis::ErrorKind::Extension => {
             refused(error.code().unwrap_or_default(), error.detail().unwrap_or_default())
         }
@@ -227,8 +227,15 @@ pub(super) fn failure_of(error: &RedisError) -> Failure {
     }
 }
 
-fn refused(code: &str, detail: &str) -> Failure {
-    Failure::Refused(classify(code, detail), format!("{code} {detail}"))
+/// A refusal by its class, with the server's words.
+pub(super) fn refused(code: &str, detail: &str) -> Failure {
+    Failure::Refused(classify(code, detail), words(code, detail))
+}
+
+/// The server's words, without the arguments of an unknown command, which may be a password or the text of a script.
+pub(super) fn words(code: &str, detail: &str) -> String {
+    let detail = detail.split(", with args beginning with:").next().unwrap_or_default();
+    server_words(&format!("{code} {detail}"))
 }
 
 /// When to retry after a temporary refusal.

@@ -263,7 +263,7 @@ fn unconfirmed(reply: &Value, wait: Wait) -> Option<String> {
         Value::Int(replicas) if *replicas >= i64::from(wait.replicas) => None,
         Value::Int(replicas) => Some(format!("{replicas} of {} replicas confirmed in time", wait.replicas)),
         Value::ServerError(error) => {
-            let words = format!("{} {}", error.code(), error.details().unwrap_or_default());
+            let words = live::words(error.code(), error.details().unwrap_or_default());
             let rule = missing_rule(&words).map(|rule| format!("; give its user the rule {rule}"));
             let rule = rule.unwrap_or_default();
             Some(format!("the store refuses to wait for replicas ({words}){rule}"))

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio_rustls::TlsConnector;
 
+use super::greeting::greet;
 use super::live::{self, Failure};
 use crate::address::{Endpoint, unusable};
 
@@ -42,10 +43,13 @@ pub(super) async fn open_subscriber(
     handshake: &RedisConnectionInfo,
     tls: Option<&ClientTls>,
 ) -> Result<PubSub, Error> {
-    let stream = connect(endpoint).await?;
+    let mut stream = connect(endpoint).await?;
     let opened = match tls {
-        None => PubSub::new(handshake, stream).await,
-        Some(files) => PubSub::new(handshake, encrypt(runtime, endpoint, files, stream).await?).await,
+        None => PubSub::new(&greet(handshake, &mut stream).await?, stream).await,
+        Some(files) => {
+            let mut stream = encrypt(runtime, endpoint, files, stream).await?;
+            PubSub::new(&greet(handshake, &mut stream).await?, stream).await
+        }
     };
     opened.map_err(|error| unsent(live::failure_of(&error)))
 }
@@ -65,12 +69,13 @@ async fn connect(endpoint: &Endpoint) -> Result<TcpStream, Error> {
 async fn introduce<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     runtime: &Handle,
     handshake: &RedisConnectionInfo,
-    stream: S,
+    mut stream: S,
 ) -> Result<(MultiplexedConnection, Driver), Error> {
+    let opened = greet(handshake, &mut stream).await?;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None);
-    let (wire, driver) = MultiplexedConnection::new_with_config(handshake, stream, config)
+    let (wire, driver) = MultiplexedConnection::new_with_config(&opened, stream, config)
         .await
         .map_err(|error| unsent(live::failure_of(&error)))?;
     let driver = runtime.spawn(driver).abort_handle();
@@ -102,8 +107,10 @@ async fn encrypt(
 fn explain(endpoint: &Endpoint, error: std::io::Error) -> Error {
     use rustls::Error as Tls;
     let Some(cause) = error.get_ref().and_then(|cause| cause.downcast_ref::<Tls>()) else {
-        let message =
-            format!("no TLS at {endpoint}: the connection was closed; does the server speak TLS at this port?");
+        let message = format!(
+            "no TLS at {endpoint}: the server closed the connection; either this port does not speak TLS, or the server \
+                 has no connection left (maxclients)"
+        );
         return Error::unavailable(message, Outcome::Unchanged).because(error);
     };
     match cause {
@@ -137,7 +144,7 @@ pub(super) fn unsent(failure: Failure) -> Error {
         // With TLS 1.3 the server checks the client's certificate after the client has finished its handshake.
         Failure::Broken(why) if why.contains("fatal alert") => refused_by_server().because(why),
         Failure::Broken(why) => Error::unavailable(
-            "the connection broke before it was up (a port that speaks TLS needs valkeys:// or rediss://)",
+            "the connection ended before the server answered; for a port that speaks TLS write valkeys:// or rediss://",
             Outcome::Unchanged,
         )
         .because(why),

@@ -11,3 +11,4 @@ mod queue;
 mod refusal;
 mod server;
 mod wait;
+mod words;

@@ -9,6 +9,7 @@ use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
+use tenure_core::escape::server_words;
 use tenure_core::store::Call;
 
 use super::base::advice;
@@ -331,7 +332,7 @@ impl Inner {
                 problem: Some((code, Box::new(problem))),
             });
         }
-        let error = problem.map_or_else(|| foreign_response(status, &headers), Problem::into_error);
+        let error = problem.map_or_else(|| foreign_response(status, &headers, &body), Problem::into_error);
         match error.kind() {
             ErrorKind::Unavailable => self.set_down(Some(error.message().to_owned())),
             _ => self.set_down(None),
@@ -405,9 +406,13 @@ fn chain(error: &reqwest::Error) -> String {
 }
 
 /// The error for a response that does not come from a Tenure daemon: a proxy, or another server.
-fn foreign_response(status: StatusCode, headers: &HeaderMap) -> Error {
+fn foreign_response(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
+    let beginning = body.chunks(4096).next().unwrap_or_default();
+    let words = server_words(&String::from_utf8_lossy(beginning));
+    let with_words = |error: Error| if words.is_empty() { error } else { error.because(words) };
     if status.is_server_error() {
-        let error = Error::unavailable(format!("a proxy before the daemon answered {status}"), Outcome::Unknown);
+        let message = format!("a proxy before the daemon answered {status}");
+        let error = with_words(Error::unavailable(message, Outcome::Unknown));
         let after = headers
             .get(RETRY_AFTER)
             .and_then(|value| value.to_str().ok())
@@ -423,8 +428,7 @@ fn foreign_response(status: StatusCode, headers: &HeaderMap) -> Error {
         }
         _ => ErrorKind::Misconfigured,
     };
-    Error::new(
-        kind,
-        format!("the answer {status} is not from a Tenure daemon; check the host, port and path of the store URL"),
-    )
+    let message =
+        format!("the answer {status} is not from a Tenure daemon; check the host, port and path of the store URL");
+    with_words(Error::new(kind, message))
 }
