@@ -5,6 +5,7 @@ mod code;
 mod english;
 mod layout;
 mod links;
+mod prints;
 mod size;
 mod waits;
 mod words;
@@ -35,6 +36,7 @@ const RULES: &[Rule] = &[
     borders::dependencies,
     borders::statements,
     borders::facade,
+    prints::unescaped,
     waits::sleeps,
 ];
 

@@ -1,6 +1,7 @@
 //! The command line: the subcommands, and the options that they share.
 
 pub(crate) mod examples;
+mod foreign;
 pub(crate) mod help;
 
 use std::path::PathBuf;
@@ -122,8 +123,9 @@ impl Cli {
 
     /// Reads the command line of this process; wrong usage and help end it.
     pub(crate) fn read() -> Self {
-        let matches = Self::whole().get_matches();
-        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+        let matches = foreign::hide_values(Self::whole()).try_get_matches();
+        let read = matches.and_then(|matches| Self::from_arg_matches(&matches));
+        read.unwrap_or_else(|error| foreign::end(error))
     }
 
     /// Runs the command and returns the exit code.

@@ -5,7 +5,7 @@ use clap_complete::{Shell, generate};
 
 use crate::cli::Cli;
 use crate::exit::DONE;
-use crate::output::line;
+use crate::output::verbatim;
 
 /// Prints the completion script for a shell.
 #[derive(Debug, Clone, Args)]
@@ -23,7 +23,7 @@ impl Completions {
     pub(crate) fn run(self) -> anyhow::Result<u8> {
         let mut script = Vec::new();
         generate(self.shell, &mut Cli::whole(), "tenure", &mut script);
-        line(String::from_utf8_lossy(&script).trim_end())?;
+        verbatim(String::from_utf8_lossy(&script).trim_end())?;
         Ok(DONE)
     }
 }

@@ -12,7 +12,7 @@ use tenure_core::timing::{DEFAULT_TTL, Timing};
 
 use crate::cli::FormatArgs;
 use crate::exit::{DONE, Usage};
-use crate::output::{json, line, table};
+use crate::output::{json, line, lines, table};
 use crate::settings::{Environment, Explained, Flags, Settings, adopt};
 use times::Bound;
 
@@ -52,7 +52,7 @@ struct Example {}
 impl Example {
     #[expect(clippy::unused_self, reason = "as every command")]
     fn run(self) -> anyhow::Result<u8> {
-        line(example::file().trim_end())?;
+        lines(example::file().trim_end())?;
         Ok(DONE)
     }
 }
@@ -148,7 +148,8 @@ fn show(told: Explanation) -> anyhow::Result<()> {
     let rows = told.times.into_iter().map(|bound| [bound.what, bound.shown, bound.how]);
     table(["what", "at most", "which is"], rows.collect())?;
     for note in told.notes {
-        line(format_args!("\nnote: {note}"))?;
+        line("")?;
+        line(format_args!("note: {note}"))?;
     }
     Ok(())
 }

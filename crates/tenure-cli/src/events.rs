@@ -12,8 +12,8 @@ use tenure_core::store::MAX_PAGE;
 use crate::cli::{FormatArgs, GroupArgs, StoreArgs};
 use crate::exit::{DONE, say};
 use crate::groups;
-use crate::output::{json, json_line, line, or_dash, pairs, table};
-use crate::style::{paint, tone_of};
+use crate::output::{coloured, json, json_line, line, or_dash, pairs, table};
+use crate::style::{Line, tone_of};
 
 /// The longest wait for events. A hung daemon is noticed after it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -190,8 +190,9 @@ impl Events {
                 json_line(&EventAnswer::from(event.clone()))?;
             } else {
                 let [at, kind, tenure, details] = columns(event);
-                let kind = paint(tone_of("type", &kind), format!("{kind:<20}"));
-                line(format!("{at}  {kind}  {tenure}  {details}").trim_end())?;
+                let shown = Line::on_stdout().text(format_args!("{at}  "));
+                let shown = shown.toned(tone_of("type", &kind), format_args!("{kind:<20}"));
+                coloured(&shown.text(format_args!("  {tenure}  {details}")))?;
             }
         }
         Ok(())

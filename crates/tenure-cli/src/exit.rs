@@ -8,7 +8,8 @@ use tenure_core::error::{Error, ErrorKind};
 
 use crate::cli::DEFAULT_STORE;
 pub(crate) use crate::logging::say;
-use crate::style::{self, Tone, painted};
+use crate::logging::say_coloured;
+use crate::style::{Line, Tone};
 
 /// Done.
 pub(crate) const DONE: u8 = 0;
@@ -48,12 +49,8 @@ pub(crate) fn report(result: anyhow::Result<u8>) -> u8 {
         // The reader of our output has closed it, like `head`.
         Err(error) if is_broken_pipe(&error) => DONE,
         Err(error) => {
-            let word = if style::on_stderr() {
-                painted(Tone::Bad, "error:")
-            } else {
-                "error:".to_owned()
-            };
-            say(format_args!("{word} {error:#}"));
+            let word = Line::on_stderr().toned(Some(Tone::Bad), "error:");
+            say_coloured(&word.text(format_args!(" {error:#}")));
             if is_without_daemon(&error) {
                 say("start a daemon with `tenure serve`, or name one with --store or TENURE_STORE");
             }

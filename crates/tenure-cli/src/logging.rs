@@ -1,5 +1,6 @@
 //! Structured logs on stderr, as text or JSON.
 
+mod escape;
 mod lines;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -12,13 +13,16 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::Context;
+use tenure_core::escape::Escaped;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use self::escape::EscapedLog;
 use self::lines::Lines;
 use crate::exit::Usage;
+use crate::style::{self, Line};
 
 /// How long the process waits at its end for stderr.
 const LAST_WORDS: Duration = Duration::from_millis(200);
@@ -42,19 +46,19 @@ where
     let targets: Targets = filter.parse().map_err(|error| {
         Usage::new(format!("the log filter {filter:?} cannot be read: {error}; write a level like info, or targets like info,tenure=debug"))
     })?;
+    let in_colour = io::stderr().is_terminal() && style::on_stderr();
+    let out = EscapedLog { out, format, in_colour };
     let lines = fmt::layer()
         .with_writer(out)
+        .with_ansi(false)
         // A reader of our stderr that went away must not take us with it.
         .log_internal_errors(false);
     // Fails only when logging was started before.
     let _ = match format {
-        LogFormat::Text => {
-            let lines = lines.with_ansi(io::stderr().is_terminal());
-            tracing_subscriber::registry().with(targets).with(lines).try_init()
-        }
+        LogFormat::Text => tracing_subscriber::registry().with(targets).with(lines).try_init(),
         LogFormat::Json => {
             // Without the module: lines about leases have a field of that name.
-            let lines = lines.json().flatten_event(true).with_target(false).with_ansi(false);
+            let lines = lines.json().flatten_event(true).with_target(false);
             tracing_subscriber::registry().with(targets).with(lines).try_init()
         }
     };
@@ -105,8 +109,17 @@ pub(crate) fn start_unhindered(filter: &str, format: LogFormat) -> anyhow::Resul
     Ok(())
 }
 
-/// One line for people, on stderr. Nothing can be done when that fails.
+/// One line for people, on stderr; what a terminal would obey is escaped. Nothing can be done when that fails.
 pub(crate) fn say(line: impl Display) {
+    put(Escaped(line));
+}
+
+/// The same with colours.
+pub(crate) fn say_coloured(line: &Line) {
+    put(line.as_str());
+}
+
+fn put(line: impl Display) {
     match LINES.get() {
         Some(lines) => lines.say(line),
         None => _ = writeln!(io::stderr(), "tenure: {line}"),

@@ -1,4 +1,7 @@
 //! What commands print on stdout: a table for people, JSON for programs.
+//!
+//! Every command prints through this module or [`say`](crate::exit::say). Both escape what a terminal would obey, so that a
+//! label or a foreign key cannot forge a line; colours are added after that.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -6,18 +9,16 @@ use std::time::Duration;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
+use tenure_core::escape::{Escaped, escaped, escaped_json};
 
-use crate::style::{self, Tone, painted, tone_of};
+use crate::style::{self, Line, Tone, painted, tone_of};
 
 /// Prints one JSON document, on several lines.
 ///
 /// # Errors
 /// When stdout cannot be written.
 pub(crate) fn json(document: &impl Serialize) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, document)?;
-    writeln!(out)?;
-    Ok(())
+    verbatim(&escaped_json(&serde_json::to_string_pretty(document)?))
 }
 
 /// Prints a JSON document as one line, for streams.
@@ -25,18 +26,39 @@ pub(crate) fn json(document: &impl Serialize) -> anyhow::Result<()> {
 /// # Errors
 /// When stdout cannot be written.
 pub(crate) fn json_line(document: &impl Serialize) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer(&mut out, document)?;
-    writeln!(out)?;
-    out.flush()?;
-    Ok(())
+    verbatim(&escaped_json(&serde_json::to_string(document)?))
 }
 
-/// Prints a line.
+/// Prints a line. A line feed in it is escaped, too.
 ///
 /// # Errors
 /// When stdout cannot be written.
 pub(crate) fn line(text: impl fmt::Display) -> anyhow::Result<()> {
+    verbatim(&Escaped(text).to_string())
+}
+
+/// Prints a line with colours.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub(crate) fn coloured(line: &Line) -> anyhow::Result<()> {
+    verbatim(line.as_str())
+}
+
+/// Prints text of several lines. Only for text in which a line feed is ours.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub(crate) fn lines(text: &str) -> anyhow::Result<()> {
+    let escaped: Vec<_> = text.lines().map(escaped).collect();
+    verbatim(&escaped.join("\n"))
+}
+
+/// Prints text as it is: a script, or text that is escaped already.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub(crate) fn verbatim(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()?;
@@ -49,11 +71,15 @@ pub(crate) fn line(text: impl fmt::Display) -> anyhow::Result<()> {
 /// # Errors
 /// When stdout cannot be written.
 pub(crate) fn table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> anyhow::Result<()> {
+    let rows: Vec<_> = rows
+        .into_iter()
+        .map(|row| row.map(|cell| escaped(&cell).into_owned()))
+        .collect();
     let lines = render(header, &rows);
     if !style::on_stdout() {
-        return line(lines.join("\n"));
+        return verbatim(&lines.join("\n"));
     }
-    line(coloured(header, &rows, &lines).join("\n"))
+    verbatim(&in_colour(header, &rows, &lines).join("\n"))
 }
 
 fn render<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> Vec<String> {
@@ -70,10 +96,10 @@ fn render<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> Vec<String
     table.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// The lines of a table with the tones of their values. A table with values of several lines stays as it is.
-fn coloured<const N: usize>(header: [&str; N], rows: &[[String; N]], lines: &[String]) -> Vec<String> {
-    let Some((title, body)) = lines.split_first().filter(|(_, body)| body.len() == rows.len()) else {
-        return lines.to_vec();
+/// The lines of a table with the tones of their values.
+fn in_colour<const N: usize>(header: [&str; N], rows: &[[String; N]], lines: &[String]) -> Vec<String> {
+    let Some((title, body)) = lines.split_first() else {
+        return Vec::new();
     };
     let body = body
         .iter()
@@ -158,7 +184,7 @@ mod tests {
         ];
         let header = ["member", "alive", "labels"];
         let lines = render(header, &rows);
-        let shown = coloured(header, &rows, &lines);
+        let shown = in_colour(header, &rows, &lines);
         assert_eq!(shown[1], "no      \x1b[1m\x1b[31mno\x1b[0m");
         assert_eq!(shown[2], "b       \x1b[32myes\x1b[0m    x y");
         let plain: Vec<_> = shown.iter().map(|line| strip(line)).collect();

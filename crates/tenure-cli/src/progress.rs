@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure_core::clock::{Clock, Mono, SystemClock};
+use tenure_core::escape::Escaped;
 
 use crate::output::brief;
 
@@ -47,7 +48,7 @@ impl Progress {
         }
         *drawn = Some(now);
         // Nothing can be done when that fails.
-        let _ = write!(std::io::stderr(), "\r\x1b[K{}", line(took));
+        let _ = write!(std::io::stderr(), "\r\x1b[K{}", Escaped(line(took)));
     }
 
     /// Removes the line, so that something else can be printed.

@@ -15,8 +15,8 @@ use crate::connect::is_daemon;
 use crate::daemon;
 use crate::exit::DONE;
 use crate::groups;
-use crate::output::{brief, json, line, or_dash, table, yes_no};
-use crate::style::{Tone, paint};
+use crate::output::{brief, coloured, json, line, or_dash, table, yes_no};
+use crate::style::{Line, Tone};
 
 /// The most groups that are shown of a store without a daemon; a daemon has the same limit.
 const MAX_GROUPS: usize = 1_000;
@@ -153,11 +153,11 @@ fn show_rosters(rosters: &RostersState) -> anyhow::Result<()> {
 }
 
 fn show_store(what: &str, store: &StoreState) -> anyhow::Result<()> {
-    let state = match &store.reason {
-        None if store.up => paint(Some(Tone::Good), "up"),
-        reason => paint(Some(Tone::Bad), format!("DOWN: {}", or_dash(reason.as_ref()))),
-    };
-    line(format_args!("{what}  {}  {state}", store.place))
+    let shown = Line::on_stdout().text(format_args!("{what}  {}  ", store.place));
+    coloured(&match &store.reason {
+        None if store.up => shown.toned(Some(Tone::Good), "up"),
+        reason => shown.toned(Some(Tone::Bad), format_args!("DOWN: {}", or_dash(reason.as_ref()))),
+    })
 }
 
 fn show_groups(groups: &[Watched], total: u64) -> anyhow::Result<()> {

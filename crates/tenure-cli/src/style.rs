@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use clap::ColorChoice;
 use clap::builder::styling::{AnsiColor, Style, Styles};
+use tenure_core::escape::Escaped;
 
 /// `--color`, once it was read.
 static CHOICE: OnceLock<ColorChoice> = OnceLock::new();
@@ -74,17 +75,49 @@ fn decide(choice: ColorChoice, is_terminal: bool, variable: &dyn Fn(&str) -> Opt
     }
 }
 
-/// A text for stdout in its tone.
-pub(crate) fn paint(tone: Option<Tone>, text: impl fmt::Display) -> String {
-    match tone.filter(|_| on_stdout()) {
-        Some(tone) => painted(tone, text),
-        None => text.to_string(),
+/// A line in parts. Their texts are escaped, and the colours of their tones are the only controls in it.
+#[derive(Debug)]
+pub(crate) struct Line {
+    in_colour: bool,
+    shown: String,
+}
+
+impl Line {
+    /// A line for stdout.
+    pub(crate) fn on_stdout() -> Self {
+        let (in_colour, shown) = (on_stdout(), String::new());
+        Self { in_colour, shown }
+    }
+
+    /// A line for stderr.
+    pub(crate) fn on_stderr() -> Self {
+        let (in_colour, shown) = (on_stderr(), String::new());
+        Self { in_colour, shown }
+    }
+
+    /// Adds a text.
+    pub(crate) fn text(self, text: impl fmt::Display) -> Self {
+        self.toned(None, text)
+    }
+
+    /// Adds a text in its tone.
+    pub(crate) fn toned(mut self, tone: Option<Tone>, text: impl fmt::Display) -> Self {
+        match tone.filter(|_| self.in_colour) {
+            Some(tone) => self.shown.push_str(&painted(tone, text)),
+            None => self.shown.push_str(&Escaped(text).to_string()),
+        }
+        self
+    }
+
+    /// The line as it is printed.
+    pub(crate) fn as_str(&self) -> &str {
+        self.shown.trim_end()
     }
 }
 
 /// A text in its tone, wherever it is printed.
 pub(crate) fn painted(tone: Tone, text: impl fmt::Display) -> String {
-    let style = tone.style();
+    let (style, text) = (tone.style(), Escaped(text));
     format!("{style}{text}{style:#}")
 }
 
@@ -142,6 +175,6 @@ mod tests {
 
     #[test]
     fn a_painted_text_ends_with_the_end_of_its_colour() {
-        assert_eq!(painted(Tone::Good, "ok"), "\x1b[32mok\x1b[0m");
+        assert_eq!(painted(Tone::Good, "ok\x1b[0m"), "\x1b[32mok\\x1b[0m\x1b[0m");
     }
 }

@@ -13,7 +13,7 @@ use tenure_server::auth::{Scope, Secret, TokenEntry, read};
 
 use crate::cli::FormatArgs;
 use crate::exit::{DONE, Usage};
-use crate::output::{json as print_json, line, or_dash, table};
+use crate::output::{json as print_json, line, lines, or_dash, table};
 
 /// Creates access tokens for a daemon and checks its token file.
 #[derive(Debug, Args)]
@@ -131,8 +131,9 @@ impl New {
             line(shown)?;
         }
         if self.add.is_none() {
-            line("\n# For the file that the daemon's --tokens names.")?;
-            line(entry.to_string().trim_end())?;
+            line("")?;
+            line("# For the file that the daemon's --tokens names.")?;
+            lines(entry.to_string().trim_end())?;
         }
         Ok(())
     }

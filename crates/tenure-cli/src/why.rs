@@ -12,7 +12,7 @@ use tenure_core::{Result, Store};
 use crate::cli::{FormatArgs, GroupArgs, StoreArgs};
 use crate::exit::{DONE, say};
 use crate::groups;
-use crate::output::{json, line};
+use crate::output::{json, lines};
 
 /// The most registries of one key that are shown.
 const MAX_REGISTRIES: usize = 20;
@@ -54,7 +54,7 @@ impl Why {
                 many => json(&many),
             };
         }
-        told.iter().try_for_each(|one| line(one.to_string().trim_end()))
+        told.iter().try_for_each(|one| lines(one.to_string().trim_end()))
     }
 
     /// The subjects that an id can mean: a plain name is a member, lease or session, or a key of a registry in the events.

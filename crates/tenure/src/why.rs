@@ -12,6 +12,7 @@ use std::fmt;
 
 use serde::Serialize;
 use tenure_core::error::Result;
+use tenure_core::escape::escaped;
 use tenure_core::event::{Event, EventId, EventQuery};
 use tenure_core::id::Group;
 use tenure_core::store::{MAX_PAGE, Store};
@@ -52,7 +53,7 @@ pub struct Explanation {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.subject)?;
+        writeln!(f, "{}", escaped(&self.subject))?;
         let since = self
             .events_since
             .map(|at| format!(" (events go back to {at})"))
@@ -64,10 +65,10 @@ impl fmt::Display for Explanation {
         }
         for line in &self.history {
             let at = line.at.map(|at| at.to_string()).unwrap_or_default();
-            writeln!(f, "  {at}  {}", line.text)?;
+            writeln!(f, "  {at}  {}", escaped(&line.text))?;
         }
         for line in &self.now {
-            writeln!(f, "  now: {}", line.text)?;
+            writeln!(f, "  now: {}", escaped(&line.text))?;
         }
         Ok(())
     }

@@ -234,9 +234,10 @@ impl Report {
 
     pub(super) fn show(&self) -> anyhow::Result<()> {
         line(format_args!(
-            "{}, the group {}, {} members\n",
+            "{}, the group {}, {} members",
             self.store, self.group, self.members
         ))?;
+        line("")?;
         let rows = self.measured.iter().map(|row| {
             let of = |ms: f64| format!("{ms:.2}");
             [

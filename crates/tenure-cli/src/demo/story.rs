@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure::wire::ms;
 
-use crate::output::{brief, json_line, line};
-use crate::style::{Tone, paint};
+use crate::output::{brief, coloured, json_line, line, lines};
+use crate::style::{Line, Tone};
 
 /// The printer. It also counts expectations that were not met.
 pub(super) struct Story {
@@ -29,19 +29,22 @@ impl Story {
         self.missing
     }
 
-    /// Prints text for people or the same document for programs.
+    /// Prints lines for people or the same document for programs.
     pub(super) fn tell(&self, text: &str, document: &Value) -> anyhow::Result<()> {
-        if self.json { json_line(document) } else { line(text) }
+        if self.json { json_line(document) } else { lines(text) }
     }
 
     /// Prints the start of an act: what is done, and what to expect.
     pub(super) fn act(&mut self, title: &str, done: &str, expect: &str) -> anyhow::Result<()> {
         self.acts += 1;
         let act = self.acts;
-        let heading = paint(Some(Tone::Title), format!("{act}. {title}"));
-        let text = format!("\n{heading}\n   done    {done}\n   expect  {expect}");
-        let document = json!({ "type": "act", "act": act, "title": title, "done": done, "expect": expect });
-        self.tell(&text, &document)
+        if self.json {
+            return json_line(&json!({ "type": "act", "act": act, "title": title, "done": done, "expect": expect }));
+        }
+        line("")?;
+        coloured(&Line::on_stdout().toned(Some(Tone::Title), format_args!("{act}. {title}")))?;
+        line(format_args!("   done    {done}"))?;
+        line(format_args!("   expect  {expect}"))
     }
 
     /// Prints what was seen, and how long after the act.
@@ -49,17 +52,19 @@ impl Story {
         if !ok {
             self.missing += 1;
         }
-        let word = if ok {
-            paint(Some(Tone::Good), "seen   ")
+        if self.json {
+            return json_line(&json!({
+                "type": "seen", "act": self.acts, "ok": ok, "what": what, "took_ms": took.map(ms),
+            }));
+        }
+        let (tone, word) = if ok {
+            (Tone::Good, "seen   ")
         } else {
-            paint(Some(Tone::Bad), "MISSING")
+            (Tone::Bad, "MISSING")
         };
         let after = took.map_or_else(String::new, |took| format!(", after {}", brief(took)));
-        let text = format!("   {word} {what}{after}");
-        let document = json!({
-            "type": "seen", "act": self.acts, "ok": ok, "what": what, "took_ms": took.map(ms),
-        });
-        self.tell(&text, &document)
+        let shown = Line::on_stdout().text("   ").toned(Some(tone), word);
+        coloured(&shown.text(format_args!(" {what}{after}")))
     }
 
     /// Prints what did not happen in time.

@@ -240,7 +240,7 @@ fn require<T: Table>(given: &[(&str, &str)]) -> Result<(), Usage> {
     if lines.is_empty() {
         return Ok(());
     }
-    Err(Usage::new(lines.join("\n")))
+    Err(Usage::new(lines.join("; ")))
 }
 
 #[cfg(test)]

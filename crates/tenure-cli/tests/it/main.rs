@@ -13,6 +13,7 @@ mod chat;
 mod cli;
 mod docs;
 mod example;
+mod foreign;
 mod operations;
 mod outage;
 mod polling;

@@ -106,12 +106,13 @@ impl Report {
 
     pub(super) fn show(&self) -> anyhow::Result<()> {
         line(format_args!(
-            "{}, the group {}, {} contenders, ttl {}\n",
+            "{}, the group {}, {} contenders, ttl {}",
             self.store,
             self.group,
             self.contenders,
             show_duration(self.ttl)
         ))?;
+        line("")?;
         let rows = self.rows().into_iter().map(|row| {
             [
                 row.fault.to_owned(),
@@ -137,7 +138,8 @@ impl Report {
             ],
             rows.collect(),
         )?;
-        line("\nnote: times are p50 / p95 / max in ms, seen from this machine; a look-up is sent every 5 ms")
+        line("")?;
+        line("note: times are p50 / p95 / max in ms, seen from this machine; a look-up is sent every 5 ms")
     }
 }
 
