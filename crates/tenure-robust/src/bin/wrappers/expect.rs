@@ -110,6 +110,8 @@ fn outcome(cell: &Cell) -> (After, Vec<i32>) {
         // A suspension longer than the ttl: the lock is lost, unless the wrapper does not stop.
         End::Signal(Signal::TSTP, To::Wrapper) if cell.wrapper.has_lease() => (After::EndsOrGoesOn, Vec::new()),
         End::Signal(Signal::TSTP, _) | End::Key(Key::CtrlZ) => (After::GoesOn, term),
+        // The command decides about a signal that it may use for something else, as without a wrapper.
+        End::Signal(Signal::INT | Signal::QUIT, _) if ignores && !is_run => (After::GoesOn, term),
         End::Signal(signal, _) => (After::Ends, asked(cell, signal)),
         End::TermAll => (After::Ends, term),
         End::Key(_) if ignores => (After::GoesOn, term),
