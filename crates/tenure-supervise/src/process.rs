@@ -271,6 +271,7 @@ mod tests {
     use tenure_core::clock::SystemClock;
 
     #[tokio::test]
+    #[expect(clippy::zombie_processes, reason = "the reaper waits for it")]
     async fn only_a_group_that_is_still_ours_is_killed() {
         let processes = Processes::adopting(&SystemClock::shared()).unwrap();
         let mut sleep = Command::new("sleep");
