@@ -13,6 +13,7 @@ mod looking;
 mod progress;
 mod serve;
 mod sessions;
+mod stalled_log;
 mod targets;
 mod terminal;
 mod usage;
