@@ -5,6 +5,7 @@ mod code;
 mod english;
 mod layout;
 mod links;
+mod logs;
 mod prints;
 mod size;
 mod waits;
@@ -37,6 +38,7 @@ const RULES: &[Rule] = &[
     borders::statements,
     borders::facade,
     prints::unescaped,
+    logs::fields,
     waits::sleeps,
 ];
 

@@ -98,9 +98,9 @@ pub(crate) fn start_unhindered(filter: &str, format: LogFormat) -> anyhow::Resul
     panic::set_hook(Box::new(move |panic| {
         let trace = Backtrace::capture();
         if trace.status() == BacktraceStatus::Captured {
-            its.say(format_args!("{panic}\n{trace}"));
+            its.say_at("ERROR", format_args!("{panic}\n{trace}"));
         } else {
-            its.say(panic);
+            its.say_at("ERROR", panic);
         }
         its.flush(LAST_WORDS);
     }));

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use serde_json::json;
 use tenure_supervise::terminal::allow_output_in_background;
 
 use super::LogFormat;
@@ -65,12 +66,13 @@ impl Lines {
         if waiting.lost > 0 && waiting.has_room(line.len()) {
             let lost = std::mem::take(&mut waiting.lost);
             let note = match self.0.format {
-                LogFormat::Text => format!("tenure: {lost} log lines lost: stderr was not read\n"),
-                LogFormat::Json => format!(
-                    "{{\"level\":\"WARN\",\"message\":\"log lines lost: stderr was not read\",\"lines\":{lost}}}\n"
-                ),
+                LogFormat::Text => format!("tenure: {lost} log lines lost: stderr was not read"),
+                LogFormat::Json => {
+                    json!({"level": "WARN", "message": "log lines lost: stderr was not read", "lines": lost})
+                        .to_string()
+                }
             };
-            waiting.add(note.as_bytes());
+            waiting.add(format!("{note}\n").as_bytes());
         }
         if waiting.has_room(line.len()) {
             waiting.add(line);
@@ -81,9 +83,18 @@ impl Lines {
         }
     }
 
-    /// Puts down what is said to people.
-    pub(super) fn say(&self, line: impl Display) {
-        self.put(format!("tenure: {line}\n").as_bytes());
+    /// Puts down a message for people.
+    pub(super) fn say(&self, message: impl Display) {
+        self.say_at("INFO", message);
+    }
+
+    /// The same with a level, which only JSON shows.
+    pub(super) fn say_at(&self, level: &str, message: impl Display) {
+        let line = match self.0.format {
+            LogFormat::Text => format!("tenure: {message}"),
+            LogFormat::Json => json!({"level": level, "message": message.to_string()}).to_string(),
+        };
+        self.put(format!("{line}\n").as_bytes());
     }
 
     /// Waits until all of them are written, and no longer than `bound`.
@@ -217,6 +228,21 @@ mod tests {
         lines.flush(LONG);
         let end = b"tenure: 4 log lines lost: stderr was not read\nmore\n";
         assert!(*written.lock().unwrap() == [&line.repeat(17)[..], end].concat());
+    }
+
+    #[test]
+    fn messages_are_json_where_lines_are() {
+        let (mut reader, writer) = pipe().unwrap();
+        let lines = Lines::to(writer, LogFormat::Json).unwrap();
+        lines.say("a \"name\"\nand more");
+        lines.say_at("ERROR", "panicked");
+        let wanted = concat!(
+            r#"{"level":"INFO","message":"a \"name\"\nand more"}"#,
+            "\n",
+            r#"{"level":"ERROR","message":"panicked"}"#,
+            "\n"
+        );
+        assert_eq!(read(&mut reader, wanted), wanted);
     }
 
     #[test]

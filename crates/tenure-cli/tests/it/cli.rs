@@ -6,6 +6,7 @@ mod crowd;
 mod data_loss;
 mod job_control;
 mod join;
+mod json_log;
 mod killed;
 mod leases;
 mod lock;
