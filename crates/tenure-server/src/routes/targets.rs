@@ -60,7 +60,9 @@ pub(crate) async fn remove(
     NotAfter(call): NotAfter,
 ) -> RouteResult {
     let removed = app.write(app.store.remove_target(&group, &target, call)).await?;
-    tracing::info!(%group, %target, removed, "target removed");
+    if removed {
+        tracing::info!(%group, %target, "target removed");
+    }
     let mut response = no_content();
     let value = HeaderValue::from_static(if removed { "true" } else { "false" });
     response.headers_mut().insert(HeaderName::from_static(REMOVED), value);

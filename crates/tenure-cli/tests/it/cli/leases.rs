@@ -222,3 +222,34 @@ fn lease_lines_of_a_daemon_have_the_ttl() {
         lines.any(|line| line.contains("ttl_ms=47000"))
     });
 }
+
+#[test]
+fn a_repeated_release_is_neither_logged_nor_counted() {
+    let daemon = Daemon::start(&["--store", "memory:"]);
+    let tenure = daemon.join(GROUP, "one", 60_000);
+    let token = daemon.granted(GROUP, "x", &[&tenure], 60_000)["token"]
+        .as_u64()
+        .unwrap();
+    daemon.granted(GROUP, "last", &[&tenure], 60_000);
+    for _ in 0..3 {
+        assert_eq!(daemon.release(GROUP, "x", &tenure, token, None).0, 200);
+    }
+    for _ in 0..2 {
+        let (status, _) = daemon.http("DELETE", &format!("/v1/groups/{GROUP}/targets/none"), "");
+        assert_eq!(status, 204);
+    }
+    let last = daemon.http("GET", &format!("/v1/groups/{GROUP}/leases/last"), "").1["token"]
+        .as_u64()
+        .unwrap();
+    daemon.release(GROUP, "last", &tenure, last, None);
+    wait::until("the last release is logged", SOON, || {
+        daemon.process.log().matches("lease released").count() >= 2
+    });
+    let log = daemon.process.log();
+    assert_eq!(log.matches("lease released").count(), 2, "{log}");
+    assert!(!log.contains("target removed"), "{log}");
+    let (_, metrics) = daemon.text("GET", "/metrics", "");
+    let counted = |line: &&str| line.starts_with("tenure_lease_transitions_total") && line.contains("\"released\"");
+    let counted: Vec<_> = metrics.lines().filter(counted).collect();
+    assert!(counted.len() == 1 && counted[0].ends_with(" 2"), "{counted:?}");
+}
