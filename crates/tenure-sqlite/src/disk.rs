@@ -17,7 +17,7 @@ use tenure_core::{Error, Group, Result, StoreTime};
 use crate::alarm::Alarm;
 use crate::error::{Cause, closed};
 use crate::event::{self, LogSize};
-use crate::file::unreadable;
+use crate::file::{close_as_it_is, unreadable};
 use crate::found::Found;
 use crate::open_file::OpenFile;
 use crate::reader::Readers;
@@ -78,6 +78,19 @@ impl FileDisk {
 
     fn sql(&self) -> Result<&Connection, Cause> {
         self.sql.as_ref().ok_or(Cause::Closed)
+    }
+
+    /// The connection, while the log is whole.
+    fn sound(&self) -> Option<&Connection> {
+        self.sql.as_ref().filter(|_| self.file.watch.damaged_log().is_none())
+    }
+
+    fn give_up_a_damaged_log(&mut self) {
+        if self.sound().is_none()
+            && let Some(sql) = self.sql.take()
+        {
+            close_as_it_is(sql);
+        }
     }
 
     fn read_all(&mut self, into: &mut dyn Loader) -> Result<(), Cause> {
@@ -243,13 +256,16 @@ impl Disk for FileDisk {
     }
 
     fn read(&mut self, group: &Group, keys: &[RowKey]) -> Result<StoredRows, Fault> {
+        if let Some(wrong) = self.file.watch.damaged_log() {
+            return Err(Fault::Broken(Error::unavailable(wrong, Outcome::Unknown)));
+        }
         self.read_rows(group, keys)
             .map_err(|cause| Fault::Broken(cause.to_error()))
     }
 
     /// In a commit that does not wait for the disk: losing it costs little.
     fn keep_time(&mut self, now: StoreTime) -> Result<()> {
-        let Some(sql) = &self.sql else { return Ok(()) };
+        let Some(sql) = self.sound() else { return Ok(()) };
         let relaxed = sql.pragma_update(None, "synchronous", "normal").map_err(Cause::from);
         let kept = relaxed.and_then(|()| raise_high_water(sql, now));
         // Without this, commits on the connection might not be durable.
@@ -270,6 +286,7 @@ impl Disk for FileDisk {
             return Ok(());
         }
         self.checkpointed = sql.total_changes();
+        let Some(sql) = self.sound() else { return Ok(()) };
         match sql.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
             Ok(()) => Ok(()),
             Err(error) => unless_broken(
@@ -288,6 +305,7 @@ impl Disk for FileDisk {
 
     fn close(&mut self) {
         self.file.begin_to_close();
+        self.give_up_a_damaged_log();
         if let Err(error) = self.keep_time(self.file.clock.now()) {
             tracing::warn!(error = error.chain(), "the clock's high-water mark was not written");
         }
@@ -307,6 +325,7 @@ impl Drop for FileDisk {
     /// The lock goes after the connection.
     fn drop(&mut self) {
         self.file.begin_to_close();
+        self.give_up_a_damaged_log();
         drop(self.sql.take());
         self.file.release();
     }
@@ -314,13 +333,17 @@ impl Drop for FileDisk {
 
 /// Events, read on connections of their own, as long as the store has them open.
 #[derive(Debug)]
-pub(crate) struct FilePages(pub(crate) Weak<Readers>);
+pub(crate) struct FilePages {
+    pub(crate) readers: Weak<Readers>,
+    pub(crate) file: Arc<OpenFile>,
+}
 
 #[async_trait]
 impl EventPages for FilePages {
     async fn page(&self, group: &Group, query: EventQuery) -> Result<EventPage> {
         let group = group.clone();
-        let readers = self.0.upgrade().ok_or_else(closed)?;
+        let readers = self.readers.upgrade().ok_or_else(closed)?;
+        self.file.look(Outcome::Unchanged).map_err(|cause| cause.to_error())?;
         readers.read(move |sql| event::page(sql, &group, &query)).await
     }
 }

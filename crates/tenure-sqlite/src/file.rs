@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tenure_core::{Error, ErrorKind, Result};
 
@@ -115,6 +116,14 @@ fn prepare_writer(sql: &Connection) -> Result<(), Cause> {
     sql.pragma_update(None, "journal_size_limit", 64 << 20)?;
     sql.pragma_update(None, "cache_size", -16_384)?;
     Ok(())
+}
+
+/// Closes a connection and leaves the log as it is: SQLite would copy a log that lost commits into the file, holes included.
+pub(crate) fn close_as_it_is(sql: Connection) {
+    if let Err(error) = sql.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+        tracing::warn!(%error, "the log of the SQLite file may be copied into it");
+    }
+    drop(sql);
 }
 
 /// Opens a connection that can only read.

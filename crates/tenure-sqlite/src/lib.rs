@@ -27,6 +27,7 @@ mod executor;
 mod file;
 mod found;
 mod holder;
+mod index;
 mod ledger;
 mod lock;
 mod mark;

@@ -132,6 +132,7 @@ impl OpenFile {
 
     /// Releases the lock. The connections are closed by now.
     pub(crate) fn release(&self) {
+        self.watch.release();
         guard(&self.lock).take();
     }
 }

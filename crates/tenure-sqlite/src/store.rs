@@ -69,7 +69,10 @@ impl SqliteStore {
         let file = Arc::new(OpenFile::new(&file::STORE, path, Arc::clone(&clock), lock, vec![mark]));
         let mut disk = FileDisk::new(sql, Arc::clone(&file), options.clone(), found);
         prepare(&mut disk);
-        let pages = Arc::new(FilePages(Arc::downgrade(&readers)));
+        let pages = Arc::new(FilePages {
+            readers: Arc::downgrade(&readers),
+            file: Arc::clone(&file),
+        });
         let engine = Engine::start(options.clone(), clock, disk, pages)?;
         watch::start(&file).map_err(|error| {
             Error::unavailable(
@@ -139,7 +142,10 @@ impl Backend for SqliteStore {
     }
 
     async fn until_broken(&self) -> Error {
-        self.engine.until_broken().await
+        tokio::select! {
+            error = self.engine.until_broken() => error,
+            damaged = self.file.watch.until_damaged() => Error::unavailable(damaged, Outcome::Unchanged),
+        }
     }
 
     async fn examine(&self) -> Vec<Finding> {

@@ -2,7 +2,8 @@
 //!
 //! A process keeps writing to a file that was deleted, moved away or replaced, and what it acknowledges then is lost
 //! with it. So the paths are compared with the open files once a second, before each transaction and after each commit;
-//! while they differ every call is refused.
+//! while they differ every call is refused. The same goes for a log that was cut or overwritten (`index.rs`), for good: what
+//! it had is lost.
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,9 @@ use std::time::Duration;
 
 use tenure_core::error::Outcome;
 use tenure_core::{Error, Result};
+use tokio::sync::Notify;
 
+use crate::index::OpenLog;
 use crate::lock::FileId;
 use crate::open_file::OpenFile;
 
@@ -23,6 +26,8 @@ const EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Watch {
     files: Vec<Watched>,
+    log: Mutex<WatchedLog>,
+    damage: Notify,
     /// What was seen last; set in `is_astray` as well, which costs no lock.
     astray: Mutex<Option<String>>,
     is_astray: AtomicBool,
@@ -38,23 +43,44 @@ struct Watched {
     was_cut: AtomicBool,
 }
 
+/// The contents of the log.
+#[derive(Debug)]
+struct WatchedLog {
+    database: PathBuf,
+    /// Open from the first look that finds a log, until the file is released.
+    open: Option<OpenLog>,
+    is_released: bool,
+    damaged: Option<String>,
+}
+
 impl Watch {
-    /// Watches the database and its log, as they are now, and others beside it.
+    /// Watches the database, its log and the log's index, as they are now, and others beside it.
     pub(crate) fn new(path: &Path, others: Vec<PathBuf>) -> Self {
         let database = Watched::new(path.to_owned(), true);
-        let log = Watched::new(beside(path, "-wal"), false);
+        let log = ["-wal", "-shm"].map(|suffix| Watched::new(beside(path, suffix), false));
         let others = others.into_iter().map(|path| Watched::new(path, false));
-        Self {
-            files: [database, log].into_iter().chain(others).collect(),
+        let log_contents = WatchedLog {
+            database: path.to_owned(),
+            open: None,
+            is_released: false,
+            damaged: None,
+        };
+        let watch = Self {
+            files: [database].into_iter().chain(log).chain(others).collect(),
+            log: Mutex::new(log_contents),
+            damage: Notify::new(),
             astray: Mutex::new(None),
             is_astray: AtomicBool::new(false),
-        }
+        };
+        watch.log().look();
+        watch
     }
 
     /// Compares all of them. Answers what is wrong, and remembers it for [`Self::check`]. Files that are being closed may
     /// change: SQLite deletes the log of one.
     pub(crate) fn look(&self, closed: impl FnOnce() -> bool) -> Option<String> {
         let wrong = self.files.iter().find_map(Watched::look);
+        let wrong = wrong.or_else(|| self.damaged_log());
         if wrong.is_some() && closed() {
             return None;
         }
@@ -86,8 +112,59 @@ impl Watch {
         self.guard().clone()
     }
 
+    /// What is wrong with a log that lost commits: nothing may be read through it, or copied into the file.
+    pub(crate) fn damaged_log(&self) -> Option<String> {
+        let damaged = self.log().look();
+        if damaged.is_some() {
+            self.damage.notify_waiters();
+        }
+        damaged
+    }
+
+    /// Waits until a look has found the log damaged.
+    pub(crate) async fn until_damaged(&self) -> String {
+        loop {
+            let noticed = self.damage.notified();
+            tokio::pin!(noticed);
+            noticed.as_mut().enable();
+            if let Some(damaged) = self.damaged_log() {
+                return damaged;
+            }
+            noticed.await;
+        }
+    }
+
+    /// Closes what it has open. The connections are closed by now.
+    pub(crate) fn release(&self) {
+        let mut log = self.log();
+        log.is_released = true;
+        log.open = None;
+    }
+
+    fn log(&self) -> MutexGuard<'_, WatchedLog> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn guard(&self) -> MutexGuard<'_, Option<String>> {
         self.astray.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WatchedLog {
+    fn look(&mut self) -> Option<String> {
+        if self.damaged.is_none() && !self.is_released {
+            if self.open.is_none() {
+                self.open = OpenLog::beside(&self.database).ok();
+            }
+            self.damaged = self.open.as_ref().and_then(OpenLog::look).map(|seen| {
+                format!(
+                    "{} {seen} while it was open; the commits in it may be lost; nothing is written any more; restart this \
+                     process: it grants no lease for one max ttl if some are",
+                    beside(&self.database, "-wal").display()
+                )
+            });
+        }
+        self.damaged.clone()
     }
 }
 

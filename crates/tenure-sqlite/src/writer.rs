@@ -16,7 +16,7 @@ use tenure_core::{Error, Result, StoreTime};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::{Cause, closed};
-use crate::file::reopen_writer;
+use crate::file::{close_as_it_is, reopen_writer};
 use crate::open_file::OpenFile;
 use crate::sql::{instant, statements};
 
@@ -225,6 +225,9 @@ impl Writer {
     /// Writes the high-water mark down in a commit that does not wait for the disk: losing it costs little.
     fn keep(&mut self) {
         let Some(sql) = &self.sql else { return };
+        if self.file.watch.damaged_log().is_some() {
+            return;
+        }
         let relaxed = sql.pragma_update(None, "synchronous", "normal").map_err(Cause::from);
         let kept = relaxed.and_then(|()| raise_high_water(sql, self.file.clock.now()));
         match kept {
@@ -245,6 +248,9 @@ impl Writer {
             return;
         }
         self.checkpointed = sql.total_changes();
+        if self.file.watch.damaged_log().is_some() {
+            return;
+        }
         if let Err(error) = sql.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
             tracing::warn!(%error, "the log could not be copied into the SQLite file; it is tried again later");
         }
@@ -252,6 +258,11 @@ impl Writer {
 
     fn finish(mut self) {
         self.file.begin_to_close();
+        if self.file.watch.damaged_log().is_some()
+            && let Some(sql) = self.sql.take()
+        {
+            close_as_it_is(sql);
+        }
         self.keep();
         if let Some(sql) = self.sql.take() {
             let copied = sql.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tenure_core::error::Outcome;
-use tenure_core::store::{Backend, Health, Store};
+use tenure_core::store::{Backend, Health, Severity, Store};
 use tenure_core::sweep::SweepSteps;
 use tenure_core::{Error, ErrorKind};
 use tenure_sqlite::SqliteStore;
@@ -90,6 +90,127 @@ async fn a_file_that_was_cut_short_is_not_trusted_again() {
     noticed(&store, "was cut short");
     std::fs::write(&path, whole).unwrap();
     unchanged(claim(&store, &a, "dev-1").await, "was cut short");
+    store.close().await;
+}
+
+fn overwrite(path: &Path, from: u64, len: usize) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::OpenOptions::new().write(true).open(path).expect("a file");
+    file.write_all_at(&vec![0; len], from).expect("a file");
+}
+
+type Damage = fn(&Path);
+
+/// What can happen to the log and its index. The last word of each is what the refusal says.
+const DAMAGES: [(&str, &str, Damage); 9] = [
+    ("emptied", "was cut short", |log| truncate(log, 0)),
+    ("cut to its head", "was cut short", |log| truncate(log, 32)),
+    ("cut by a byte", "was cut short", |log| truncate(log, len(log) - 1)),
+    ("head overwritten", "overwritten", |log| overwrite(log, 0, 32)),
+    ("tail overwritten", "overwritten", |log| {
+        overwrite(log, len(log) - 4_120, 4_120)
+    }),
+    ("all overwritten", "overwritten", |log| {
+        overwrite(log, 0, usize::try_from(len(log)).unwrap())
+    }),
+    ("replaced", "was replaced by another file", |log| {
+        let copy = log.with_extension("copy");
+        std::fs::copy(log, &copy).unwrap();
+        std::fs::rename(copy, log).unwrap();
+    }),
+    ("index emptied", "index (-shm) that was cut short", |log| {
+        truncate(&index(log), 0)
+    }),
+    ("index removed", "tenure.db-shm was deleted", |log| {
+        std::fs::remove_file(index(log)).unwrap()
+    }),
+];
+
+fn len(path: &Path) -> u64 {
+    path.metadata().unwrap().len()
+}
+
+fn index(log: &Path) -> std::path::PathBuf {
+    log.with_extension("db-shm")
+}
+
+/// A log that lost commits takes no more, neither while the file is open nor when it is closed.
+#[tokio::test]
+async fn nothing_is_acknowledged_into_a_damaged_log() {
+    for (damage, what, apply) in DAMAGES {
+        eprintln!("{damage}");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tenure.db");
+        let clock = manual();
+        let store = open(&path, &clock);
+        let a = join(&store, "a", s(100)).await;
+        claim(&store, &a, "dev-1").await.unwrap();
+        apply(&dir.path().join("tenure.db-wal"));
+        let refused = claim(&store, &a, "dev-2").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable);
+        assert!(refused.message().contains(what), "{damage}: {refused}");
+        assert!(is_down(&store, what));
+        let findings = store.examine().await;
+        assert!(
+            findings.iter().any(|finding| finding.detail.contains(what)),
+            "{findings:?}"
+        );
+        unchanged(claim(&store, &a, "dev-3").await, what);
+        store.close().await;
+
+        // Nothing of what the log lost was copied into the file.
+        let store = open(&path, &clock);
+        assert!(
+            store
+                .examine()
+                .await
+                .iter()
+                .all(|finding| finding.severity != Severity::Error)
+        );
+        for key in ["dev-2", "dev-3"] {
+            assert_eq!(owner(&store, key).await, None, "{damage}");
+        }
+        let b = join(&store, "b", s(100)).await;
+        claim(&store, &b, "dev-2").await.unwrap();
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn an_idle_store_notices_a_damaged_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tenure.db");
+    let store = open(&path, &manual());
+    join(&store, "a", s(100)).await;
+    truncate(&dir.path().join("tenure.db-wal"), 0);
+    // A daemon stops then, so that a new process reads the file.
+    assert!(store.until_broken().await.message().contains("was cut short"));
+    noticed(&store, "was cut short");
+    store.close().await;
+}
+
+/// Backup programs do that: everything is in the file when the log is emptied.
+#[tokio::test]
+async fn a_checkpoint_of_another_program_is_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tenure.db");
+    let store = open(&path, &manual());
+    let a = join(&store, "a", s(100)).await;
+    // In a process, SQLite shares the index between connections.
+    let other = rusqlite::Connection::open(&path).unwrap();
+    for mode in ["PASSIVE", "RESTART", "TRUNCATE"] {
+        claim(&store, &a, mode).await.unwrap();
+        let pragma = format!("PRAGMA wal_checkpoint({mode})");
+        let is_busy: bool = other.query_row(&pragma, [], |row| row.get(0)).unwrap();
+        assert!(!is_busy, "{mode}");
+        assert_eq!(
+            mode == "TRUNCATE",
+            len(&dir.path().join("tenure.db-wal")) == 0,
+            "{mode}"
+        );
+        claim(&store, &a, &format!("after-{mode}")).await.unwrap();
+        assert_eq!(store.health(), Health::Up);
+    }
     store.close().await;
 }
 

@@ -63,3 +63,45 @@ fn daemon_ends_with_74_when_a_write_fails() {
         }
     }
 }
+
+/// `: > tenure.db-wal` under a running daemon, as a script that clears logs does.
+#[test]
+fn daemon_ends_with_74_when_its_log_is_emptied() {
+    let mut daemon = Daemon::start(&["--store", "sqlite:tenure.db"]);
+    let tenure = daemon.join("g", "a", 60_000);
+    assert!(claims(&daemon, &tenure, 0));
+    let log = daemon.process.dir().join("tenure.db-wal");
+    std::fs::write(log, "").expect("the log is there");
+    assert!(!claims(&daemon, &tenure, 1), "SQLite would acknowledge it and lose it");
+    let ended = daemon.process.wait(SOON).expect("the daemon ends");
+    assert_eq!(ended.code(), Some(74), "{}", daemon.process.log_tail());
+    assert!(daemon.process.log().contains("tenure.db-wal was cut short"));
+
+    daemon.process.restart().expect("the binary can be started");
+    daemon.addr = address_in(&daemon.process, 1);
+    // It may have forgotten who holds a lease.
+    assert!(daemon.process.log().contains("no lease is granted for"));
+    let tenure = daemon.join("g", "a", 60_000);
+    assert_eq!(daemon.acquire("g", "l", &tenure).1["code"], "unsettled");
+    assert!(claims(&daemon, &tenure, 1));
+}
+
+/// SQLite maps the index of the log into memory, so the process may die of SIGBUS before it notices.
+#[test]
+fn nothing_is_lost_when_the_index_of_the_log_is_emptied() {
+    let mut daemon = Daemon::start(&["--store", "sqlite:tenure.db"]);
+    let tenure = daemon.join("g", "a", 60_000);
+    assert!(claims(&daemon, &tenure, 0));
+    let index = daemon.process.dir().join("tenure.db-shm");
+    std::fs::write(index, "").expect("the index is there");
+    assert!(!claims(&daemon, &tenure, 1));
+    let ended = daemon.process.wait(SOON).expect("the daemon ends");
+    eprintln!("MEASURED it ended with {ended}");
+
+    daemon.process.restart().expect("the binary can be started");
+    daemon.addr = address_in(&daemon.process, 1);
+    assert!(!daemon.process.log().contains("no lease is granted for"));
+    let path = format!("/v1/groups/g/registries/r/claims/{}", keys(0)[0]);
+    assert_eq!(daemon.answered("GET", &path, "").1["tenure"], tenure.as_str());
+    assert_eq!(daemon.acquire("g", "l", &tenure).0, 200);
+}
