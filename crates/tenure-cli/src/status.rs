@@ -93,6 +93,7 @@ impl Status {
                 place: store.place(),
                 up,
                 reason,
+                warnings: Vec::new(),
             },
             groups,
             groups_total,
@@ -157,7 +158,12 @@ fn show_store(what: &str, store: &StoreState) -> anyhow::Result<()> {
     coloured(&match &store.reason {
         None if store.up => shown.toned(Some(Tone::Good), "up"),
         reason => shown.toned(Some(Tone::Bad), format_args!("DOWN: {}", or_dash(reason.as_ref()))),
-    })
+    })?;
+    for warning in &store.warnings {
+        let shown = Line::on_stdout().text(format_args!("{what}  "));
+        coloured(&shown.toned(Some(Tone::Bad), warning))?;
+    }
+    Ok(())
 }
 
 fn show_groups(groups: &[Watched], total: u64) -> anyhow::Result<()> {

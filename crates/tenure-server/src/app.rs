@@ -28,6 +28,7 @@ use crate::origin_check::OriginCheck;
 use crate::refusals::Refusals;
 use crate::room::Room;
 use crate::settings::Settings;
+use crate::settings_watch::StoreWarnings;
 use crate::tls::Tls;
 use crate::watch::Watch;
 
@@ -93,6 +94,7 @@ pub(crate) struct App {
     pub(crate) settings: Settings,
     pub(crate) beats: BeatBatcher,
     pub(crate) watch: Watch,
+    pub(crate) store_warnings: StoreWarnings,
     pub(crate) began: Mono,
     /// Cancelled when shutdown begins: streams end, readiness fails.
     pub(crate) draining: CancellationToken,
@@ -165,6 +167,7 @@ impl App {
             tls,
             began: clock.mono(),
             watch: Watch::default(),
+            store_warnings: StoreWarnings::default(),
             requests: Room::new(settings.max_requests),
             beating: Room::new(settings.max_requests),
             streams: Room::new(settings.max_streams),

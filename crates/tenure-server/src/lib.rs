@@ -32,6 +32,7 @@ mod conn;
 mod connections;
 pub mod daemon;
 mod dashboard;
+mod exposed;
 mod extract;
 pub mod jwt;
 mod lease_log;
@@ -47,6 +48,7 @@ mod routes;
 mod server;
 mod session_log;
 mod settings;
+mod settings_watch;
 mod tls;
 #[cfg(feature = "otel")]
 mod trace;

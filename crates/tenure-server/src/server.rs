@@ -26,7 +26,7 @@ use crate::refusals::{self, REFUSALS, RefusalReporter};
 use crate::settings::Settings;
 use crate::tls::TlsWatch;
 use crate::watch::{self, Watcher};
-use crate::{conn, routes};
+use crate::{conn, exposed, routes, settings_watch};
 
 /// The pause after a failed accept, which usually means that file descriptors ran out.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
@@ -94,6 +94,10 @@ impl Server {
         app.loops
             .start(LoopSettings::new("metrics", meters::UPKEEP), || Upkeep)?;
         let credentials = watch_credentials(&app)?;
+        for exposed in exposed::findings(&app.settings, &app.store.place()) {
+            tracing::warn!("{}", exposed.detail);
+        }
+        tokio::spawn(settings_watch::watch(Arc::downgrade(&app)));
         let router = routes::router(&app);
         let abort = CancellationToken::new();
         let acceptor = Acceptor {

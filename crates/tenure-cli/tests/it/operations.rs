@@ -5,4 +5,5 @@ mod bench;
 mod config;
 mod demo;
 mod doctor;
+mod eviction;
 mod shell;

@@ -4,6 +4,7 @@
 mod agents;
 mod audit;
 mod crowd;
+mod exposed;
 mod guide;
 mod secrets;
 mod tls;

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use axum::http::{HeaderMap, Uri};
+use tenure_core::clock::Clock;
 use tenure_core::error::Result;
 use tenure_core::id::{Group, RosterName};
 use tenure_core::roster::roster_of;
 use tenure_core::time::StoreTime;
+use tokio::sync::watch;
 
 use super::caller::Caller;
 use super::file;
@@ -48,6 +50,28 @@ impl Guard {
         match (caller, &self.0) {
             (Caller::Known(grant), Some(token_file)) => token_file.grants().has(grant) && !grant.has_expired(now),
             _ => true,
+        }
+    }
+
+    /// Waits until [`Self::still_knows`] is false: the caller's token was removed or expired.
+    pub(crate) async fn until_refused(&self, caller: &Caller, clock: &dyn Clock, now: impl Fn() -> StoreTime) {
+        let (Caller::Known(grant), Some(token_file)) = (caller, &self.0) else {
+            return std::future::pending().await;
+        };
+        // Subscribed before the first check, so that no reload is missed.
+        let mut reloads = token_file.reloads.subscribe();
+        while self.still_knows(caller, &now) {
+            let expiry = async {
+                match grant.expires {
+                    Some(expires) => clock.sleep(expires.since(now())).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // The sender lives as long as the guard.
+                _ = reloads.changed() => {}
+                () = expiry => {}
+            }
         }
     }
 
@@ -101,6 +125,8 @@ pub(crate) struct RequestContext<'a> {
 pub(crate) struct TokenFile {
     file: PathBuf,
     grants: RwLock<Arc<Grants>>,
+    /// Marked after the tokens were replaced.
+    reloads: watch::Sender<()>,
     /// Held while the file is read. Requests never wait for it.
     refreshing: Mutex<()>,
     last_read: Mutex<LastRead>,
@@ -125,6 +151,7 @@ impl TokenFile {
         Ok(Self {
             file,
             grants,
+            reloads: watch::Sender::default(),
             refreshing: Mutex::new(()),
             last_read,
         })
@@ -164,6 +191,7 @@ impl TokenFile {
                 tracing::info!(tokens = grants.len(), "token file reloaded");
                 meters::tokens(grants.len());
                 *self.grants.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(grants);
+                self.reloads.send_replace(());
                 *last_read = LastRead { bytes, trouble: None };
             }
             Err(error) => {

@@ -68,6 +68,7 @@ pub(crate) async fn read(
         let news = app.store.wait_for_events(&group, page.last, wait);
         tokio::select! {
             () = app.draining.cancelled() => {}
+            () = app.guard.until_refused(&caller, &*app.clock, || app.time()) => {}
             // The read below reports a store that does not return from the wait.
             news = within(&*app.clock, wait + app.settings.request_timeout, news) => news.unwrap_or(Ok(()))?,
         }

@@ -77,6 +77,12 @@ pub(crate) async fn ready(State(app): State<Arc<App>>, caller: Caller, _: NoQuer
         Ok(away) => notes.extend(away.into_iter().take(MAX_NOTES).map(|why| format!("store: {why}"))),
         Err(why) => reasons.push(format!("store: {why}")),
     }
+    notes.extend(
+        app.store_warnings
+            .get()
+            .iter()
+            .map(|warning| format!("store: {warning}")),
+    );
     if !(caller.may(Scope::Read) && caller.is_everywhere()) {
         // The rest would reveal roster names and network addresses.
         reasons.iter_mut().for_each(first_word);

@@ -15,6 +15,7 @@ use tenure_core::time::StoreTime;
 use super::openapi::ReadErrors;
 use crate::app::App;
 use crate::auth::{Caller, Scope};
+use crate::exposed;
 use crate::extract::NoQuery;
 use crate::middleware::overloaded;
 use crate::reply::{RouteResult, json};
@@ -75,6 +76,7 @@ fn narrow(status: &mut ServerStatus, caller: &Caller) {
     let place = |store: &mut StoreState| {
         KEPT_BACK.clone_into(&mut store.place);
         keep_back(&mut store.reason);
+        store.warnings.clear();
     };
     place(&mut status.store);
     (status.access.tokens_trouble, status.access.tls_trouble) = (None, None);
@@ -123,6 +125,7 @@ pub(crate) fn store_state(app: &App) -> StoreState {
         place: app.store.place(),
         up,
         reason,
+        warnings: app.store_warnings.get(),
     }
 }
 
@@ -191,6 +194,11 @@ pub(crate) async fn doctor(State(app): State<Arc<App>>, share: Share, _: NoQuery
     findings.extend(of_ledger.into_iter().map(|finding| finding.of("ledger")));
     findings.extend(key_trouble(&app));
     findings.extend(access_trouble(&app));
+    let looked = {
+        let app = Arc::clone(&app);
+        tokio::task::spawn_blocking(move || exposed::findings(&app.settings, &app.store.place())).await
+    };
+    findings.extend(looked.unwrap_or_default());
     json(StatusCode::OK, &Findings { findings })
 }
 

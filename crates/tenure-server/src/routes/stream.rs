@@ -87,12 +87,14 @@ impl<F: Feed> Stream<F> {
         let app = Arc::clone(&self.app);
         let keep_alive = app.settings.stream_keep_alive;
         let draining = app.draining.clone();
+        let caller = self.caller.clone();
         let piece = tokio::select! {
             biased;
             () = draining.cancelled() => return None,
+            () = app.guard.until_refused(&caller, &*app.clock, || app.time()) => return None,
             news = within(&*app.clock, keep_alive, self.news()) => news.unwrap_or_else(|| self.still_here()),
         };
-        // Checked after the wait, which may have been long: a token that was removed since gets no new events.
+        // The news may have arrived before the wait for a removal was woken.
         app.guard.still_knows(&self.caller, || app.time()).then_some(piece)
     }
 

@@ -88,6 +88,9 @@ pub struct StoreState {
     /// Why it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Settings of its server that endanger what it keeps, for example that it evicts keys.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// The last known state of a group.

@@ -54,7 +54,12 @@ impl RostersState {
         let rosters_total = status.rosters.len() as u64;
         let listed = status.rosters.into_iter().take(Self::MAX_LISTED);
         Self {
-            ledger: StoreState { place, up, reason },
+            ledger: StoreState {
+                place,
+                up,
+                reason,
+                warnings: Vec::new(),
+            },
             discovered: status.discovered,
             breaker: status.breaker.as_str().to_owned(),
             retry_in_ms,
