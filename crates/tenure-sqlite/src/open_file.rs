@@ -75,10 +75,12 @@ impl OpenFile {
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
+        // A damaged log also closes the file; the damage is the reason.
+        self.watch.check()?;
         if self.is_closed() {
             return Err(closed());
         }
-        self.watch.check()
+        Ok(())
     }
 
     pub(crate) fn is_closed(&self) -> bool {

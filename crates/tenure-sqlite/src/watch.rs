@@ -79,13 +79,14 @@ impl Watch {
     /// Compares all of them. Answers what is wrong, and remembers it for [`Self::check`]. Files that are being closed may
     /// change: SQLite deletes the log of one.
     pub(crate) fn look(&self, closed: impl FnOnce() -> bool) -> Option<String> {
+        // One look at a time: the result of an earlier one must not replace that of a later one.
+        let mut astray = self.guard();
         let wrong = self.files.iter().find_map(Watched::look);
         let wrong = wrong.or_else(|| self.damaged_log());
         if wrong.is_some() && closed() {
             return None;
         }
         if wrong.is_some() != self.is_astray.load(Ordering::Acquire) {
-            let mut astray = self.guard();
             match &wrong {
                 Some(wrong) => tracing::error!("{wrong}"),
                 None => tracing::info!("the SQLite file is in its place again; calls are served"),
