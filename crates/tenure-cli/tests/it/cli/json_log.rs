@@ -93,7 +93,8 @@ fn logging(args: &[&str]) -> Process {
 }
 
 fn lines(process: &Process) -> Vec<String> {
-    let text = std::fs::read_to_string(process.dir().join("stderr")).unwrap();
+    // The shell may not have created it yet.
+    let text = std::fs::read_to_string(process.dir().join("stderr")).unwrap_or_default();
     text.split_inclusive('\n')
         .filter(|line| line.ends_with('\n'))
         .map(str::to_owned)

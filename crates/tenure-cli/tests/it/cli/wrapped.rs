@@ -316,7 +316,7 @@ struct Hangs;
 impl fuser::Filesystem for Hangs {}
 
 #[test]
-fn progress_file_on_a_file_system_that_hangs_counts_as_a_stall() {
+fn file_system_that_hangs_stops_no_wrapper() {
     let daemon = Daemon::start(&["--store", "memory:"]);
     let dir = tempfile::tempdir().unwrap();
     let Ok(_mounted) = fuser::Session::new(Hangs, dir.path(), &fuser::Config::default()) else {
@@ -334,4 +334,14 @@ fn progress_file_on_a_file_system_that_hangs_counts_as_a_stall() {
     let patient = join("60s");
     said(&patient, "ready");
     assert_eq!(patient.terminate(SOON).unwrap().code(), Some(143), "{}", patient.log());
+    let status = dir.path().join("status.json").display().to_string();
+    let run = ["run", "--leader", "always", "--status-file", &status];
+    let supervised = daemon.spawn(&[&run[..], &["--", "sh", "-c", "echo ready; exec sleep 1000"]].concat());
+    said(&supervised, "ready");
+    assert_eq!(
+        supervised.terminate(SOON).unwrap().code(),
+        Some(143),
+        "{}",
+        supervised.log()
+    );
 }

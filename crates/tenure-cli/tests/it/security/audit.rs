@@ -12,7 +12,7 @@ use crate::support::{Daemon, SOON};
 fn lines(daemon: &Daemon) -> Vec<Value> {
     let log = daemon.process.log();
     let json = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    json.filter(|line| line["target"] == "tenure::audit").collect()
+    json.filter(|line| line["message"] == "operated").collect()
 }
 
 #[test]
