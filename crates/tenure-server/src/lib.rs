@@ -33,6 +33,7 @@ mod connections;
 pub mod daemon;
 mod dashboard;
 mod extract;
+mod front_door;
 pub mod jwt;
 mod lease_log;
 mod limits;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tenure_core::clock::ManualClock;
 use tenure_core::ledger::{Provider, RosterStats, Version};
 use tenure_core::membership::{EndBy, MembershipStore};
+use tenure_core::pulse::BeatPulse;
 use tenure_core::roster::{
     Heartbeat, HeartbeatReply, MirrorEntry, MirroredProvider, Pending, Put, PutOutcome, RosterMirror, Verified,
 };
@@ -122,6 +123,7 @@ impl World {
     }
 
     pub(crate) async fn tick(&self) -> GroupStatus {
+        self.store.beat_pulse(BeatPulse::default()).await.expect("a pulse");
         self.store.tick(&self.group).await.expect("a tick")
     }
 

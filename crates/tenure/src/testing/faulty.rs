@@ -74,7 +74,8 @@ impl Verb {
             V::Rows | V::RosterStats | V::MirrorStatus | V::PendingOffline | V::OfflineDone => Self::Mirror,
             V::PutRosterSettings | V::RosterSettings | V::Retime | V::TakeTurn | V::EndTurn => Self::Mirror,
             V::MarkSeeded | V::VerifyRoster => Self::Mirror,
-            V::NewestEvents
+            V::Due
+            | V::BeatPulse
             | V::FindGroups
             | V::ForgetGroup
             | V::Settle
