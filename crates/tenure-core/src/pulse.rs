@@ -60,7 +60,7 @@ pub struct DueGroups {
     pub as_of: StoreTime,
     /// Groups with the earliest time at which something may be due, in that order. The true time may be later.
     pub groups: Vec<(Group, StoreTime)>,
-    /// Whether the index is complete. A new or lost index, and a store without one, names only some groups: then every
-    /// group must be visited.
+    /// Whether the index is enough. A new or lost index, and a store without one, names only some groups, and without a
+    /// pulse the tick of every group must be kept up: then every group must be visited.
     pub is_complete: bool,
 }

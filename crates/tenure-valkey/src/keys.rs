@@ -118,7 +118,7 @@ pub(crate) fn needs(marker: Marker) -> Vec<Need> {
     match marker {
         Marker::Shared => {
             needs.extend(["HMGET", "HSET", "HSETNX", "HLEN"].iter().map(on(STORE)));
-            needs.extend(["HGETALL", "HMGET", "HSET", "HDEL"].iter().map(on(PULSE)));
+            needs.extend(["HGETALL", "HGET", "HMGET", "HSET", "HDEL"].iter().map(on(PULSE)));
             needs.extend(["ZADD", "ZREM", "ZSCORE", "ZRANGEBYSCORE"].iter().map(on(DUE_GROUPS)));
         }
         Marker::Beside => needs.push(on(META)(&"HSETNX")),

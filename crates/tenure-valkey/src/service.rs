@@ -49,7 +49,7 @@ impl Serve<ListDue> for ValkeyStore {
                 ..DueGroups::default()
             });
         }
-        let invocation = Invocation::new(vec![DUE_GROUPS.to_owned()], Lateness::Harmless)
+        let invocation = Invocation::new(vec![DUE_GROUPS.to_owned(), PULSE.to_owned()], Lateness::Harmless)
             .number(micros(ask.ahead))
             .number(u64::from(ask.limit));
         let read = self
@@ -68,7 +68,7 @@ impl Serve<ListDue> for ValkeyStore {
         Ok(DueGroups {
             as_of,
             groups,
-            is_complete: self.due_mark.swap(mark, Ordering::Relaxed) == mark,
+            is_complete: self.due_mark.swap(mark, Ordering::Relaxed) == mark && mark != 0,
         })
     }
 }

@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Outcome, Result};
 use crate::event::{EventId, WaitForEvents};
 use crate::id::{Group, NodeId};
 use crate::lease::{WaitForGrants, WaitingTurn};
-use crate::pulse::{BeatPulse, FAILED_GROUPS, KeptPulse, Pulsed};
+use crate::pulse::{BeatPulse, DueGroups, FAILED_GROUPS, KeptPulse, ListDue, Pulsed};
 use crate::recall::Recall;
 use crate::roster::{Availability, CountAvailable};
 use crate::settling::{GapCause, Pulse};
@@ -256,6 +256,14 @@ impl MemoryStore {
         })
     }
 
+    /// Without a pulse every group must be visited, so the index is not enough.
+    fn due(&self, ask: ListDue) -> Result<DueGroups> {
+        let state = self.open()?;
+        let is_complete = state.service.pulse.is_some();
+        let due = state.due.list(ask, self.clock.now());
+        Ok(DueGroups { is_complete, ..due })
+    }
+
     fn beat_pulse(&self, ask: &BeatPulse) -> Result<Pulsed> {
         let mut state = self.open()?;
         let now = self.clock.now();
@@ -289,7 +297,7 @@ impl Backend for MemoryStore {
             Op::Probe(_) => Reply::Probe(self.probe()?),
             Op::Groups(_) => Reply::Groups(self.open()?.groups.keys().cloned().collect()),
             Op::BeatPulse(ask) => Reply::BeatPulse(self.beat_pulse(&ask)?),
-            Op::Due(ask) => Reply::Due(self.open()?.due.list(ask, self.clock.now())),
+            Op::Due(ask) => Reply::Due(self.due(ask)?),
             Op::FindGroups(_) => Reply::FindGroups(false),
             Op::WaitForGrants(request) => Reply::WaitForGrants(self.wait_for_grants(&request).await?),
             Op::Settle(request) => Reply::Settle(self.settle(group, request.cause, call)?),
