@@ -11,7 +11,7 @@ use super::table::{Noted, Table};
 use crate::id::{MemberId, TenureId};
 use crate::ledger::settings::MAX_STALE_AFTER;
 use crate::membership::{Beat, BeatReply, Revision};
-use crate::settling::{self, end_of};
+use crate::settling::end_of;
 use crate::store::StoreOptions;
 use crate::time::StoreTime;
 
@@ -241,7 +241,7 @@ impl GroupModel {
     /// [`Self::resume_unwritten`], unless a beat would need no look.
     #[cfg(test)]
     pub(crate) fn resume_if_far(&mut self, now: StoreTime) {
-        if !settling::is_near(self.tick, now, self.level()) {
+        if !crate::settling::is_near(self.tick, now, self.level()) {
             self.resume_unwritten(now);
         }
     }
