@@ -111,23 +111,23 @@ const DAMAGES: [(&str, &str, Damage); 9] = [
         overwrite(log, len(log) - 4_120, 4_120)
     }),
     ("all overwritten", "overwritten", |log| {
-        overwrite(log, 0, usize::try_from(len(log)).unwrap())
+        overwrite(log, 0, usize::try_from(len(log)).expect("a short log"))
     }),
     ("replaced", "was replaced by another file", |log| {
         let copy = log.with_extension("copy");
-        std::fs::copy(log, &copy).unwrap();
-        std::fs::rename(copy, log).unwrap();
+        std::fs::copy(log, &copy).expect("a log");
+        std::fs::rename(copy, log).expect("a copy");
     }),
     ("index emptied", "index (-shm) that was cut short", |log| {
         truncate(&index(log), 0)
     }),
     ("index removed", "tenure.db-shm was deleted", |log| {
-        std::fs::remove_file(index(log)).unwrap()
+        std::fs::remove_file(index(log)).expect("an index")
     }),
 ];
 
 fn len(path: &Path) -> u64 {
-    path.metadata().unwrap().len()
+    path.metadata().expect("a file").len()
 }
 
 fn index(log: &Path) -> std::path::PathBuf {
