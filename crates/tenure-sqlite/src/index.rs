@@ -19,7 +19,7 @@ const LOG_SALTS: u64 = 16;
 /// The length of a frame's head, with the salts and the checksum at 8.
 const FRAME_HEAD: u64 = 24;
 const FRAME_PROOF: u64 = 8;
-/// How often a head that changes meanwhile is read again. A writer changes it with each commit.
+/// How often a head that changes during the read is read again. A writer changes it with each commit.
 const TRIES: usize = 100;
 
 /// The log and its index, open to be looked at.
@@ -61,7 +61,7 @@ impl OpenLog {
             if self.index.read_exact_at(&mut head, 0).is_err() {
                 return Some("has an index (-shm) that was cut short");
             }
-            // `None`: it is being written, or SQLite will make it anew from the log.
+            // `None`: it is being written, or SQLite will rebuild it from the log.
             let Some(expected) = Expected::read(&head) else {
                 continue;
             };

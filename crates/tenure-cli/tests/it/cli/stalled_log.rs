@@ -1,4 +1,4 @@
-//! A daemon whose stderr nobody reads. It serves as before, and reports the lines that it lost.
+//! A daemon whose stderr is not read. It serves as before, and reports the lines that it lost.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};

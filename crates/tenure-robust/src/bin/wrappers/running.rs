@@ -154,7 +154,7 @@ impl Running {
     pub(crate) fn write(&mut self, pipe: &str, line: &str) -> bool {
         let path = self.dir.join(pipe);
         self.poll(Duration::from_secs(5), |_| {
-            // It fails while nobody reads.
+            // It fails while there is no reader.
             let open = rustix::fs::open(
                 &path,
                 OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,

@@ -115,7 +115,7 @@ fn terminal(dir: &Path, command: &[&str]) -> Result<()> {
         loop {
             match output.read(&mut bytes) {
                 Ok(count) if count > 0 => drop(log.write_all(&bytes[..count])),
-                // Nobody has opened it yet, or any longer.
+                // No process has it open.
                 _ => sleep(LOOK),
             }
         }
