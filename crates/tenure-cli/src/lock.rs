@@ -124,7 +124,7 @@ impl Lock {
         ended.map(|ended| ended.code)
     }
 
-    /// Acquires the lock and runs the command under it.
+    /// Acquires the lock, runs the command, and releases the lock when no process of the command is left.
     async fn hold(
         &self,
         connected: &Connected,
@@ -149,8 +149,13 @@ impl Lock {
             return Ok(not(NOT_ACQUIRED));
         }
         let ended = self.run_under(&guard, connected, membership, signals).await?;
-        // Leaving frees it, unless a process is left; dropped, it would be released in any case.
-        std::mem::forget(guard);
+        if ended.is_gone && guard.verdict() == Verdict::Held {
+            // An error: the tenure is over, or `leave` reports that the store is away.
+            let _ = guard.release().await;
+        } else {
+            // Lost, or kept by a process that is left. Dropped, it would release the lease.
+            std::mem::forget(guard);
+        }
         Ok(ended)
     }
 
