@@ -10,7 +10,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
-PATIENCE = 60
+PATIENCE = 30
 
 
 def until(condition, what="the condition"):
@@ -28,7 +28,7 @@ class Rule:
 
     def __init__(self, method, pattern, *, answer=None, hold=False, lose=False, times=None):
         self.method, self.pattern, self.answer, self.lose, self.times = method, re.compile(pattern), answer, lose, times
-        self.arrived, self.go = threading.Semaphore(0), threading.Event()
+        self.arrived, self.go, self.acted = threading.Semaphore(0), threading.Event(), threading.Event()
         if not hold:
             self.go.set()
 
@@ -43,7 +43,7 @@ class Daemon:
         self.requests, self.rules = [], []  # Requests: (method, path, connection).
         self.tenures, self.leases, self.claims, self.connections = {}, {}, {}, {}
         self.last, self.opened, self.waiting = 0, 0, 0
-        self.listening = set()
+        self.listening, self.refuse_streams = set(), False
         self.dead = (
             0  # Connections up to this number break at their next request, as behind a balancer that forgot them.
         )
@@ -115,9 +115,8 @@ class Daemon:
         return 410, {"code": "tenure_ended", "reason": "unknown"}
 
     def POST_members(self, _, body, **__):  # noqa: N802
-        old = [tenure for tenure, name in self.tenures.items() if name == body["member"]]
-        for tenure in old:
-            del self.tenures[tenure]
+        for old in [tenure for tenure, name in self.tenures.items() if name == body["member"]]:
+            self.DELETE_tenure(_, old)
         tenure = f"{body['member']}@{self.next()}"
         self.tenures[tenure] = body["member"]
         return 201, {"tenure": tenure}
@@ -277,7 +276,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         state.requests.append((self.command, parts.path, self.number))
-        if self.headers.get("Accept") == "text/event-stream":
+        if self.headers.get("Accept") == "text/event-stream" and not state.refuse_streams:
             self.stream()
             return
         rule = None
@@ -293,6 +292,8 @@ class _Handler(BaseHTTPRequestHandler):
             status, answer = rule.answer
         else:
             status, answer = state.act(self.command, parts.path, parse_qs(parts.query), body, self.is_gone)
+        if rule:
+            rule.acted.set()
         if status == 0 or (rule and rule.lose):
             self.close_connection = True
             return
