@@ -290,6 +290,7 @@ class Environment(unittest.TestCase):
             "http://h#x",
             "http://h:99999",
             "http://",
+            "http://h h",
             "valkey://:secret@h",
         ):
             with self.subTest(url), self.assertRaises(ValueError) as caught:

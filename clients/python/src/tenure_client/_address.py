@@ -30,6 +30,10 @@ class Address:
             raise _wrong(url, "its TLS files are for https:// without an ssl_context")
         self.prefix = parts.path.rstrip("/")
         self._context = (context or _context(files)) if parts.scheme == "https" else None
+        try:
+            self.connection(0.0)
+        except http.client.HTTPException as error:
+            raise _wrong(url, str(error)) from None
 
     def connection(self, timeout: float) -> http.client.HTTPConnection:
         """A new connection, not yet open."""

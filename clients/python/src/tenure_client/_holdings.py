@@ -59,7 +59,7 @@ class Holdings:
         self._perhaps: dict[str, float] = {}
         self._claims: dict[Place, _Claim] = {}
         self._connections: dict[Place, _Connection] = {}
-        self._lost_claims: list[LostClaim] = []
+        self._lost_claims: dict[Place, LostClaim] = {}
         self._reviewed = now()
         self._listed = self._known = 0
         self._doubts = 0
@@ -332,13 +332,12 @@ class Holdings:
 
     def take_lost_claims(self) -> list[LostClaim]:
         with self._lock:
-            lost, self._lost_claims = self._lost_claims, []
-            return lost
+            lost, self._lost_claims = self._lost_claims, {}
+            return list(lost.values())
 
     def _lose_claim(self, place: Place, to: str) -> None:
         del self._claims[place]
-        lost = LostClaim(place[0], place[1], to)
-        self._lost_claims.append(lost)
+        lost = self._lost_claims[place] = LostClaim(place[0], place[1], to)
         tell = self._membership._on_claim_lost
         if tell:
             callback = tell
