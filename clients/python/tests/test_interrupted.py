@@ -146,6 +146,28 @@ class Tasks(Base):
             with self.subTest(name):
                 asyncio.run(cancel(call, method, pattern, found))
 
+    def test_cancelled_release_is_finished(self):
+        async def cancel(call):
+            task = asyncio.ensure_future(call)
+            await asyncio.sleep(0)  # It runs up to its first await.
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+
+        async def release():
+            member = await aio.Tenure(self.daemon.url).join("g", "a", ttl=2.0)
+            lease = await member.acquire("l")
+            await member.claim("r", "k")
+            await member.attach("s", "c")
+            for call in (lease.release(), member.release_claim("r", "k"), member.detach("s", "c")):
+                await cancel(call)
+            for found in (lambda d: d.leases, lambda d: d.claims, lambda d: d.connections):
+                await asyncio.to_thread(self.is_given_back, found)
+            await cancel(member.leave())
+            await asyncio.to_thread(until, lambda: not self.daemon.tenures, "it leaves")
+
+        asyncio.run(release())
+
     def test_join_that_took_too_long_leaves(self):
         rule = self.daemon.rule("POST", "/members$", hold=True, times=1)
 

@@ -66,12 +66,11 @@ class Threads:
     async def run_async(self, call: Call[_T]) -> _T:
         future: Future[_T] = Future()
         try:
-            self._start(future, call.function)
+            try:
+                self._start(future, call.function)
+            except RuntimeError as error:
+                raise Unreachable(f"no thread for the call: {error}", UNCHANGED) from error
             return await asyncio.wrap_future(future)
-        except RuntimeError as error:
-            if future.running() or future.done():
-                raise
-            raise Unreachable(f"no thread for the call: {error}", UNCHANGED) from error
         except (asyncio.CancelledError, GeneratorExit):
             self._abandon(future, call)
             raise
@@ -86,6 +85,8 @@ class Threads:
     def _start(self, future: Future[Any], function: Callable[[], Any]) -> None:
         work = partial(_complete, future, function)
         try:
+            # A cancelled task cancels what has not begun. A release must not be among it.
+            future.set_running_or_notify_cancel()
             self._idle.pop().put(work)
         except IndexError:
             inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -106,8 +107,6 @@ class Threads:
 
 
 def _complete(future: Future[_T], function: Callable[[], _T]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
     try:
         result = function()
     except BaseException as error:
