@@ -135,7 +135,7 @@ class Blocks(Base):
         self.daemon.rule("POST", "/release$", lose=True)
 
         def body():
-            with self.client.join("g", "a", ttl=1.0) as member, member.acquire("l"):
+            with self.client.join("g", "a", ttl=5.0) as member, member.acquire("l"):
                 raise KeyError("the body's own")
 
         with self.assertLogs("tenure_client", "WARNING"), self.assertRaises(KeyError):
@@ -146,7 +146,7 @@ class Blocks(Base):
         self.daemon.rule("POST", "/release$", answer=(503, {"code": "overloaded", "outcome": "unchanged"}))
         with (
             self.assertLogs("tenure_client", "WARNING") as logged,
-            self.client.join("g", "a", ttl=1.0) as member,
+            self.client.join("g", "a", ttl=5.0) as member,
             member.acquire("l"),
         ):
             pass
@@ -157,7 +157,7 @@ class Blocks(Base):
         self.daemon.rule("POST", "/release$", lose=True)
 
         async def run():
-            async with await aio.Tenure(self.daemon.url).join("g", "a", ttl=1.0) as member, await member.acquire("l"):
+            async with await aio.Tenure(self.daemon.url).join("g", "a", ttl=5.0) as member, await member.acquire("l"):
                 raise KeyError("the body's own")
 
         with self.assertLogs("tenure_client", "WARNING"), self.assertRaises(KeyError):
@@ -319,7 +319,7 @@ STRANGE = (None, True, -1, 0.5, 1 << 70, 10**400, "", "x", "9" * 5000, [], [1], 
 
 class Hostile(Base):
     def test_ends_without_a_text_as_reason_end_nothing(self):
-        member = self.join(ttl=1.0)
+        member = self.join(ttl=2.0)
         lease = member.acquire("l")
         for reason in (5, True, [], ["lapsed"], {}, 0.5, float("inf")):
             rule = self.daemon.rule("PUT", "/beat$", answer=(410, {"code": "tenure_ended", "reason": reason}), times=1)

@@ -116,7 +116,7 @@ class Signals(Base):
 
     def test_signal_handler_may_call(self):
         for _ in range(20):
-            member = self.client.join("g", "a", ttl=1.0)
+            member = self.client.join("g", "a", ttl=30.0)
             self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, lambda *_: member.leave()))  # noqa: B023
             threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGUSR1)).start()
             while member.verdict() == HELD:
