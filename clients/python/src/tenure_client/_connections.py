@@ -124,7 +124,7 @@ def limit(connection: http.client.HTTPConnection, deadline: float) -> None:
 
 
 def _is_over(sock: socket.socket | None) -> bool:
-    """Whether an idle connection was closed by its other end, or carries what nobody asked for."""
+    """Whether an idle connection was closed by its other end, or has sent data that belongs to no call."""
     if sock is None:
         return True
     try:

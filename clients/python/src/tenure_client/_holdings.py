@@ -299,6 +299,7 @@ class Holdings:
     def claimed(self, place: Place, tenure: str, call: object) -> None:
         with self._lock:
             self._claims[place] = _Claim(tenure, call)
+            self._lost_claims.pop(place, None)
             self._check_tenure(tenure)
 
     def unclaimed(self, place: Place) -> None:
@@ -344,7 +345,7 @@ class Holdings:
             self._membership._notifier.submit(lambda: callback(lost))
 
     def review(self) -> None:
-        """Looks from time to time for claims that other members took over: the store tells nobody."""
+        """Checks from time to time for claims that other members took over. The store does not report them."""
         if self._claims and now() - self._reviewed > _REVIEW:
             self._reviewed = now()
             self._later(self._review)

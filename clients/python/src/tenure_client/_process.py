@@ -1,4 +1,4 @@
-"""A fork: the child has none of the other threads, locks may be held for ever, and sockets belong to the parent."""
+"""Forks: the child has one thread, locks that may be held for ever, and sockets that the parent uses."""
 
 from __future__ import annotations
 

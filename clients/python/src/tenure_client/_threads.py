@@ -101,7 +101,7 @@ class Threads:
                 try:
                     self._idle.remove(inbox)
                 except ValueError:
-                    continue  # Somebody has taken it, and is about to put a call in.
+                    continue  # A caller has taken it and is about to put a call in.
                 return
             self._idle.append(inbox)
 

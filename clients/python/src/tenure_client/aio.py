@@ -64,7 +64,7 @@ class Tenure:
 
         def tell(callback: Callable[..., None] | None, *args: Any) -> None:
             if callback:
-                with contextlib.suppress(RuntimeError):  # The loop is closed, and nobody listens any more.
+                with contextlib.suppress(RuntimeError):  # The loop is closed.
                     loop.call_soon_threadsafe(callback, *args)
 
         callbacks = Callbacks(

@@ -73,7 +73,7 @@ class Tenure:
         wrapper = (os.environ.get("TENURE_GROUP"), os.environ.get("TENURE_MEMBER"))
         if os.environ.get("TENURE_ID") and (group, member) == wrapper:
             raise ValueError(
-                f"{member} is the member of the wrapper around this process; joining as it would stop both"
+                f"{member} is the member of the wrapper around this process; joining as it would end the wrapper"
             )
         cancel, name = Cancel(), member or generated_name()
         options = (group, name, ttl, labels or {}, rejoin, callbacks, patience, cancel)
@@ -85,7 +85,7 @@ class Tenure:
         return iter(self._threads.run(Call(partial(self._members, group))))
 
     def owner(self, group: str, registry: str, key: str) -> Claim | None:
-        """Who owns a key; None if nobody does. Check `alive`."""
+        """The owner of a key; None if it has none. Check `alive`."""
         return self._threads.run(Call(partial(self._owner, group, registry, key)))
 
     def lease(self, group: str, lease: str) -> LeaseState | None:

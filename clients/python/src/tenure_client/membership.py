@@ -373,7 +373,7 @@ class Membership:
         except TenureError as error:
             if error.code == "not_holder" and not to:
                 return  # An earlier attempt released it, or it was taken away.
-            # Nobody here can release it again.
+            # The Lease is lost here, so the program cannot release it again.
             self._holdings.may_have(lease.name)
             raise
 

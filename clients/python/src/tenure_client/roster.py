@@ -73,7 +73,7 @@ class Roster:
         )
 
     def _reserving(self, engagement: str | None, expires_in: float | None) -> Call[Engagement]:
-        # Nobody else knows an id that was made here.
+        # The caller does not know an id that was made here.
         name = engagement or f"e-{uuid.uuid4().hex}"
         undo = None if engagement else lambda _: self._release(name)
         body: dict[str, Any] = {"engagement": name}
