@@ -7,4 +7,4 @@ python="${PYTHON:-python3}"
 "$python" -m ruff format --check .
 "$python" -m ruff check .
 "$python" -m mypy
-"$python" -m unittest discover -s tests
+"$python" -W ignore::ResourceWarning -m unittest discover -s tests

@@ -10,11 +10,26 @@
 `tenure_client.aio` is the same for asyncio.
 """
 
-from .client import EventStream, Roster, Tenure
+from .client import Tenure
 from .errors import ClaimHeld, LeaseHeld, NotFound, TenureEnded, TenureError, Unreachable
 from .lease import HELD, LOST, UNCERTAIN, Lease
 from .membership import Membership
-from .types import Attached, Claim, Engagement, Event, Events, Gap, LeaseState, Member, Provider, Session, Target
+from .roster import Roster
+from .stream import EventStream
+from .types import (
+    Attached,
+    Claim,
+    Engagement,
+    Event,
+    Events,
+    Gap,
+    LeaseState,
+    LostClaim,
+    Member,
+    Provider,
+    Session,
+    Target,
+)
 
 __all__ = [
     "HELD",
@@ -31,6 +46,7 @@ __all__ = [
     "Lease",
     "LeaseHeld",
     "LeaseState",
+    "LostClaim",
     "Member",
     "Membership",
     "NotFound",

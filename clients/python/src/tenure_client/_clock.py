@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from typing import Callable
 
 
 def _emulated() -> Callable[[], float]:
     """The monotonic clock, ahead by as much as the wall clock ran ahead of it: never behind the true time."""
-    lock, mono, wall, ahead = threading.Lock(), time.monotonic(), time.time(), 0.0
+    mono, wall, ahead = time.monotonic(), time.time(), 0.0
 
     def now() -> float:
+        # Without a lock, which could be held by a thread that a fork left behind.
         nonlocal ahead
-        with lock:
-            passed = time.monotonic() - mono
-            ahead = max(ahead, time.time() - wall - passed)
-            return passed + ahead
+        passed = time.monotonic() - mono
+        ahead = max(ahead, time.time() - wall - passed)
+        return passed + ahead
 
     return now
 

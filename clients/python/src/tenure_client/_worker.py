@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
 import threading
 from typing import Callable
 
 from ._clock import now
-
-LOG = logging.getLogger("tenure_client")
+from ._process import track
+from ._threads import LOG
 
 
 class Worker:
     """Runs what it is given, each at its time. The thread starts with the first function."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._condition, self._order = name, threading.Condition(), itertools.count()
+        self._name, self._order = name, itertools.count()
+        self._is_closed = False
+        self.forked()
+        track(self)
+
+    def forked(self) -> None:
+        """It has no thread yet, or its thread is in another process."""
+        self._condition = threading.Condition()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._thread: threading.Thread | None = None
-        self._is_closed = False
 
     def submit(self, work: Callable[[], None], after: float = 0.0) -> None:
         with self._condition:

@@ -1,103 +1,105 @@
 """The client for asyncio.
 
 Calls run in threads, and so do the beats: an event loop that is blocked does not stop them, and verdicts need no loop.
-Callbacks run in the loop.
+Callbacks run in the loop. A task that is cancelled in a call waits no longer; what the call obtains is given back.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
+import contextlib
 from collections.abc import AsyncIterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Callable, TypeVar
 
 from . import client as sync
-from ._http import Cancel
+from ._threads import Call, Threads
 from .lease import Lease as SyncLease
+from .membership import Callbacks
 from .membership import Membership as SyncMembership
-from .types import Attached, Claim, Engagement, Event, Events, Gap, LeaseState, Member, Provider, Session, Target
+from .roster import Roster as SyncRoster
+from .types import (
+    Attached,
+    Claim,
+    Engagement,
+    Event,
+    Events,
+    Gap,
+    LeaseState,
+    LostClaim,
+    Member,
+    Provider,
+    Session,
+    Target,
+)
 
 _T = TypeVar("_T")
-_THREADS = 256
-
-
-class _Threads:
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="tenure-calls")
-
-    async def run(self, function: Callable[..., _T], *args: Any, **options: Any) -> _T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, functools.partial(function, *args, **options))
-
-    def later(self, function: Callable[[], object]) -> None:
-        self._pool.submit(function)
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False)
 
 
 class Tenure:
     """A client of one daemon; see `tenure_client.Tenure`."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self._sync, self._threads = sync.Tenure(*args, **options), _Threads()
+        self._sync = sync.Tenure(*args, **options)
+        self._threads = self._sync._threads
 
     async def close(self) -> None:
         self._sync.close()
-        self._threads.close()
 
     async def join(
         self,
         group: str,
-        member: str,
+        member: str | None = None,
         *,
         ttl: float = 30.0,
         labels: Mapping[str, str] | None = None,
         rejoin: bool = True,
+        patience: float = 0.0,
         on_ended: Callable[[Membership, str, str], None] | None = None,
         on_rejoined: Callable[[Membership], None] | None = None,
         on_lease_lost: Callable[[Lease], None] | None = None,
+        on_claim_lost: Callable[[LostClaim], None] | None = None,
     ) -> Membership:
         loop, made = asyncio.get_running_loop(), Membership(self._threads)
 
-        def ended(_: SyncMembership, tenure: str, reason: str) -> None:
-            if on_ended:
-                loop.call_soon_threadsafe(on_ended, made, tenure, reason)
+        def tell(callback: Callable[..., None] | None, *args: Any) -> None:
+            if callback:
+                with contextlib.suppress(RuntimeError):  # The loop is closed.
+                    loop.call_soon_threadsafe(callback, *args)
 
-        def rejoined(_: SyncMembership) -> None:
-            if on_rejoined:
-                loop.call_soon_threadsafe(on_rejoined, made)
-
-        def lost(lease: SyncLease) -> None:
-            if on_lease_lost:
-                loop.call_soon_threadsafe(on_lease_lost, Lease(lease, self._threads))
-
-        options = {"ttl": ttl, "labels": labels, "rejoin": rejoin}
-        callbacks = {"on_ended": ended, "on_rejoined": rejoined, "on_lease_lost": lost}
-        made._sync = await self._threads.run(self._sync.join, group, member, **options, **callbacks)
+        callbacks = Callbacks(
+            lambda _, tenure, reason: tell(on_ended, made, tenure, reason),
+            lambda _: tell(on_rejoined, made),
+            lambda lease: tell(on_lease_lost, Lease(lease, self._threads)),
+            lambda claim: tell(on_claim_lost, claim),
+        )
+        joining = self._sync._joining(group, member, ttl, labels, rejoin, callbacks, patience)
+        made._sync = await self._threads.run_async(joining)
         return made
 
+    async def _run(self, function: Callable[..., _T], *args: Any) -> _T:
+        return await self._threads.run_async(Call(partial(function, *args)))
+
     async def members(self, group: str) -> list[Member]:
-        return await self._threads.run(lambda: list(self._sync.members(group)))
+        return await self._run(self._sync._members, group)
 
     async def owner(self, group: str, registry: str, key: str) -> Claim | None:
-        return await self._threads.run(self._sync.owner, group, registry, key)
+        return await self._run(self._sync._owner, group, registry, key)
 
     async def lease(self, group: str, lease: str) -> LeaseState | None:
-        return await self._threads.run(self._sync.lease, group, lease)
+        return await self._run(self._sync._lease, group, lease)
 
     async def targets(self, group: str) -> list[Target]:
-        return await self._threads.run(lambda: list(self._sync.targets(group)))
+        return await self._run(self._sync._targets, group)
 
     async def session(self, group: str, session: str) -> Session | None:
-        return await self._threads.run(self._sync.session, group, session)
+        return await self._run(self._sync._session, group, session)
 
     async def patch_session(self, group: str, session: str, data: Mapping[str, str | None]) -> Session:
-        return await self._threads.run(self._sync.patch_session, group, session, data)
+        return await self._run(self._sync._patch_session, group, session, data)
 
     async def events(self, group: str, after: int | str | None = None, limit: int = 100) -> Events:
-        return await self._threads.run(self._sync.events, group, after, limit)
+        return await self._run(self._sync._events, group, after, limit, 0.0)
 
     async def follow(self, group: str, after: int | str | None = None) -> AsyncIterator[Event | Gap]:
         """All events after one, without end, also over broken connections."""
@@ -105,7 +107,7 @@ class Tenure:
         items = iter(stream)
         try:
             while True:
-                item = await self._threads.run(next, items, None)
+                item = await self._run(next, items, None)
                 if item is None:
                     return
                 yield item
@@ -113,7 +115,7 @@ class Tenure:
             stream.close()
 
     def roster(self, name: str) -> Roster:
-        return Roster(self._sync.roster(name), self._threads)
+        return Roster(self._sync.roster(name))
 
 
 class Membership:
@@ -121,7 +123,7 @@ class Membership:
 
     _sync: SyncMembership
 
-    def __init__(self, threads: _Threads) -> None:
+    def __init__(self, threads: Threads) -> None:
         self._threads = threads
 
     @property
@@ -142,32 +144,26 @@ class Membership:
     def valid_for(self) -> float:
         return self._sync.valid_for()
 
+    async def _run(self, function: Callable[..., _T], *args: Any) -> _T:
+        return await self._threads.run_async(self._sync._calling(function, *args))
+
+    async def lost_claims(self) -> list[LostClaim]:
+        return await self._run(self._sync._holdings.take_lost_claims)
+
     async def leave(self) -> None:
-        await self._threads.run(self._sync.leave)
+        await self._threads.run_async(Call(self._sync._leave))
 
     async def set_labels(self, labels: Mapping[str, str]) -> None:
-        await self._threads.run(self._sync.set_labels, labels)
+        await self._run(self._sync._set_labels, labels)
 
     async def claim(self, registry: str, key: str, if_absent: bool = False) -> str:
-        return await self._threads.run(self._sync.claim, registry, key, if_absent)
+        return await self._threads.run_async(self._sync._claiming(registry, key, if_absent))
 
     async def release_claim(self, registry: str, key: str) -> None:
-        await self._threads.run(self._sync.release_claim, registry, key)
+        await self._run(self._sync._release_claim, registry, key)
 
     async def acquire(self, lease: str, wait: float = 0.0, holders: int = 1) -> Lease:
-        """Acquires a lease. A task that is cancelled here waits no longer, and gives back what was granted."""
-        cancel = Cancel()
-        call = asyncio.ensure_future(self._threads.run(self._sync.acquire, lease, wait, holders, cancel))
-        try:
-            return Lease(await asyncio.shield(call), self._threads)
-        except asyncio.CancelledError:
-            cancel()
-            call.add_done_callback(self._give_back)
-            raise
-
-    def _give_back(self, call: asyncio.Future[SyncLease]) -> None:
-        if not call.cancelled() and call.exception() is None:
-            self._threads.later(call.result().release)
+        return Lease(await self._threads.run_async(self._sync._acquiring(lease, wait, holders)), self._threads)
 
     async def attach(
         self,
@@ -178,25 +174,26 @@ class Membership:
         alias: str | None = None,
         resume_only: bool = False,
     ) -> Attached:
-        return await self._threads.run(self._sync.attach, session, connection, data, grace, alias, resume_only)
+        attaching = self._sync._attaching(session, connection, data, grace, alias, resume_only)
+        return await self._threads.run_async(attaching)
 
     async def detach(self, session: str, connection: str) -> None:
-        await self._threads.run(self._sync.detach, session, connection)
+        await self._run(self._sync._detach, session, connection)
 
     async def patch_session(self, session: str, data: Mapping[str, str | None]) -> Session:
-        return await self._threads.run(self._sync.patch_session, session, data)
+        return await self._run(self._sync._patch_session, session, data)
 
     async def __aenter__(self) -> Membership:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.leave()
+        await self._threads.run_async(Call(self._sync._finish))
 
 
 class Lease:
     """As `tenure_client.Lease`. `async with` releases at the end."""
 
-    def __init__(self, lease: SyncLease, threads: _Threads) -> None:
+    def __init__(self, lease: SyncLease, threads: Threads) -> None:
         self._sync, self._threads = lease, threads
         self.name, self.tenure, self.token = lease.name, lease.tenure, lease.token
         self.place, self.waited = lease.place, lease.waited
@@ -211,41 +208,44 @@ class Lease:
         return self._sync.verdict()
 
     async def release(self, to: str | None = None) -> None:
-        await self._threads.run(self._sync.release, to)
+        await self._threads.run_async(self._sync._releasing(to))
 
     async def __aenter__(self) -> Lease:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.release()
+        await self._threads.run_async(Call(self._sync._finish))
 
 
 class Roster:
     """As `tenure_client.Roster`."""
 
-    def __init__(self, roster: sync.Roster, threads: _Threads) -> None:
-        self._sync, self._threads = roster, threads
+    def __init__(self, roster: SyncRoster) -> None:
+        self._sync, self._threads = roster, roster._threads
+
+    async def _run(self, function: Callable[..., _T], *args: Any) -> _T:
+        return await self._threads.run_async(Call(partial(function, *args)))
 
     async def put(self, provider: str, *, capacity: int | None = None, display_name: str | None = None) -> Provider:
-        return await self._threads.run(self._sync.put, provider, capacity=capacity, display_name=display_name)
+        return await self._threads.run_async(self._sync._putting(provider, capacity, display_name))
 
     async def get(self, provider: str) -> Provider | None:
-        return await self._threads.run(self._sync.get, provider)
+        return await self._run(self._sync._get, provider)
 
     async def online(self, provider: str) -> Provider:
-        return await self._threads.run(self._sync.online, provider)
+        return await self._threads.run_async(self._sync._posting(provider, "online"))
 
     async def heartbeat(self, provider: str) -> None:
-        await self._threads.run(self._sync.heartbeat, provider)
+        await self._run(self._sync._heartbeat, provider)
 
     async def offline(self, provider: str) -> Provider:
-        return await self._threads.run(self._sync.offline, provider)
+        return await self._threads.run_async(self._sync._posting(provider, "offline"))
 
     async def available(self) -> list[str]:
-        return await self._threads.run(lambda: list(self._sync.available()))
+        return await self._run(self._sync._available)
 
     async def reserve(self, engagement: str | None = None, *, expires_in: float | None = None) -> Engagement:
-        return await self._threads.run(self._sync.reserve, engagement, expires_in=expires_in)
+        return await self._threads.run_async(self._sync._reserving(engagement, expires_in))
 
     async def release(self, engagement: str) -> Engagement:
-        return await self._threads.run(self._sync.release, engagement)
+        return await self._run(self._sync._release, engagement)

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 UNCHANGED, UNKNOWN = "unchanged", "unknown"
+FORKED = "forked"
+"""Why a membership has ended in a child of its process."""
+_LONGEST = 366 * 24 * 3_600_000
+"""A `retry_after_ms` above this is no daemon's."""
 
 
 class TenureError(Exception):
@@ -32,7 +36,7 @@ class TenureError(Exception):
         self.reason: str | None = self.problem.get("reason")
         """Why a tenure ended, if that is the error."""
         wait = self.problem.get("retry_after_ms")
-        self.retry_after: float | None = wait / 1000 if isinstance(wait, (int, float)) else None
+        self.retry_after: float | None = wait / 1000 if type(wait) is int and 0 <= wait <= _LONGEST else None
         """Seconds after which trying again makes sense."""
 
 
@@ -73,8 +77,12 @@ def from_problem(status: int, problem: Mapping[str, Any], lost: str) -> TenureEr
 
     `lost`: the outcome of the call if the answer does not tell it.
     """
-    code = str(problem.get("code") or "unreachable")
-    outcome = problem.get("outcome") or (UNCHANGED if 400 <= status < 500 else lost)
+    code, reason = problem.get("code"), problem.get("reason")
+    if not isinstance(code, str) or not isinstance(reason, (str, type(None))):
+        code, problem = "unreachable", {}
+    outcome = problem.get("outcome")
+    if outcome not in (UNCHANGED, UNKNOWN):
+        outcome = UNCHANGED if 400 <= status < 500 else lost
     message = str(problem.get("detail") or problem.get("title") or f"no daemon: the answer has the status {status}")
     kind = _CLASSES.get(code, TenureError)
     return kind(message, code=code, status=status, outcome=outcome, problem=problem)
@@ -83,4 +91,6 @@ def from_problem(status: int, problem: Mapping[str, Any], lost: str) -> TenureEr
 def ended(tenure: str, reason: str | None) -> TenureEnded:
     """The error of an act under a tenure that is known to be over."""
     detail = f"the tenure {tenure} has ended" + (f" ({reason})" if reason else "")
+    if reason == FORKED:
+        detail = f"the tenure {tenure} belongs to the process that forked this one: join again here"
     return TenureEnded(detail, code="tenure_ended", status=410, problem={"reason": reason})

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
+
+from ._threads import LOG, Call
+from .errors import TenureError
 
 if TYPE_CHECKING:
     from .membership import Membership
@@ -13,7 +17,7 @@ HELD, UNCERTAIN, LOST = "held", "uncertain", "lost"
 class Lease:
     """A lease from its grant until it is lost or released. Work only while `verdict()` is `held`.
 
-    As a context manager it is released at the end.
+    As a context manager it is released at the end. If that fails it is logged, and repeated in the background.
     """
 
     def __init__(self, membership: Membership, name: str, tenure: str, token: int, place: int, waited: float) -> None:
@@ -27,6 +31,7 @@ class Lease:
         self.waited = waited
         """Seconds in the queue."""
         self._is_lost = False
+        self._users = 0  # The calls that returned it.
 
     def verdict(self) -> str:
         """`held`, `uncertain` or `lost`. No network access. Once `lost`, it stays lost: acquire again."""
@@ -37,10 +42,20 @@ class Lease:
 
         If the outcome stays unknown, the release is repeated in the background.
         """
-        self._membership._release(self, to)
+        self._membership._threads.run(self._releasing(to))
+
+    def _releasing(self, to: str | None = None) -> Call[None]:
+        return Call(partial(self._membership._release, self, to))
+
+    def _finish(self) -> None:
+        """At the end of a `with` block, whose own outcome counts."""
+        try:
+            self._membership._release(self, None)
+        except TenureError as error:
+            LOG.warning("the release of %s failed: %s", self.name, error)
 
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.release()
+    def __exit__(self, *_: object) -> None:
+        self._membership._threads.run(Call(self._finish))

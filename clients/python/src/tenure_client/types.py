@@ -7,13 +7,30 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 _T = TypeVar("_T", bound="_Read")
+# What JSON has for the types of fields.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "str | None": (str,),
+    "int": (int,),
+    "int | None": (int,),
+    "bool": (bool,),
+    "bool | None": (bool,),
+    "Mapping[str, str]": (dict,),
+    "Mapping[str, Any]": (dict,),
+}
 
 
 @dataclass(frozen=True)
 class _Read:
     @classmethod
     def read(cls: type[_T], answer: Mapping[str, Any]) -> _T:
-        return cls(**{known.name: answer[known.name] for known in fields(cls) if known.name in answer})
+        """Raises a TypeError for an answer of another shape."""
+        # An optional field may be null.
+        given = {known: answer[known.name] for known in fields(cls) if answer.get(known.name) is not None}
+        for known, value in given.items():
+            if type(value) not in _TYPES[str(known.type)]:
+                raise TypeError(f"{known.name} is {value!r:.40}")
+        return cls(**{known.name: value for known, value in given.items()})
 
 
 @dataclass(frozen=True)
@@ -32,6 +49,16 @@ class Claim(_Read):
     owner: str
     tenure: str
     alive: bool
+
+
+@dataclass(frozen=True)
+class LostClaim:
+    """A key that another member owns now."""
+
+    registry: str
+    key: str
+    to: str
+    """The member, or its tenure."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +100,7 @@ class Event(_Read):
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Event:
-        return cls(answer["id"], answer["type"], answer["at"], answer)
+        return cls.read({**answer, "data": dict(answer)})
 
 
 @dataclass(frozen=True)
