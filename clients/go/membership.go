@@ -2,7 +2,6 @@ package tenure
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -28,16 +27,26 @@ type JoinOptions struct {
 	Labels map[string]string
 	// NoRejoin ends the membership when its tenure ends. By default it joins again after lapsed and unknown.
 	NoRejoin bool
+	// Patience is how long Join waits for a daemon that cannot be reached or has no store. By default it fails after three
+	// attempts.
+	Patience time.Duration
+	// CheckClaims is how often the claims are repeated, to find those that another member took. Default: a minute.
+	CheckClaims time.Duration
 	// Notify is called for every change, in order, by a goroutine of its own. It may block; the verdicts do not wait for it.
 	Notify func(Notice)
 }
 
 // Notice is a change of a membership.
 type Notice struct {
-	Kind   string // NoticeEnded, NoticeRejoined or NoticeLeaseLost.
-	Tenure string
-	Reason string // With NoticeEnded and NoticeLeaseLost.
-	Lease  *Lease // With NoticeLeaseLost.
+	Kind       string // NoticeEnded, NoticeRejoined, NoticeLeaseLost, NoticeClaimLost or NoticeSessionLost.
+	Tenure     string
+	Reason     string // With NoticeEnded, NoticeLeaseLost and NoticeSessionLost (gone: it was reaped).
+	Lease      *Lease // With NoticeLeaseLost.
+	Registry   string // With NoticeClaimLost.
+	Key        string
+	Owner      string // The member that has the key.
+	Session    string // With NoticeSessionLost.
+	Connection string
 }
 
 // The kinds of a Notice.
@@ -45,6 +54,10 @@ const (
 	NoticeEnded     = "ended"
 	NoticeRejoined  = "rejoined"
 	NoticeLeaseLost = "lease_lost"
+	// NoticeClaimLost: another member has the key. It is not claimed again.
+	NoticeClaimLost = "claim_lost"
+	// NoticeSessionLost: the connection could not be attached again after a lapse.
+	NoticeSessionLost = "session_lost"
 )
 
 // Membership is a member of a group from Join to Leave. It sends heartbeats in the background, and joins again when its
@@ -61,6 +74,7 @@ type Membership struct {
 	work    chan struct{} // Wakes the reconciler.
 	notices chan struct{} // Wakes the goroutine that calls Notify.
 	done    chan struct{}
+	turns   turns // Of the claims and connections.
 	expiry  *time.Timer
 
 	mutex     sync.Mutex
@@ -75,8 +89,15 @@ type Membership struct {
 	holdings
 }
 
-// Join begins a tenure. The context is for the call alone; Leave ends the membership.
+// Join begins a tenure. Without a name the member has one that no other process has. The context is for the call alone; Leave
+// ends the membership.
 func (c *Client) Join(ctx context.Context, group, member string, options JoinOptions) (*Membership, error) {
+	if member == "" {
+		member = generatedName()
+	}
+	if options.CheckClaims <= 0 {
+		options.CheckClaims = time.Minute
+	}
 	m := &Membership{client: c, group: group, member: member, options: options, ttl: options.TTL,
 		poke: make(chan struct{}, 1), work: make(chan struct{}, 1), notices: make(chan struct{}, 1),
 		done: make(chan struct{})}
@@ -84,7 +105,7 @@ func (c *Client) Join(ctx context.Context, group, member string, options JoinOpt
 	m.claims = map[claimKey]bool{}
 	m.busy = map[string]chan struct{}{}
 	m.connections = map[connectionKey]int64{}
-	joined, sent, err := m.join(ctx, 0, 0)
+	joined, sent, err := m.joinPatiently(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -99,10 +120,58 @@ func (c *Client) Join(ctx context.Context, group, member string, options JoinOpt
 	return m, nil
 }
 
+// joinPatiently joins, also if the daemon comes up later. Calls for one name take turns: a late one would end the membership of
+// the one after it.
+func (m *Membership) joinPatiently(ctx context.Context) (joinAnswer, instant, error) {
+	began, name := now(), [2]string{m.group, m.member}
+	for pause := firstTry; ; pause *= 2 {
+		var joined joinAnswer
+		var sent instant
+		err := m.client.joins.grant(ctx, []any{name}, func(ctx context.Context) (err error) {
+			joined, sent, err = m.join(ctx, 0, 0)
+			return err
+		}, func(ctx context.Context) {
+			if joined.Tenure != "" {
+				_ = m.client.do(ctx, m.call(http.MethodDelete, changes, "tenures", joined.Tenure))
+			}
+		})
+		if err == nil {
+			return joined, sent, nil
+		}
+		failed := err.(*Error)
+		rest := m.options.Patience - now().since(began)
+		if !failed.passes() || rest <= 0 || ctx.Err() != nil {
+			return joinAnswer{}, sent, err
+		}
+		if pause > time.Second {
+			pause = time.Second
+		}
+		if wait := shorter(longer(jitter(pause, 0.5), failed.RetryAfter), rest); sleep(ctx, wait) != nil {
+			return joinAnswer{}, sent, gaveUp(ctx, failed.Outcome)
+		}
+	}
+}
+
+func longer(a, b time.Duration) time.Duration {
+	if a > b {
+		return a
+	}
+	return b
+}
+
+func shorter(a, b time.Duration) time.Duration {
+	if a < b {
+		return a
+	}
+	return b
+}
+
 type joinAnswer struct {
 	Tenure string `json:"tenure"`
 	TTL    int64  `json:"ttl_ms"`
 }
+
+func (a *joinAnswer) complete() bool { return a.Tenure != "" && a.TTL > 0 && a.TTL < maxMillis }
 
 // join makes the call. The tenure runs from the time at which its last attempt was sent, or earlier.
 func (m *Membership) join(ctx context.Context, timeout time.Duration, tries int) (joinAnswer, instant, error) {
@@ -232,12 +301,16 @@ func (m *Membership) Leave(ctx context.Context) error {
 	m.mutex.Unlock()
 	m.stop()
 	m.expiry.Stop()
-	m.running.Wait() // A join in flight may begin the tenure to end.
-	if m.Err() != nil {
-		return nil
-	}
-	return m.client.do(ctx, m.call(http.MethodDelete, changes, "tenures", m.Tenure()))
+	return m.turns.giveBack(ctx, leaving{}, func(ctx context.Context) error {
+		m.running.Wait() // A join in flight may begin the tenure to end.
+		if m.Err() != nil {
+			return nil
+		}
+		return m.client.do(ctx, m.call(http.MethodDelete, changes, "tenures", m.Tenure()))
+	})
 }
+
+type leaving struct{}
 
 // end records that the store ended a tenure.
 func (m *Membership) end(tenure, reason string) {
@@ -308,18 +381,12 @@ func (m *Membership) beatOnce(tenure string) time.Duration {
 	m.mutex.Lock()
 	named, answered := m.listed, m.known
 	m.mutex.Unlock()
-	var answer struct {
-		Expires  *int64 `json:"expires_in_ms"`
-		Revision int64  `json:"revision"`
-	}
+	var answer beatAnswer
 	request := m.call(http.MethodPut, reads, "tenures", tenure, "beat")
-	request.answer, request.timeout, request.tries = &answer, m.beatTimeout(), 1
+	request.answer, request.timeout, request.tries, request.pool = &answer, m.beatTimeout(), 1, beats
 	request.body = map[string]any{"revision": named}
 	sent := now()
 	err := m.client.do(m.ctx, request)
-	if err == nil && answer.Expires == nil {
-		err = noAnswer(errors.New("an answer without expires_in_ms is not of a daemon"), Unchanged)
-	}
 	if failed, ok := err.(*Error); ok {
 		if failed.Code == CodeTenureEnded {
 			m.end(tenure, failed.Reason)
@@ -337,6 +404,9 @@ func (m *Membership) beatOnce(tenure string) time.Duration {
 		return 0
 	}
 	m.verdict() // What was lost by time stays lost.
+	if len(m.claims) > 0 && now().since(m.checked) >= m.options.CheckClaims {
+		m.reassert = true // Another member's claim does not change our revision.
+	}
 	m.compare(answered, answer.Revision)
 	if sent.since(m.confirmed) > 0 {
 		m.confirmed = sent
@@ -344,6 +414,13 @@ func (m *Membership) beatOnce(tenure string) time.Duration {
 	}
 	return jitter(m.interval()*19/20, 0.05) - now().since(sent)
 }
+
+type beatAnswer struct {
+	Expires  *int64 `json:"expires_in_ms"`
+	Revision int64  `json:"revision"`
+}
+
+func (a *beatAnswer) complete() bool { return a.Expires != nil && a.Revision >= 0 }
 
 func (m *Membership) mayRejoin(reason string) bool {
 	return !m.options.NoRejoin && (reason == "lapsed" || reason == "unknown")
