@@ -5,50 +5,69 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
 // late is a network in which the answer of one call arrives only after its caller gave up.
 type late struct {
-	path   string // The end of the path of that call.
+	mutex  sync.Mutex
 	method string
+	path   string        // The end of the path of that call.
 	acted  chan struct{} // Closed when the daemon has acted.
-	go_on  chan struct{}
+	freed  chan struct{} // Closed when the answer may arrive.
+}
+
+func (l *late) set(method, path string) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.method, l.path = method, path
+}
+
+// takes reports whether a request is that call.
+func (l *late) takes(request *http.Request) bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	is := request.Method == l.method && strings.HasSuffix(request.URL.Path, l.path)
+	if is {
+		l.method = ""
+	}
+	return is
 }
 
 func (l *late) RoundTrip(request *http.Request) (*http.Response, error) {
-	if request.Method != l.method || !strings.HasSuffix(request.URL.Path, l.path) {
+	if !l.takes(request) {
 		return http.DefaultTransport.RoundTrip(request)
 	}
 	answer, err := http.DefaultTransport.RoundTrip(request.Clone(context.Background()))
 	close(l.acted)
-	l.method = ""
 	select {
 	case <-request.Context().Done():
 		return nil, request.Context().Err()
-	case <-l.go_on:
+	case <-l.freed:
 		return answer, err
 	}
 }
 
 // abandon makes a call, and cancels its context when the daemon has acted.
-func abandon(t *testing.T, method, path string, call func(ctx context.Context, c *Client, m *Membership) error) (*Client, *Membership) {
+func abandon(t *testing.T, method, path string,
+	call func(ctx context.Context, c *Client, m *Membership) error) (*Client, *Membership) {
 	t.Helper()
-	network := &late{acted: make(chan struct{}), go_on: make(chan struct{})}
+	network := &late{acted: make(chan struct{}), freed: make(chan struct{})}
 	client, err := NewClient(Options{Transport: network, Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := join(t, client, "a", JoinOptions{TTL: time.Minute})
 	ctx, cancel := context.WithCancel(context.Background())
-	network.path, network.method = path, method
+	network.set(method, path)
 	go func() {
 		<-network.acted
 		cancel()
 	}()
 	err = call(ctx, client, m)
-	close(network.go_on)
+	close(network.freed)
 	if !errors.Is(err, context.Canceled) || err.(*Error).Outcome != Unknown {
 		t.Fatal("a call that was given up must say so: ", err)
 	}
@@ -68,11 +87,12 @@ func TestAbandonedAttachIsDetached(t *testing.T) {
 
 func TestAbandonedAttachKeepsAnOlderOne(t *testing.T) {
 	client, m := abandon(t, http.MethodPut, "/sessions/s", func(ctx context.Context, _ *Client, m *Membership) error {
-		m.client.pools[calls].Transport.(*late).method = "" // Not this one.
+		network := m.client.pools[calls].Transport.(*late)
+		network.set("", "") // Not this one.
 		if _, err := m.Attach(ctx, "s", "c", AttachOptions{}); err != nil {
 			return err
 		}
-		m.client.pools[calls].Transport.(*late).method = http.MethodPut
+		network.set(http.MethodPut, "/sessions/s")
 		_, err := m.Attach(ctx, "s", "c", AttachOptions{Data: map[string]any{"a": "b"}})
 		return err
 	})

@@ -62,7 +62,7 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-var nobodys = []strange{{200, ""}, {200, "null"}, {200, "[]"}, {200, "7"}, {200, "{}"}, {200, `{"tenure": "a@1", "tok…`},
+var garbled = []strange{{200, ""}, {200, "null"}, {200, "[]"}, {200, "7"}, {200, "{}"}, {200, `{"tenure": "a@1", "tok…`},
 	{200, "<html>welcome</html>"}, {200, `{"outcome": 1, "token": "7", "tenure": [], "ttl_ms": {}, "results": 5, "epoch": "x"}`},
 	{200, `{"outcome": "granted", "token": -1, "tenure": "a@1", "ttl_ms": -5, "results": [null], "epoch": -1, "session": "s"}`},
 	{200, `{"outcome": "granted", "token": 1e300, "tenure": "a@1", "ttl_ms": 1e300, "results": [{}], "epoch": 1e300}`},
@@ -91,7 +91,7 @@ func TestStrangeAnswersAreErrorsOfThisPackage(t *testing.T) {
 		"/s":       func() error { _, err := m.Attach(ctx, "s", "c", AttachOptions{}); return err },
 	}
 	for path, call := range calls {
-		for _, give := range nobodys {
+		for _, give := range garbled {
 			network.set(path, give)
 			err := call()
 			if err == nil && path == "/k" && strings.Contains(give.body, `"granted"`) {
@@ -109,7 +109,7 @@ func TestStrangeAnswersAreErrorsOfThisPackage(t *testing.T) {
 		"/x":       func() error { _, err := client.Owner(ctx, t.Name(), "r", "x"); return err },
 	}
 	for path, read := range reads {
-		for _, give := range nobodys {
+		for _, give := range garbled {
 			network.set(path, give)
 			if err := read(); path != "/x" && Code(err) != CodeUnreachable || err != nil && Code(err) != CodeUnreachable {
 				t.Fatal(path, " ", give, ": ", err)
@@ -127,7 +127,7 @@ func TestStrangeAnswersDoNotEndTheBeats(t *testing.T) {
 	ended := make(chan Notice, 10)
 	m := join(t, client, "a", JoinOptions{TTL: time.Second, Notify: func(n Notice) { ended <- n }})
 	first := m.Tenure()
-	gives := append(append([]strange{}, nobodys...), strange{410, `{"code": "tenure_ended", "reason": 5}`},
+	gives := append(append([]strange{}, garbled...), strange{410, `{"code": "tenure_ended", "reason": 5}`},
 		strange{410, `{"code": "tenure_ended", "reason": {"a": []}}`}, strange{410, `{"code": 7, "reason": "lapsed"}`},
 		strange{410, `[]`}, strange{429, `{"code": "rate_limited", "retry_after_ms": 9223372036854775807}`},
 		strange{503, `{"code": "store_unavailable", "retry_after_ms": -9e99}`},

@@ -130,7 +130,7 @@ func TestWaitsUseNoConnectionOfBeatsAndReleases(t *testing.T) {
 	}
 }
 
-// waiting is the number of those who wait for a lease.
+// waiting is the number of waiters of a lease.
 func waiting(t *testing.T, lease string) int {
 	t.Helper()
 	state, err := get[struct {

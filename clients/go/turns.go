@@ -6,7 +6,7 @@ import (
 )
 
 // turns lets one call at a time change one thing. A call whose caller gave up runs on until its outcome is known; until
-// then nobody else changes what it may have been granted.
+// then no other call changes what it may have been granted.
 type turns struct {
 	mutex sync.Mutex
 	busy  map[any]chan struct{}

@@ -44,7 +44,7 @@ export class Turns {
           throw error;
         }
       });
-      // After the caller gave up nobody hears of an error.
+      // After the caller gave up this rejects a promise that is rejected already.
       made.catch(reject).then(() => caller?.removeEventListener("abort", leave));
     });
   }
