@@ -34,7 +34,7 @@ func TestSessionsComeBackWithinTheirGrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := join(t, client, "a", JoinOptions{TTL: time.Second})
+	m := join(t, client, "a", JoinOptions{TTL: 3 * time.Second})
 	var all sync.WaitGroup
 	slots := make(chan struct{}, 20)
 	for n := 0; n < sessions; n++ {
