@@ -3,15 +3,16 @@ package tenure
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,68 +20,77 @@ const (
 	maxTries  = 3
 	firstTry  = 50 * time.Millisecond // The pause after the first failed attempt; it doubles.
 	maxAnswer = 16 << 20
+	// maxMillis bounds the durations of an answer, so that none overflows.
+	maxMillis = 1 << 40
 )
 
 // Options configure a Client. All fields may be empty.
 type Options struct {
-	// URL of the daemon. Default: the variable TENURE_STORE, or http://127.0.0.1:7717.
+	// URL of the daemon, like https://HOST:PORT?tls_ca=FILE. Also tls_cert and tls_key, for a client certificate. Default:
+	// the variable TENURE_STORE, or http://127.0.0.1:7717.
 	URL string
-	// Token for the daemon. Default: the variable TENURE_TOKEN.
+	// Token for the daemon. Default: that in the file that TENURE_TOKEN_FILE names, or the variable TENURE_TOKEN.
 	Token string
 	// Timeout of one attempt; a call makes up to three. Default: one second.
 	Timeout time.Duration
-	// Transport, for example with a TLS configuration. Default: one with connections of its own.
+	// Transport instead of the URL's TLS files. An *http.Transport is copied, so that heartbeats and calls that wait have
+	// connections of their own; any other is shared by all calls.
 	Transport http.RoundTripper
 }
 
 // Client calls one daemon. It is safe for concurrent use.
 type Client struct {
 	base    string
-	token   string
+	token   func() string
 	timeout time.Duration
-	http    *http.Client
+	pools   [3]*http.Client
 	clock   storeClock
+	joins   turns
+	part    time.Duration // The longest wait of one call.
 }
+
+// pool is a set of connections. Beats have their own, so that they neither wait for a connection nor meet one that another
+// call found dead. Waits hold theirs for long.
+type pool int
+
+const (
+	calls pool = iota
+	beats
+	waits
+)
 
 // NewClient makes a client. It does not connect.
 func NewClient(options Options) (*Client, error) {
 	if _, err := readClock(); err != nil {
 		return nil, err
 	}
-	base := first(options.URL, os.Getenv("TENURE_STORE"), "http://127.0.0.1:7717")
-	parsed, err := url.Parse(base)
-	if err != nil || (parsed.Scheme != "http" && parsed.Scheme != "https") || parsed.Host == "" {
-		return nil, invalid("the URL of the daemon is not like http://127.0.0.1:7717 or https://HOST:PORT")
+	place, err := readPlace(first(options.URL, os.Getenv("TENURE_STORE"), "http://127.0.0.1:7717"))
+	if err != nil {
+		return nil, err
 	}
-	if parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "" {
-		return nil, invalid("the URL of the daemon has credentials, a query or a fragment; use Options.Token and Options.Transport")
+	if options.Transport != nil && place.tls != nil {
+		return nil, invalid("the URL of the daemon names TLS files, and Options has a Transport; use one of them")
 	}
-	client := &Client{
-		base:    strings.TrimSuffix(parsed.String(), "/"),
-		token:   first(options.Token, os.Getenv("TENURE_TOKEN")),
-		timeout: options.Timeout,
-		http:    &http.Client{Transport: options.Transport},
+	client := &Client{base: place.base, timeout: options.Timeout, part: maxWait}
+	if client.token, err = tokenOf(options.Token); err != nil {
+		return nil, err
 	}
 	if client.timeout <= 0 {
 		client.timeout = time.Second
 	}
-	if options.Transport == nil {
-		client.http.Transport = newTransport()
+	for use := range client.pools {
+		transport := options.Transport
+		if given, ok := transport.(*http.Transport); ok {
+			transport = given.Clone()
+		}
+		if transport == nil {
+			transport = newTransport(place.tls)
+		}
+		// A redirect would carry the token to another server.
+		client.pools[use] = &http.Client{Transport: transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
-	// A redirect would carry the token to another server.
-	client.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return client, nil
-}
-
-// newTransport speaks HTTP/1.1 only: with HTTP/2 all calls, and the beats with them, would share one broken connection.
-func newTransport() *http.Transport {
-	transport := &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		MaxIdleConnsPerHost: 8,
-		IdleConnTimeout:     30 * time.Second,
-	}
-	transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
-	return transport
 }
 
 // effect is what a repeated or late call can do.
@@ -101,6 +111,7 @@ type call struct {
 	answer  any
 	effect  effect
 	token   string
+	pool    pool
 	timeout time.Duration
 	tries   int
 	sent    instant // When the last attempt was sent.
@@ -128,7 +139,8 @@ func (c *Client) do(ctx context.Context, call *call) error {
 		if call.unheard && failed.passes() {
 			failed.Outcome = Unknown
 		}
-		if !failed.passes() || try >= tries || failed.RetryAfter > c.timeout || ctx.Err() != nil {
+		if !failed.passes() || try >= tries || failed.RetryAfter > c.timeout || ctx.Err() != nil ||
+			isGivenUp(ctx) && !call.unheard {
 			return failed
 		}
 		wait := jitter(pause, 0.5)
@@ -154,44 +166,38 @@ func (c *Client) attempt(ctx context.Context, call *call) *Error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	request, failed := c.request(ctx, call)
-	if failed != nil {
-		return failed
-	}
+	limit := ""
 	if deadline, ok := ctx.Deadline(); ok && call.effect != reads {
 		patience := time.Until(deadline)
 		if patience > c.timeout {
 			patience = c.timeout // It limits joining a queue, not the wait in it.
 		}
-		if limit, ok := c.clock.notAfter(patience); ok {
-			request.Header.Set("Tenure-Not-After", limit)
-		} else if call.effect == changes {
+		if limit, ok = c.clock.notAfter(patience); !ok && call.effect == changes {
 			return noAnswer(context.DeadlineExceeded, Unchanged)
 		}
 	}
-	return c.send(request, call)
+	return c.send(ctx, call, limit)
 }
+
+type nowAnswer struct {
+	Now time.Time `json:"now"`
+}
+
+func (a *nowAnswer) complete() bool { return !a.Now.IsZero() }
 
 // learnClock reads the store's clock if the estimate is old.
 func (c *Client) learnClock(ctx context.Context) *Error {
 	if _, ok := c.clock.notAfter(0); ok {
 		return nil
 	}
-	var answer struct {
-		Now time.Time `json:"now"`
-	}
+	var answer nowAnswer
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	read := &call{method: http.MethodGet, path: []string{"v1", "now"}, answer: &answer}
-	request, failed := c.request(ctx, read)
-	if failed != nil {
+	if failed := c.send(ctx, read, ""); failed != nil {
 		return failed
 	}
-	asked := now()
-	if failed := c.send(request, read); failed != nil {
-		return failed
-	}
-	c.clock.learn(answer.Now, asked, now())
+	c.clock.learn(answer.Now, read.sent, now())
 	return nil
 }
 
@@ -222,47 +228,76 @@ func (c *Client) request(ctx context.Context, call *call) (*http.Request, *Error
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	if token := first(call.token, c.token); token != "" {
+	if token := first(call.token, c.token()); token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	return request, nil
 }
 
-func (c *Client) send(request *http.Request, call *call) *Error {
+// send makes one attempt. A connection that was idle may be dead, and the others with it: then it is made again, on a new one.
+func (c *Client) send(ctx context.Context, call *call, notAfter string) *Error {
+	for again := true; ; again = false {
+		var reused atomic.Bool
+		trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { reused.Store(got.Reused) }}
+		request, failed := c.request(httptrace.WithClientTrace(ctx, trace), call)
+		if failed != nil {
+			return failed
+		}
+		if notAfter != "" {
+			request.Header.Set("Tenure-Not-After", notAfter)
+		}
+		failed = c.exchange(request, call)
+		if failed == nil || failed.Status != 0 || !reused.Load() || !again || ctx.Err() != nil {
+			return failed
+		}
+		call.unheard = call.unheard || failed.Outcome == Unknown
+	}
+}
+
+func (c *Client) exchange(request *http.Request, call *call) *Error {
 	lost := Unknown
 	if call.effect == reads {
 		lost = Unchanged
 	}
 	asked := now()
 	call.sent = asked
-	response, err := c.http.Do(request)
-	if err != nil {
-		// The other idle connections may be as dead as this one.
-		c.http.CloseIdleConnections()
-		var network *net.OpError
-		if errors.As(err, &network) && network.Op == "dial" {
-			lost = Unchanged
+	pool := c.pools[call.pool]
+	response, err := pool.Do(request)
+	if err == nil {
+		defer response.Body.Close()
+		var body []byte
+		if body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer)); err == nil {
+			if shown, err := time.Parse(time.RFC3339Nano, response.Header.Get("Tenure-Store-Time")); err == nil {
+				c.clock.learn(shown, asked, now())
+			}
+			return understand(response, body, call, lost)
 		}
-		return noAnswer(err, lost)
 	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
-		c.http.CloseIdleConnections()
-		return noAnswer(err, lost)
+	if !errors.Is(err, context.Canceled) {
+		pool.CloseIdleConnections() // They may be as dead as this one.
 	}
-	if shown, err := time.Parse(time.RFC3339Nano, response.Header.Get("Tenure-Store-Time")); err == nil {
-		c.clock.learn(shown, asked, now())
+	var network *net.OpError
+	if errors.As(err, &network) && network.Op == "dial" {
+		lost = Unchanged
 	}
+	return noAnswer(err, lost)
+}
+
+// understand reads an answer. One without the fields of its call is not of a daemon, and none.
+func understand(response *http.Response, body []byte, call *call, lost Outcome) *Error {
 	if response.StatusCode >= 300 {
 		return problem(response, body, lost)
 	}
-	if call.answer == nil || len(body) == 0 {
+	if call.answer == nil {
 		return nil
 	}
-	if err := json.Unmarshal(body, call.answer); err != nil {
-		return &Error{Code: "internal", Status: response.StatusCode, Outcome: lost, Cause: err,
-			Detail: "this version does not understand the daemon's answer"}
+	err := json.Unmarshal(body, call.answer)
+	if answer, ok := call.answer.(interface{ complete() bool }); err == nil && ok && !answer.complete() {
+		err = errors.New("fields are missing")
+	}
+	if err != nil {
+		return &Error{Code: CodeUnreachable, Status: response.StatusCode, Outcome: lost, Cause: err,
+			Detail: "the answer is not of a Tenure daemon; check the URL"}
 	}
 	return nil
 }
@@ -288,9 +323,11 @@ func problem(response *http.Response, body []byte, lost Outcome) *Error {
 		return failed
 	}
 	failed.Code, failed.Detail, failed.Reason = given.Code, given.Detail, given.Reason
-	failed.RetryAfter = time.Duration(given.RetryAfter) * time.Millisecond
+	if given.RetryAfter > 0 && given.RetryAfter < maxMillis {
+		failed.RetryAfter = time.Duration(given.RetryAfter) * time.Millisecond
+	}
 	failed.Holder, failed.Tenure = first(given.Holder, given.Owner, given.ReservedFor), given.Tenure
-	if given.Outcome != "" {
+	if given.Outcome == Unchanged || given.Outcome == Unknown {
 		failed.Outcome = given.Outcome
 	}
 	return failed

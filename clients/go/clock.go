@@ -20,6 +20,20 @@ func jitter(pause time.Duration, fraction float64) time.Duration {
 	return time.Duration(float64(pause) * (1 + fraction*(2*rand.Float64()-1)))
 }
 
+func longer(a, b time.Duration) time.Duration {
+	if a > b {
+		return a
+	}
+	return b
+}
+
+func shorter(a, b time.Duration) time.Duration {
+	if a < b {
+		return a
+	}
+	return b
+}
+
 // storeClock is a lower bound of the store's clock, from its answers. It is the source of Tenure-Not-After, which keeps a
 // call from taking effect after its caller gave up.
 type storeClock struct {

@@ -17,7 +17,7 @@ const (
 
 // Codes that programs often check. docs/api.md lists all of them.
 const (
-	CodeUnreachable = "unreachable"       // No daemon answered; Status is 0 or that of a proxy.
+	CodeUnreachable = "unreachable"       // No daemon answered; Status is 0 or that of another server.
 	CodeUnavailable = "store_unavailable" // The daemon answered that its store did not.
 	CodeTooLate     = "too_late"          // The call arrived after its caller's time limit.
 	CodeTenureEnded = "tenure_ended"
@@ -80,13 +80,15 @@ func Code(err error) string {
 
 // passes reports whether the same call may succeed soon. All calls of this package are safe to repeat.
 func (e *Error) passes() bool {
-	switch e.Status {
-	case 0:
+	switch {
+	case e.Status < 300:
 		return e.Code == CodeUnreachable
-	case 429, 502, 503, 504:
-		return true
+	case e.Status < 500:
+		return e.Status == 429 || e.Code == CodeTooLate
+	case e.Status == 500:
+		return e.Outcome == Unchanged
 	}
-	return e.Code == CodeTooLate || e.Status == 500 && e.Outcome == Unchanged
+	return e.Code == CodeTooLate || e.Status >= 502 && e.Status <= 504
 }
 
 func invalid(detail string) *Error {
@@ -95,4 +97,9 @@ func invalid(detail string) *Error {
 
 func ended(tenure, reason string) *Error {
 	return &Error{Code: CodeTenureEnded, Detail: "the tenure " + tenure + " has ended", Reason: reason, Outcome: Unchanged}
+}
+
+// endless is the error of a list whose pages do not end.
+func endless() *Error {
+	return &Error{Code: CodeUnreachable, Detail: "the pages of the list do not end: it is not of a Tenure daemon", Outcome: Unchanged}
 }

@@ -41,12 +41,17 @@ func (c *Client) Events(ctx context.Context, group, after string, limit int, typ
 	return c.events(ctx, group, after, limit, types, 0)
 }
 
+type eventsAnswer struct {
+	Events []json.RawMessage `json:"events"`
+	Next   string            `json:"next"`
+	Missed bool              `json:"missed"`
+}
+
+// complete: without a position a follower would begin again.
+func (a *eventsAnswer) complete() bool { return a.Events != nil && a.Next != "" }
+
 func (c *Client) events(ctx context.Context, group, after string, limit int, types []string, wait time.Duration) (*EventPage, error) {
-	var answer struct {
-		Events []json.RawMessage `json:"events"`
-		Next   string            `json:"next"`
-		Missed bool              `json:"missed"`
-	}
+	var answer eventsAnswer
 	request := groupCall(http.MethodGet, reads, group, "events")
 	request.answer, request.query = &answer, url.Values{}
 	if after != "" {
@@ -60,7 +65,7 @@ func (c *Client) events(ctx context.Context, group, after string, limit int, typ
 	}
 	if wait > 0 {
 		request.query.Set("wait_ms", strconv.FormatInt(millis(wait), 10))
-		request.timeout, request.tries = wait+c.timeout, 1
+		request.timeout, request.tries, request.pool = wait+c.timeout, 1, waits
 	}
 	if err := c.do(ctx, request); err != nil {
 		return nil, err
@@ -68,7 +73,7 @@ func (c *Client) events(ctx context.Context, group, after string, limit int, typ
 	page := &EventPage{Events: make([]Event, len(answer.Events)), Next: answer.Next, Missed: answer.Missed}
 	for place, raw := range answer.Events {
 		if err := json.Unmarshal(raw, &page.Events[place]); err != nil {
-			return nil, &Error{Code: "internal", Detail: "an event cannot be read", Outcome: Unchanged, Cause: err}
+			return nil, &Error{Code: CodeUnreachable, Detail: "an event cannot be read", Outcome: Unchanged, Cause: err}
 		}
 		page.Events[place].Raw = raw
 	}

@@ -2,14 +2,19 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 )
 
 const (
 	listAttempts = 4   // Lists that are tried while our own calls change the holdings in between.
-	claimBatch   = 200 // Claims that are repeated in one call.
+	batch        = 200 // Claims or connections in one call: the store makes as many in one step.
+	maxPages     = 10_000
 )
+
+// errBusy says that a call changes a thing at the moment.
+var errBusy = errors.New("busy")
 
 // holdings is what a membership holds. The store numbers each change of the holdings of a tenure (its revision), and
 // beats compare that number, so that a lease that the store forgot or took away is noticed.
@@ -26,11 +31,12 @@ type holdings struct {
 	acts        int              // Calls in flight that may change the holdings.
 	late        bool             // A call in flight has explained an unknown revision once.
 	doubts      int
-	doubted     bool // The leases are uncertain until they are listed.
-	acquired    bool // Whether a lease was ever asked for under this tenure.
-	look        bool // The leases have to be listed.
-	reassert    bool // The claims have to be repeated.
-	reattach    bool // The connections have to be attached again.
+	doubted     bool    // The leases are uncertain until they are listed.
+	acquired    bool    // Whether a lease was ever asked for under this tenure.
+	look        bool    // The leases have to be listed.
+	reassert    bool    // The claims have to be repeated.
+	checked     instant // When they were repeated last.
+	reattach    bool    // The connections have to be attached again.
 }
 
 type claimKey struct{ registry, key string }
@@ -39,7 +45,7 @@ type claimKey struct{ registry, key string }
 func (h *holdings) begin() {
 	again := h.epoch > 0
 	*h = holdings{epoch: h.epoch + 1, leases: map[string]*Lease{}, busy: h.busy, claims: h.claims,
-		connections: h.connections, acquired: len(h.busy) > 0, reassert: again, reattach: again}
+		connections: h.connections, acquired: len(h.busy) > 0, reassert: again, checked: now(), reattach: again}
 }
 
 // compare compares the revision in a beat's answer with the highest that was known when the beat was sent.
@@ -142,7 +148,9 @@ func (m *Membership) reconcile() {
 			return
 		case <-m.work:
 		}
-		if m.list() == nil && m.claimAgain() == nil && m.attachAgain() == nil {
+		// One that fails does not hold up the others: the grace of the sessions is running.
+		attached, listed, claimed := m.attachAgain(), m.list(), m.claimAgain()
+		if attached == nil && listed == nil && claimed == nil {
 			continue
 		}
 		if sleep(m.ctx, jitter(m.interval()/4, 0.25)) != nil {
@@ -186,7 +194,8 @@ func (m *Membership) list() error {
 // listAll reads all pages, and whether nothing changed between them.
 func (m *Membership) listAll(tenure string) (map[string]int64, int64, bool, error) {
 	found, query := map[string]int64{}, url.Values{"tenure": {tenure}, "limit": {"1000"}}
-	for revision, stable := int64(-1), true; ; {
+	revision, stable := int64(-1), true
+	for pages := 0; pages < maxPages; pages++ {
 		var page struct {
 			Leases   []listedLease
 			Next     string `json:"next"`
@@ -211,6 +220,7 @@ func (m *Membership) listAll(tenure string) (map[string]int64, int64, bool, erro
 		}
 		query.Set("after", page.Next)
 	}
+	return nil, 0, false, endless()
 }
 
 type listedLease struct {

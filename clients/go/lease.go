@@ -9,6 +9,10 @@ import (
 // maxWait is the longest wait of one call; longer ones are asked for in parts, each at the end of the queue.
 const maxWait = time.Minute
 
+// waited is how long a call waited at least if it waited at all. It is asked again soon: a part is over, or something in between
+// cuts long requests.
+const waited = 250 * time.Millisecond
+
 // AcquireOptions configure an acquire. All fields may be empty.
 type AcquireOptions struct {
 	// Wait for the lease this long, first come first served (after a minute at the end of the queue again). By default a
@@ -34,13 +38,15 @@ type Lease struct {
 // Acquire acquires a lease. Release it, or Leave; it is free at the end of the ttl if the process dies. A lease that
 // this membership holds already is returned as it is: goroutines that exclude each other need a mutex as well.
 func (m *Membership) Acquire(ctx context.Context, lease string, options AcquireOptions) (*Lease, error) {
+	if ctx.Err() != nil {
+		return nil, gaveUp(ctx, Unchanged)
+	}
 	m.mutex.Lock()
 	for busy := m.busy[lease]; busy != nil; busy = m.busy[lease] {
 		m.mutex.Unlock()
 		select {
 		case <-ctx.Done():
-			return nil, &Error{Code: CodeUnreachable, Detail: "given up while another call acquired or released " + lease,
-				Outcome: Unchanged, Cause: ctx.Err()}
+			return nil, gaveUp(ctx, Unchanged)
 		case <-busy:
 		}
 		m.mutex.Lock()
@@ -70,44 +76,42 @@ type acquireAnswer struct {
 	Outcome string `json:"outcome"`
 	Token   int64  `json:"token"`
 	Place   int    `json:"place"`
-	Waited  int64  `json:"waited_ms"`
 }
+
+func (a *acquireAnswer) complete() bool { return a.Outcome != "" && a.Token > 0 && a.Place >= 0 }
 
 // acquire asks until the lease is granted or the wait is over. It also returns whether the grant is older than the call.
 func (m *Membership) acquire(ctx context.Context, lease string, options AcquireOptions) (*Lease, bool, error) {
-	began := now()
-	for {
+	for began := now(); ; {
 		act, err := m.act(false)
 		if err != nil {
 			return nil, false, err
 		}
-		var answer acquireAnswer
+		answer := &acquireAnswer{}
+		asked := now()
+		request := m.acquireCall(act.tenure, lease, options.Holders, options.Wait-asked.since(began))
+		request.answer = answer
+		err = act.do(ctx, request)
+		if err == nil {
+			got := &Lease{m: m, name: lease, token: answer.Token, revision: answer.Revision, place: answer.Place,
+				waited: now().since(began), lost: make(chan struct{})}
+			if answer.Outcome == "kept" && answer.Token <= act.known {
+				return got, true, nil
+			}
+			return got, false, m.hold(got, act)
+		}
+		failed := err.(*Error)
 		rest := options.Wait - now().since(began)
-		request := m.acquireCall(act.tenure, lease, options.Holders, rest)
-		request.answer = &answer
-		if err := act.do(ctx, request); err != nil {
-			rest = options.Wait - now().since(began)
-			if rest <= 0 || !mayWait(err.(*Error)) {
-				return nil, false, err
-			}
-			pause := jitter(m.interval()/8, 0.5)
-			if asked := err.(*Error).RetryAfter; asked > 0 {
-				pause = asked
-			}
-			if pause > rest {
-				pause = rest
-			}
-			if sleep(ctx, pause) != nil {
-				return nil, false, err
-			}
-			continue
+		if rest <= 0 || !failed.mayWait() || ctx.Err() != nil {
+			return nil, false, err
 		}
-		got := &Lease{m: m, name: lease, token: answer.Token, revision: answer.Revision, place: answer.Place,
-			waited: time.Duration(answer.Waited) * time.Millisecond, lost: make(chan struct{})}
-		if answer.Outcome == "kept" && answer.Token <= act.known {
-			return got, true, nil
+		pause := longer(jitter(shorter(m.interval()/8, time.Second), 0.5), failed.RetryAfter)
+		if now().since(asked) >= waited {
+			pause = jitter(firstTry, 0.5)
 		}
-		return got, false, m.hold(got, act)
+		if sleep(ctx, shorter(pause, rest)) != nil {
+			return nil, false, gaveUp(ctx, failed.Outcome)
+		}
 	}
 }
 
@@ -119,18 +123,16 @@ func (m *Membership) acquireCall(tenure, lease string, holders int, wait time.Du
 		body["holders"] = holders
 	}
 	if wait > 0 {
-		if wait > maxWait {
-			wait = maxWait
-		}
+		wait = shorter(wait, m.client.part)
 		body["wait_ms"] = millis(wait)
-		request.timeout, request.tries = wait+m.client.timeout, 1
+		request.timeout, request.tries, request.pool = wait+m.client.timeout, 1, waits
 	}
 	return request
 }
 
 // mayWait reports whether a later attempt may get the lease.
-func mayWait(failed *Error) bool {
-	return failed.passes() || failed.Code == CodeLeaseHeld || failed.Code == CodeUnsettled
+func (e *Error) mayWait() bool {
+	return e.passes() || e.Code == CodeLeaseHeld || e.Code == CodeUnsettled
 }
 
 // hold adds a granted lease to the holdings, unless the tenure has ended.
@@ -232,8 +234,16 @@ func (l *Lease) release(ctx context.Context, to string) (string, error) {
 	if !current {
 		return "", &Error{Code: CodeNotHolder, Detail: l.name + " was not held any more: " + reason, Outcome: Unchanged}
 	}
-	defer m.free(l.name)
-	return m.release(ctx, l.name, l.token, to)
+	outcome := ""
+	err := runOn(ctx, func(ctx context.Context) (err error) {
+		defer m.free(l.name)
+		outcome, err = m.release(ctx, l.name, l.token, to)
+		return err
+	}, func(bool, error) {})
+	if err != nil {
+		return "", err
+	}
+	return outcome, nil
 }
 
 // release releases a grant at the store.
@@ -262,6 +272,12 @@ func (m *Membership) release(ctx context.Context, lease string, token int64, to 
 	}
 	if err == nil && request.unheard && to != "" {
 		return "reserved", nil
+	}
+	if code := Code(err); err != nil && code != CodeNotHolder && code != CodeTenureEnded {
+		m.mutex.Lock()
+		m.look = true // If it is still ours, the list shows it, and it is released again.
+		m.mutex.Unlock()
+		wake(m.work)
 	}
 	return answer.Outcome, err
 }

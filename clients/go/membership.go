@@ -2,7 +2,6 @@ package tenure
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -20,33 +19,6 @@ const (
 	Lost      Verdict = "lost"      // Stop.
 )
 
-// JoinOptions configure a membership. All fields may be empty.
-type JoinOptions struct {
-	// TTL is how long the store waits for a heartbeat. Default: the daemon's, 30 seconds.
-	TTL time.Duration
-	// Labels of the member, for example its address.
-	Labels map[string]string
-	// NoRejoin ends the membership when its tenure ends. By default it joins again after lapsed and unknown.
-	NoRejoin bool
-	// Notify is called for every change, in order, by a goroutine of its own. It may block; the verdicts do not wait for it.
-	Notify func(Notice)
-}
-
-// Notice is a change of a membership.
-type Notice struct {
-	Kind   string // NoticeEnded, NoticeRejoined or NoticeLeaseLost.
-	Tenure string
-	Reason string // With NoticeEnded and NoticeLeaseLost.
-	Lease  *Lease // With NoticeLeaseLost.
-}
-
-// The kinds of a Notice.
-const (
-	NoticeEnded     = "ended"
-	NoticeRejoined  = "rejoined"
-	NoticeLeaseLost = "lease_lost"
-)
-
 // Membership is a member of a group from Join to Leave. It sends heartbeats in the background, and joins again when its
 // tenure lapsed. It is safe for concurrent use.
 type Membership struct {
@@ -61,6 +33,7 @@ type Membership struct {
 	work    chan struct{} // Wakes the reconciler.
 	notices chan struct{} // Wakes the goroutine that calls Notify.
 	done    chan struct{}
+	turns   turns // Of the claims and connections.
 	expiry  *time.Timer
 
 	mutex     sync.Mutex
@@ -73,53 +46,6 @@ type Membership struct {
 	final     error   // Why the membership ended.
 	pending   []Notice
 	holdings
-}
-
-// Join begins a tenure. The context is for the call alone; Leave ends the membership.
-func (c *Client) Join(ctx context.Context, group, member string, options JoinOptions) (*Membership, error) {
-	m := &Membership{client: c, group: group, member: member, options: options, ttl: options.TTL,
-		poke: make(chan struct{}, 1), work: make(chan struct{}, 1), notices: make(chan struct{}, 1),
-		done: make(chan struct{})}
-	m.setLabels(options.Labels)
-	m.claims = map[claimKey]bool{}
-	m.busy = map[string]chan struct{}{}
-	m.connections = map[connectionKey]int64{}
-	joined, sent, err := m.join(ctx, 0, 0)
-	if err != nil {
-		return nil, err
-	}
-	m.ctx, m.stop = context.WithCancel(context.Background())
-	m.ttl = time.Duration(joined.TTL) * time.Millisecond
-	m.begin(joined.Tenure, sent)
-	m.expiry = time.AfterFunc(m.ttl, m.expire)
-	m.running.Add(2)
-	go m.beat()
-	go m.reconcile()
-	go m.tell()
-	return m, nil
-}
-
-type joinAnswer struct {
-	Tenure string `json:"tenure"`
-	TTL    int64  `json:"ttl_ms"`
-}
-
-// join makes the call. The tenure runs from the time at which its last attempt was sent, or earlier.
-func (m *Membership) join(ctx context.Context, timeout time.Duration, tries int) (joinAnswer, instant, error) {
-	body := map[string]any{"member": m.member}
-	m.mutex.Lock()
-	if m.ttl > 0 {
-		body["ttl_ms"] = millis(m.ttl)
-	}
-	if len(m.labels) > 0 {
-		body["labels"] = m.labels
-	}
-	m.mutex.Unlock()
-	var answer joinAnswer
-	request := m.call(http.MethodPost, changes, "members")
-	request.body, request.answer, request.timeout, request.tries = body, &answer, timeout, tries
-	err := m.client.do(ctx, request)
-	return answer, request.sent, err
 }
 
 // call is a call within the group.
@@ -232,12 +158,16 @@ func (m *Membership) Leave(ctx context.Context) error {
 	m.mutex.Unlock()
 	m.stop()
 	m.expiry.Stop()
-	m.running.Wait() // A join in flight may begin the tenure to end.
-	if m.Err() != nil {
-		return nil
-	}
-	return m.client.do(ctx, m.call(http.MethodDelete, changes, "tenures", m.Tenure()))
+	return m.turns.giveBack(ctx, leaving{}, func(ctx context.Context) error {
+		m.running.Wait() // A join in flight may begin the tenure to end.
+		if m.Err() != nil {
+			return nil
+		}
+		return m.client.do(ctx, m.call(http.MethodDelete, changes, "tenures", m.Tenure()))
+	})
 }
+
+type leaving struct{}
 
 // end records that the store ended a tenure.
 func (m *Membership) end(tenure, reason string) {
@@ -308,18 +238,12 @@ func (m *Membership) beatOnce(tenure string) time.Duration {
 	m.mutex.Lock()
 	named, answered := m.listed, m.known
 	m.mutex.Unlock()
-	var answer struct {
-		Expires  *int64 `json:"expires_in_ms"`
-		Revision int64  `json:"revision"`
-	}
+	var answer beatAnswer
 	request := m.call(http.MethodPut, reads, "tenures", tenure, "beat")
-	request.answer, request.timeout, request.tries = &answer, m.beatTimeout(), 1
+	request.answer, request.timeout, request.tries, request.pool = &answer, m.beatTimeout(), 1, beats
 	request.body = map[string]any{"revision": named}
 	sent := now()
 	err := m.client.do(m.ctx, request)
-	if err == nil && answer.Expires == nil {
-		err = noAnswer(errors.New("an answer without expires_in_ms is not of a daemon"), Unchanged)
-	}
 	if failed, ok := err.(*Error); ok {
 		if failed.Code == CodeTenureEnded {
 			m.end(tenure, failed.Reason)
@@ -337,6 +261,9 @@ func (m *Membership) beatOnce(tenure string) time.Duration {
 		return 0
 	}
 	m.verdict() // What was lost by time stays lost.
+	if len(m.claims) > 0 && now().since(m.checked) >= m.options.CheckClaims {
+		m.reassert = true // Another member's claim does not change our revision.
+	}
 	m.compare(answered, answer.Revision)
 	if sent.since(m.confirmed) > 0 {
 		m.confirmed = sent
@@ -344,6 +271,13 @@ func (m *Membership) beatOnce(tenure string) time.Duration {
 	}
 	return jitter(m.interval()*19/20, 0.05) - now().since(sent)
 }
+
+type beatAnswer struct {
+	Expires  *int64 `json:"expires_in_ms"`
+	Revision int64  `json:"revision"`
+}
+
+func (a *beatAnswer) complete() bool { return a.Expires != nil && a.Revision >= 0 }
 
 func (m *Membership) mayRejoin(reason string) bool {
 	return !m.options.NoRejoin && (reason == "lapsed" || reason == "unknown")
@@ -408,35 +342,6 @@ func (m *Membership) over(reason string) {
 	defer m.mutex.Unlock()
 	m.reason, m.final = reason, ended(m.tenure, reason)
 	m.stop()
-}
-
-// notice hands a change to the goroutine that calls Notify.
-func (m *Membership) notice(notice Notice) {
-	if m.options.Notify != nil {
-		m.pending = append(m.pending, notice)
-		wake(m.notices)
-	}
-}
-
-// tell calls Notify, also for what is pending when the membership ends.
-func (m *Membership) tell() {
-	for over := false; ; {
-		m.mutex.Lock()
-		pending := m.pending
-		m.pending = nil
-		m.mutex.Unlock()
-		for _, notice := range pending {
-			m.options.Notify(notice)
-		}
-		if over {
-			return
-		}
-		select {
-		case <-m.notices:
-		case <-m.ctx.Done():
-			over = true
-		}
-	}
 }
 
 // wake fills a channel of capacity one.

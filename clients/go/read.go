@@ -27,6 +27,10 @@ type LeaseState struct {
 	Token  int64  `json:"token"`
 }
 
+func (s *LeaseState) complete() bool { return s.Lease != "" }
+
+func (m *Member) complete() bool { return m.Tenure != "" }
+
 // Members lists the members of a group.
 func (c *Client) Members(ctx context.Context, group string) ([]Member, error) {
 	return list[Member](ctx, c, groupCall(http.MethodGet, reads, group, "members"), "members")
@@ -54,7 +58,7 @@ func get[T any](ctx context.Context, c *Client, call *call) (*T, error) {
 func list[T any](ctx context.Context, c *Client, call *call, field string) ([]T, error) {
 	all := []T{}
 	call.query = url.Values{"limit": {"1000"}}
-	for {
+	for pages := 0; pages < maxPages; pages++ {
 		page := map[string]json.RawMessage{}
 		call.answer = &page
 		if err := c.do(ctx, call); err != nil {
@@ -62,7 +66,7 @@ func list[T any](ctx context.Context, c *Client, call *call, field string) ([]T,
 		}
 		var items []T
 		if err := json.Unmarshal(page[field], &items); err != nil {
-			return nil, &Error{Code: "internal", Detail: "the answer has no list of " + field, Outcome: Unchanged, Cause: err}
+			return nil, &Error{Code: CodeUnreachable, Detail: "the answer has no list of " + field, Outcome: Unchanged, Cause: err}
 		}
 		all = append(all, items...)
 		var next string
@@ -71,4 +75,5 @@ func list[T any](ctx context.Context, c *Client, call *call, field string) ([]T,
 		}
 		call.query.Set("after", next)
 	}
+	return nil, endless()
 }

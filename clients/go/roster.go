@@ -2,8 +2,6 @@ package tenure
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"net/http"
 )
 
@@ -47,6 +45,10 @@ type ProviderOptions struct {
 	DisplayName string
 }
 
+func (p *Provider) complete() bool { return p.Provider != "" }
+
+func (e *Engagement) complete() bool { return e.Engagement != "" }
+
 // Roster returns the roster of this name.
 func (c *Client) Roster(name string) *Roster { return &Roster{client: c, name: name} }
 
@@ -89,7 +91,9 @@ func (r *Roster) Offline(ctx context.Context, provider string) (*Provider, error
 
 // Heartbeat keeps a provider online.
 func (r *Roster) Heartbeat(ctx context.Context, provider string) error {
-	return r.client.do(ctx, r.call(http.MethodPost, reads, "providers", provider, "heartbeat"))
+	request := r.call(http.MethodPost, reads, "providers", provider, "heartbeat")
+	request.pool = beats
+	return r.client.do(ctx, request)
 }
 
 // Provider looks up a provider; nil if it does not exist.
@@ -106,11 +110,7 @@ func (r *Roster) Available(ctx context.Context) ([]Available, error) {
 // returns the same answer; "" makes a new one.
 func (r *Roster) Reserve(ctx context.Context, engagement string) (*Engagement, error) {
 	if engagement == "" {
-		var random [16]byte
-		if _, err := rand.Read(random[:]); err != nil {
-			return nil, invalid("no random name for the engagement: " + err.Error())
-		}
-		engagement = hex.EncodeToString(random[:])
+		engagement = random(16)
 	}
 	return r.engagement(ctx, r.call(http.MethodPost, commits, "reserve"), map[string]any{"engagement": engagement})
 }

@@ -165,6 +165,9 @@ func (d *driver) join(ctx context.Context, given command) (any, error) {
 }
 
 func (d *driver) notice(handle, member string, notice tenure.Notice) {
+	if notice.Kind == tenure.NoticeClaimLost || notice.Kind == tenure.NoticeSessionLost {
+		return // The protocol of the suite does not have them.
+	}
 	line := object{"event": notice.Kind, "handle": handle, "member": member, "tenure": notice.Tenure}
 	if notice.Kind == tenure.NoticeEnded {
 		line["reason"] = notice.Reason

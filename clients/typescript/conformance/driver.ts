@@ -39,6 +39,8 @@ async function join({ group, member, ttl_ms, labels, rejoin }: Command) {
   const membership = await tenure.group(group).join(member, {
     ...given({ ttlMs: ttl_ms, labels, rejoin }),
     onEvent: (event) => {
+      // The protocol of the suite does not have these.
+      if (event.type === "claim_lost" || event.type === "session_lost") return;
       if (event.type !== "lease_lost") {
         write({ event: event.type, handle, member, ...event, type: undefined });
         return;

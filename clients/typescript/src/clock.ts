@@ -30,10 +30,13 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
       signal?.removeEventListener("abort", done);
       resolve();
     };
-    const timer = setTimeout(done, ms);
+    const timer = setTimeout(done, clamp(ms));
     signal?.addEventListener("abort", done);
   });
 }
+
+/** A pause that a timer can have: it takes a longer one for none. */
+export const clamp = (ms: number): number => Math.min(Math.max(1, ms), 2 ** 31 - 1);
 
 /** A random duration between (1 - share) × ms and ms, so that clients do not act in step. */
 export const jitter = (ms: number, share: number): number => ms * (1 - share * Math.random());

@@ -36,6 +36,16 @@ export class TenureError extends Error {
   }
 }
 
+/** The error of a use that cannot work. */
+export function invalid(detail: string): TenureError {
+  return new TenureError(0, { code: "invalid", detail, outcome: "unchanged" });
+}
+
+/** The error of a call whose signal was aborted; its cause is the reason of the signal. */
+export function gaveUp(signal: AbortSignal | undefined, outcome: Outcome): TenureError {
+  return new TenureError(0, { detail: "the caller gave up", outcome }, { cause: signal?.reason });
+}
+
 /** The error of an act under a tenure that is over. */
 export function tenureEnded(tenure: string, reason: string | undefined): TenureError {
   const why = reason ?? "not confirmed for a whole ttl";

@@ -1,6 +1,6 @@
 import { sleep } from "./clock.js";
 import { orNull, TenureError } from "./error.js";
-import { type Call, type Http, path } from "./http.js";
+import { type Call, type Http, isList, isText, path } from "./http.js";
 import { type JoinOptions, Membership } from "./membership.js";
 import type { Claim, EventsPage, LeaseState, Member, Page, Session, SessionData, TenureEvent } from "./types.js";
 
@@ -28,47 +28,54 @@ export class Group {
     this.name = name;
   }
 
-  /** Begins a tenure under a name that no other process uses, and beats until `leave()`. */
-  join(member: string, options: JoinOptions = {}): Promise<Membership> {
+  /** Begins a tenure under a name that no other process uses (one is made if none is given), and beats until `leave()`. */
+  join(member?: string, options: JoinOptions = {}): Promise<Membership> {
     return Membership.join(this.#http, this.name, member, options);
   }
 
   member(member: string): Promise<Member | null> {
-    return orNull(this.#http.json({ path: this.#path("members", member) }));
+    return orNull(this.#http.json({ path: this.#path("members", member), check: ({ tenure }) => isText(tenure) }));
   }
 
   async *members(): AsyncGenerator<Member> {
-    const pages = this.#http.pages<Page & { members: Member[] }>({ path: this.#path("members") });
+    const pages = this.#http.pages<Page & { members: Member[] }>({ path: this.#path("members") }, "members", "member");
     for await (const page of pages) yield* page.members;
   }
 
   /** The owner of a key; `null` if it is free. */
   owner(registry: string, key: string): Promise<Claim | null> {
-    return orNull(this.#http.json({ path: this.#path("registries", registry, "claims", key) }));
+    return orNull(
+      this.#http.json({ path: this.#path("registries", registry, "claims", key), check: ({ owner }) => isText(owner) }),
+    );
   }
 
   async *claims(registry: string, owner?: string): AsyncGenerator<Claim> {
     const call: Call = { path: this.#path("registries", registry, "claims"), query: { owner } };
-    for await (const page of this.#http.pages<Page & { claims: Claim[] }>(call)) yield* page.claims;
+    for await (const page of this.#http.pages<Page & { claims: Claim[] }>(call, "claims", "key")) yield* page.claims;
   }
 
   /** A lease; `null` if it is free. */
   lease(lease: string): Promise<LeaseState | null> {
-    return orNull(this.#http.json({ path: this.#path("leases", lease) }));
+    return orNull(this.#http.json({ path: this.#path("leases", lease), check: ({ lease }) => isText(lease) }));
   }
 
   async *leases(): AsyncGenerator<LeaseState> {
-    const pages = this.#http.pages<Page & { leases: LeaseState[] }>({ path: this.#path("leases") });
+    const pages = this.#http.pages<Page & { leases: LeaseState[] }>({ path: this.#path("leases") }, "leases", "lease");
     for await (const page of pages) yield* page.leases;
   }
 
   session(session: string): Promise<Session | null> {
-    return orNull(this.#http.json({ path: this.#path("sessions", session) }));
+    return orNull(this.#http.json({ path: this.#path("sessions", session), check: isSession }));
   }
 
   /** Changes the data of a session: a field replaces the old value, `null` removes it. */
   patchSession(session: string, data: SessionData): Promise<Session> {
-    return this.#http.json({ method: "PATCH", path: this.#path("sessions", session), body: { data } });
+    return this.#http.json({
+      method: "PATCH",
+      path: this.#path("sessions", session),
+      body: { data },
+      check: isSession,
+    });
   }
 
   /** A page of events, oldest first. `waitMs` waits for news, at most 30,000. */
@@ -78,6 +85,8 @@ export class Group {
       path: this.#path("events"),
       query: { after, types: types?.join(","), limit, wait_ms: waitMs },
       timeoutMs: 1_000 + (waitMs ?? 0),
+      pool: waitMs ? "waits" : "calls",
+      check: (body) => isList(body.events) && isText(body.next),
       signal,
     });
   }
@@ -107,3 +116,5 @@ export class Group {
     return path("groups", this.name, ...rest);
   }
 }
+
+const isSession = ({ session }: Record<string, unknown>) => isText(session);

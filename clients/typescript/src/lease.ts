@@ -1,7 +1,13 @@
-import { TenureError, tenureEnded } from "./error.js";
-import { type Call, type Http, path } from "./http.js";
+import { jitter, type Stopwatch, sleep } from "./clock.js";
+import { gaveUp, TenureError, tenureEnded } from "./error.js";
+import { type Call, type Http, isCount, isText, passes, path } from "./http.js";
 import type { Verdict } from "./membership.js";
 import type { Acquired, LeaseState, Page } from "./types.js";
+
+/** The longest wait of one call. */
+const PART_MS = 60_000;
+/** A call that took this long has waited. */
+const WAITED_MS = 250;
 
 /** What the leases need of their membership. */
 export interface Holder {
@@ -15,11 +21,11 @@ export interface Holder {
 }
 
 export interface AcquireOptions {
-  /** Wait in the queue of the lease for this long, at most 60,000. */
+  /** Wait in the queue of the lease for this long; after each minute at its end again. */
   waitMs?: number;
   /** How many members can hold it at a time; 1 by default. */
   holders?: number;
-  /** Gives the wait up. */
+  /** Gives the call up; what it was granted is released. */
   signal?: AbortSignal;
 }
 
@@ -39,13 +45,13 @@ export class Lease {
   readonly #leases: Leases;
   readonly #lost = new AbortController();
 
-  constructor(leases: Leases, tenure: string, granted: Acquired) {
+  constructor(leases: Leases, tenure: string, name: string, granted: Acquired, waitedMs: number | undefined) {
     this.#leases = leases;
-    this.name = granted.lease;
+    this.name = name;
     this.token = granted.token;
     this.place = granted.place ?? 0;
     this.tenure = tenure;
-    this.waitedMs = granted.waited_ms;
+    this.waitedMs = waitedMs;
   }
 
   /** `held`: work. `uncertain`: pause. `lost`: stop for good. Computed from the clock now, without I/O. */
@@ -61,6 +67,11 @@ export class Lease {
   /** Releases the lease; `to` reserves it for another living member for a few seconds. Stop the work first. */
   release(to?: string): Promise<void> {
     return this.#leases.release(this, to);
+  }
+
+  /** `await using` releases. No error of it replaces one of the block: it is repeated in the background. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release().catch(() => {});
   }
 
   /** Marks it as lost. Returns whether it was not before. */
@@ -115,25 +126,62 @@ export class Leases {
   }
 
   async acquire(name: string, options: AcquireOptions): Promise<Lease> {
-    await this.#releasing.get(name);
-    return this.#holder.act(async (tenure) => {
-      const lists = this.#lists;
-      this.#asking.set(name, (this.#asking.get(name) ?? 0) + 1);
+    const { waitMs = 0, signal } = options;
+    await this.#released(name, signal);
+    for (const waited = this.#holder.http.stopwatch(); ; ) {
+      if (signal?.aborted) throw gaveUp(signal, "unchanged");
+      const asked = this.#holder.http.stopwatch();
+      const restMs = waitMs - waited.elapsed();
       try {
-        const granted = await this.#ask(name, tenure, options);
-        if (tenure !== this.#holder.tenure()) throw tenureEnded(tenure, undefined);
-        const held = this.#entries.get(name);
-        if (held?.token === granted.token && held.verdict() !== "lost") return held;
-        if (held) this.#lose(held);
-        const lease = new Lease(this, tenure, granted);
-        this.#entries.set(name, lease);
-        // A list in between may have named the revision of an operator's release of this very grant.
-        if (lists !== this.#lists) await this.#listAgain();
-        return lease;
-      } finally {
-        this.#asked(name);
+        return await this.#askOnce(name, restMs, options, waitMs > 0 ? waited : undefined);
+      } catch (error) {
+        const rest = waitMs - waited.elapsed();
+        if (rest <= 0 || signal?.aborted || !(error instanceof TenureError && mayWait(error))) throw error;
+        // After a wait soon: a part is over, or something in between cuts long requests.
+        const pause =
+          asked.elapsed() >= WAITED_MS ? jitter(50, 0.5) : Math.max(jitter(500, 0.5), error.retryAfterMs ?? 0);
+        await sleep(Math.min(pause, rest), signal);
       }
-    });
+    }
+  }
+
+  /** Waits until an earlier release of the lease is done. */
+  async #released(name: string, signal: AbortSignal | undefined): Promise<void> {
+    const releasing = this.#releasing.get(name);
+    if (!releasing) return;
+    const over = new AbortController();
+    const abort = () => over.abort();
+    signal?.addEventListener("abort", abort);
+    await Promise.race([releasing, sleep(2 ** 31 - 1, over.signal)]);
+    signal?.removeEventListener("abort", abort);
+    abort();
+  }
+
+  async #askOnce(name: string, waitMs: number, options: AcquireOptions, waited: Stopwatch | undefined): Promise<Lease> {
+    try {
+      return await this.#holder.act(async (tenure) => {
+        const lists = this.#lists;
+        this.#asking.set(name, (this.#asking.get(name) ?? 0) + 1);
+        try {
+          const granted = await this.#ask(name, tenure, waitMs, options);
+          if (tenure !== this.#holder.tenure()) throw tenureEnded(tenure, undefined);
+          const held = this.#entries.get(name);
+          if (held?.token === granted.token && held.verdict() !== "lost") return held;
+          if (held) this.#lose(held);
+          const lease = new Lease(this, tenure, name, granted, waited && Math.round(waited.elapsed()));
+          this.#entries.set(name, lease);
+          // A list in between may have named the revision of an operator's release of this very grant.
+          if (lists !== this.#lists) await this.#listAgain();
+          return lease;
+        } finally {
+          this.#asked(name);
+        }
+      });
+    } catch (error) {
+      // It may be granted: then the list shows it, and it is released.
+      if (error instanceof TenureError && error.outcome === "unknown") void this.#list();
+      throw error;
+    }
   }
 
   #asked(name: string): void {
@@ -142,13 +190,15 @@ export class Leases {
     else this.#asking.delete(name);
   }
 
-  async #ask(name: string, tenure: string, { waitMs, holders, signal }: AcquireOptions): Promise<Acquired> {
+  async #ask(name: string, tenure: string, rest: number, { holders, signal }: AcquireOptions): Promise<Acquired> {
     const body = { tenure, ...(holders === undefined ? {} : { holders }) };
-    const call: Call = { method: "POST", path: this.#path(name, "acquire"), body, waitMs, signal };
+    const check = ({ token, outcome, place }: Record<string, unknown>) =>
+      isCount(token) && token > 0 && isText(outcome) && (place == null || isCount(place));
+    const call: Call = { method: "POST", path: this.#path(name, "acquire"), body, check, signal };
+    if (rest > 0) Object.assign(call, { waitMs: Math.min(rest, PART_MS), attempts: 1, pool: "waits" });
     try {
       return await this.changing(() => this.#holder.http.json<Acquired>(call));
     } catch (error) {
-      // It may be granted: then the list shows it, and it is released.
       if (error instanceof TenureError && error.outcome === "unknown") this.#wanted++;
       throw error;
     }
@@ -177,7 +227,7 @@ export class Leases {
       this.#wanted++;
       throw error;
     });
-    const settled = given
+    const settled: Promise<void> = given
       .catch(() => {})
       .then(() => {
         if (this.#releasing.get(name) === settled) this.#releasing.delete(name);
@@ -276,7 +326,8 @@ export class Leases {
     const call: Call = { path: path("groups", this.#holder.group, "leases"), query: { tenure } };
     const held = new Map<string, number>();
     let revision: number | undefined;
-    for await (const page of this.#holder.http.pages<Page & { leases: LeaseState[]; revision?: number | null }>(call)) {
+    type Leases = Page & { leases: LeaseState[]; revision?: number | null };
+    for await (const page of this.#holder.http.pages<Leases>(call, "leases", "lease")) {
       revision ??= page.revision ?? 0;
       for (const lease of page.leases) {
         const token = ownToken(lease, tenure);
@@ -318,3 +369,6 @@ function ownToken(lease: LeaseState, tenure: string): number | undefined {
   if (!lease.holders) return lease.tenure === tenure ? lease.token : undefined;
   return lease.holders.find((holder) => holder.tenure === tenure && !holder.revoked)?.token;
 }
+
+/** Whether a later call may get the lease. */
+const mayWait = (error: TenureError) => passes(error) || ["lease_held", "unsettled"].includes(error.code);

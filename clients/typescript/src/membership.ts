@@ -1,8 +1,12 @@
-import { jitter, type Stopwatch, sleep } from "./clock.js";
+import { type ClaimOptions, Claims } from "./claims.js";
+import { clamp, jitter, type Stopwatch, sleep } from "./clock.js";
 import { orNull, TenureError, tenureEnded } from "./error.js";
-import { type Http, path } from "./http.js";
+import type { Holder } from "./holder.js";
+import { type Call, type Http, isCount, isText, passes, path } from "./http.js";
 import { type AcquireOptions, type Lease, Leases } from "./lease.js";
-import type { Attached, Claimed, Joined, Member, Session, SessionData } from "./types.js";
+import { generatedName } from "./place.js";
+import { type AttachOptions, Sessions } from "./sessions.js";
+import type { Attached, Claimed, ClaimResult, Joined, Member, Session, SessionData } from "./types.js";
 
 /** What a process may assume about what it holds. `held`: work. `uncertain`: pause. `lost`: stop. */
 export type Verdict = "held" | "uncertain" | "lost";
@@ -13,14 +17,11 @@ export type EndReason = "left" | "lapsed" | "superseded" | "expelled" | "unknown
 export type MembershipEvent =
   | { type: "ended"; tenure: string; reason: EndReason }
   | { type: "rejoined"; tenure: string }
-  | { type: "lease_lost"; lease: Lease };
-
-interface Connection {
-  session: string;
-  connection: string;
-  /** That of the newest attach. */
-  epoch: number;
-}
+  | { type: "lease_lost"; lease: Lease }
+  /** Another member has the key. It is not claimed again. */
+  | { type: "claim_lost"; registry: string; key: string; owner: string | undefined }
+  /** A connection could not be attached again after a lapse; `gone`: the session was reaped. */
+  | { type: "session_lost"; session: string; connection: string; reason: string };
 
 export interface JoinOptions {
   /** How long the daemon waits for a heartbeat before the tenure lapses; its default is 30,000. */
@@ -28,6 +29,12 @@ export interface JoinOptions {
   labels?: Record<string, string>;
   /** Whether to join again after `lapsed` and `unknown`; true by default. */
   rejoin?: boolean;
+  /** How long to wait for a daemon that cannot be reached or has no store. By default a join fails after three attempts. */
+  patienceMs?: number;
+  /** How often the claims are repeated, to find those that another member took; 60,000 by default. */
+  checkClaimsMs?: number;
+  /** Gives the join up; the member leaves if it had joined. */
+  signal?: AbortSignal;
   onEvent?: (event: MembershipEvent) => void;
 }
 
@@ -40,17 +47,19 @@ export class Membership {
   #running: Promise<EndReason> = Promise.resolve("left");
   readonly #stop = new AbortController();
   readonly #leases: Leases;
-  /** The keys claimed, by registry: they are claimed again under a new tenure. */
-  readonly #claims = new Map<string, Set<string>>();
-  /** The attached connections: they are attached again under a new tenure. */
-  readonly #connections = new Map<string, Connection>();
+  readonly #claims: Claims;
+  readonly #sessions: Sessions;
   #tenure = "";
   #ttl = 0;
   #confirmed: Stopwatch;
   #ended: EndReason | undefined;
   #labels: Record<string, string> | undefined;
   #mayHaveJoined = false;
-  #reassert = false;
+  #reclaim = false;
+  #reattach = false;
+  #isHolding = false;
+  /** When the claims were repeated last. */
+  #checked: Stopwatch;
   #lostTimer: ReturnType<typeof setTimeout> | undefined;
   #wake = new AbortController();
 
@@ -60,7 +69,14 @@ export class Membership {
     this.#http = http;
     this.#options = options;
     this.#labels = options.labels;
-    this.#confirmed = http.stopwatch();
+    this.#confirmed = this.#checked = http.stopwatch();
+    const holder: Holder = {
+      group,
+      change: (call) => this.#act((tenure) => this.#leases.changing(() => http.json(call(tenure)))),
+      emit: (event) => this.#emit(event),
+    };
+    this.#claims = new Claims(holder);
+    this.#sessions = new Sessions(holder);
     const tenure = () => this.#tenure;
     this.#leases = new Leases({
       http,
@@ -72,11 +88,16 @@ export class Membership {
     });
   }
 
-  static async join(http: Http, group: string, member: string, options: JoinOptions): Promise<Membership> {
-    const membership = new Membership(http, group, member, options);
-    await membership.#join();
-    membership.#running = membership.#beat();
-    return membership;
+  static async join(http: Http, group: string, member: string | undefined, options: JoinOptions): Promise<Membership> {
+    const name = member ?? (await generatedName());
+    const membership = new Membership(http, group, name, options);
+    const join = async () => {
+      await membership.#joinPatiently();
+      membership.#running = membership.#beat();
+      return membership;
+    };
+    const leave = async () => membership.#tenure && membership.leave();
+    return http.joins.grant([`${group}/${name}`], options.signal, join, leave);
   }
 
   /** Resolves when the membership is over: the process left, another one took over, or it may not join again. */
@@ -102,26 +123,20 @@ export class Membership {
   }
 
   /** Claims a key, also from another owner unless `ifAbsent`; `claim_held` if that one is alive. */
-  async claim(registry: string, key: string, options: { ifAbsent?: boolean } = {}): Promise<Claimed> {
-    const url = path("groups", this.group, "registries", registry, "claims", key);
-    const claimed = await this.#change<Claimed>("PUT", url, (tenure) => ({
-      tenure,
-      ...(options.ifAbsent ? { if_absent: true } : {}),
-    }));
-    const keys = this.#claims.get(registry) ?? new Set();
-    this.#claims.set(registry, keys.add(key));
-    return claimed;
+  claim(registry: string, key: string, options: ClaimOptions = {}): Promise<Claimed> {
+    return this.#claims.claim(registry, key, options);
   }
 
-  async releaseClaim(registry: string, key: string): Promise<void> {
-    this.#claims.get(registry)?.delete(key);
-    const url = path("groups", this.group, "registries", registry, "claims", key);
-    await this.#act((tenure) =>
-      this.#leases.changing(() => this.#http.json<void>({ method: "DELETE", path: url, query: { tenure } })),
-    ).catch((error: unknown) => {
-      // Released by an earlier attempt, and claimed by another member since.
-      if (!(error instanceof TenureError && error.code === "not_owner" && error.repeated)) throw error;
-    });
+  /**
+   * Claims keys that have no living owner, 200 in a call. The results are in the order of the keys, `held` for those of other
+   * members. After an error the calls before it have taken effect.
+   */
+  claimMany(registry: string, keys: string[], options: { signal?: AbortSignal } = {}): Promise<ClaimResult[]> {
+    return this.#claims.claimMany(registry, keys, options.signal);
+  }
+
+  releaseClaim(registry: string, key: string): Promise<void> {
+    return this.#claims.release(registry, key);
   }
 
   /**
@@ -133,37 +148,23 @@ export class Membership {
   }
 
   /** Attaches a connection to a session, which is created or resumed. */
-  async attach(
-    session: string,
-    connection: string,
-    options: { data?: SessionData; alias?: string; graceMs?: number; resumeOnly?: boolean } = {},
-  ): Promise<Attached> {
-    const { data, alias, graceMs, resumeOnly } = options;
-    const attached = await this.#change<Attached>("PUT", path("groups", this.group, "sessions", session), (tenure) => ({
-      tenure,
-      connection,
-      ...(data === undefined ? {} : { data }),
-      ...(alias === undefined ? {} : { alias }),
-      ...(graceMs === undefined ? {} : { grace_ms: graceMs }),
-      ...(resumeOnly ? { resume_only: true } : {}),
-    }));
-    this.#connections.set(`${session} ${connection}`, { session, connection, epoch: attached.epoch });
-    return attached;
+  attach(session: string, connection: string, options: AttachOptions = {}): Promise<Attached> {
+    return this.#sessions.attach(session, connection, options);
   }
 
   /** Detaches a connection; a newer attach of it, by another member, stays. */
-  async detach(session: string, connection: string): Promise<void> {
-    const epoch = this.#connections.get(`${session} ${connection}`)?.epoch;
-    this.#connections.delete(`${session} ${connection}`);
-    const url = path("groups", this.group, "sessions", session, "connections", connection);
-    await this.#act((tenure) =>
-      this.#leases.changing(() => this.#http.json<void>({ method: "DELETE", path: url, query: { tenure, epoch } })),
-    );
+  detach(session: string, connection: string): Promise<void> {
+    return this.#sessions.detach(session, connection);
   }
 
   /** Changes the data of a session: a field replaces the old value, `null` removes it. */
   patchSession(session: string, data: SessionData): Promise<Session> {
-    return this.#change("PATCH", path("groups", this.group, "sessions", session), (tenure) => ({ tenure, data }));
+    const url = path("groups", this.group, "sessions", session);
+    return this.#act((tenure) =>
+      this.#leases.changing(() =>
+        this.#http.json({ method: "PATCH", path: url, body: { tenure, data }, check: isSession }),
+      ),
+    );
   }
 
   /** Replaces the labels, also for later joins. */
@@ -186,14 +187,13 @@ export class Membership {
     if (!over) await this.#http.json<void>({ method: "DELETE", path: this.#tenurePath(this.#tenure) });
   }
 
-  #tenurePath(tenure: string, ...rest: string[]): string {
-    return path("groups", this.group, "tenures", tenure, ...rest);
+  /** `await using` leaves. No error of it replaces one of the block: the store frees all when the ttl is over. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.leave().catch(() => {});
   }
 
-  #change<T>(method: "PUT" | "PATCH", url: string, body: (tenure: string) => unknown): Promise<T> {
-    return this.#act((tenure) =>
-      this.#leases.changing(() => this.#http.json<T>({ method, path: url, body: body(tenure) })),
-    );
+  #tenurePath(tenure: string, ...rest: string[]): string {
+    return path("groups", this.group, "tenures", tenure, ...rest);
   }
 
   /** Makes an act under the current tenure, unless that is lost. */
@@ -208,7 +208,23 @@ export class Membership {
     }
   }
 
-  async #join(): Promise<void> {
+  /** Joins, also if the daemon comes up later. */
+  async #joinPatiently(): Promise<void> {
+    const { patienceMs = 0, signal } = this.#options;
+    const waited = this.#http.stopwatch();
+    for (let pause = 50; ; pause = Math.min(2 * pause, 1_000)) {
+      try {
+        return await this.#join(signal);
+      } catch (error) {
+        const rest = patienceMs - waited.elapsed();
+        if (!(error instanceof TenureError && passes(error)) || rest <= 0 || signal?.aborted) throw error;
+        await sleep(Math.min(rest, Math.max(error.retryAfterMs ?? 0, jitter(pause, 0.5))), signal);
+        if (signal?.aborted) throw error;
+      }
+    }
+  }
+
+  async #join(caller?: AbortSignal): Promise<void> {
     const body = {
       member: this.member,
       ...(this.#options.ttlMs === undefined ? {} : { ttl_ms: this.#options.ttlMs }),
@@ -217,13 +233,17 @@ export class Membership {
     const url = path("groups", this.group, "members");
     // A late join would supersede the one that was repeated.
     await this.#http.learn();
-    const { body: joined, sent } = await this.#http.call<Joined>({ method: "POST", path: url, body });
+    const check = ({ tenure, ttl_ms }: Record<string, unknown>) => isText(tenure) && isCount(ttl_ms) && ttl_ms > 0;
+    const call: Call = { method: "POST", path: url, body, check, caller };
+    const { body: joined, sent } = await this.#http.call<Joined>(call);
     this.#leases.begin();
     this.#tenure = joined.tenure;
     this.#ttl = joined.ttl_ms;
     this.#ended = this.#stop.signal.aborted ? "left" : undefined;
     this.#mayHaveJoined = false;
-    this.#reassert = this.#claims.size + this.#connections.size > 0;
+    this.#reclaim = this.#claims.size > 0;
+    this.#reattach = this.#sessions.size > 0;
+    this.#checked = sent;
     this.#confirm(sent);
   }
 
@@ -261,15 +281,18 @@ export class Membership {
       timeoutMs,
       attempts: 1,
       isBeat: true,
+      pool: "beats" as const,
+      check: ({ expires_in_ms, revision }: Record<string, unknown>) =>
+        isCount(expires_in_ms) && (revision == null || isCount(revision)),
     };
     try {
       const { body: renewed, sent } = await this.#http.call<{ expires_in_ms: number; revision?: number | null }>(beat);
-      // Another server may answer 200 as well.
-      if (renewed?.expires_in_ms === undefined)
-        throw new TenureError(0, { detail: "the beat was not answered by a daemon" });
       if (this.#ended !== undefined) return this.#over();
       // Compared before it is confirmed: what differs is doubted from this answer on.
-      if (this.#leases.compare(snapshot, renewed.revision ?? 0)) this.#reassert = true;
+      if (this.#leases.compare(snapshot, renewed.revision ?? 0)) this.#reclaim = this.#reattach = true;
+      // Another member's claim does not change our revision.
+      const isDue = this.#checked.elapsed() >= (this.#options.checkClaimsMs ?? 60_000);
+      if (isDue && this.#claims.size > 0) this.#reclaim = true;
       this.#confirm(sent);
     } catch (error) {
       if (!(error instanceof TenureError && error.code === "tenure_ended")) throw error;
@@ -289,7 +312,8 @@ export class Membership {
   /** Joins again, unless another process of this name has taken over. */
   async #joinAgain(): Promise<EndReason | undefined> {
     if (!this.#mayHaveJoined) {
-      const call = this.#http.json<Member>({ path: path("groups", this.group, "members", this.member) });
+      const check = ({ tenure, alive }: Record<string, unknown>) => isText(tenure) && typeof alive === "boolean";
+      const call = this.#http.json<Member>({ path: path("groups", this.group, "members", this.member), check });
       const found = await orNull(call);
       if (found?.alive && found.tenure !== this.#tenure) {
         this.#ended = "superseded";
@@ -309,46 +333,24 @@ export class Membership {
     return undefined;
   }
 
-  /** Claims and attaches again what other members have not taken over. Repeated after the next beat if it fails. */
+  /** Attaches and claims again what other members have not taken over. */
   async #holdAgain(): Promise<void> {
-    if (!this.#reassert) return;
-    this.#reassert = false;
-    try {
-      for (const [registry, keys] of this.#claims) {
-        const all = [...keys];
-        for (let at = 0; at < all.length; at += 200) await this.#claimMany(registry, all.slice(at, at + 200));
-      }
-      for (const [key, { session, connection }] of [...this.#connections]) {
-        if (this.#connections.has(key)) await this.#attachAgain(key, session, connection);
-      }
-    } catch {
-      this.#reassert = true;
+    if (this.#isHolding) return;
+    this.#isHolding = true;
+    while ((this.#reclaim || this.#reattach) && this.verdict() !== "lost") {
+      const [reattach, reclaim] = [this.#reattach, this.#reclaim];
+      this.#reattach = this.#reclaim = false;
+      if (reclaim) this.#checked = this.#http.stopwatch();
+      // One that fails does not hold up the other: the grace of the sessions is running.
+      const [isAttached, isClaimed] = await Promise.all([
+        !reattach || this.#sessions.again().catch(() => false),
+        !reclaim || this.#claims.again().catch(() => false),
+      ]);
+      if (!isAttached) this.#reattach = true;
+      if (!isClaimed) this.#reclaim = true;
+      if (!isAttached || !isClaimed) await sleep(jitter(this.#ttl / 12, 1 / 4), this.#stop.signal);
     }
-  }
-
-  async #claimMany(registry: string, keys: string[]): Promise<void> {
-    const url = path("groups", this.group, "registries", registry, "claims");
-    const call = (tenure: string) =>
-      this.#leases.changing(() =>
-        this.#http.json<{ results: { key: string; outcome: string }[] }>({
-          method: "POST",
-          path: url,
-          body: { tenure, keys, if_absent: true },
-        }),
-      );
-    for (const { key, outcome } of (await this.#act(call)).results) {
-      if (outcome === "held") this.#claims.get(registry)?.delete(key);
-    }
-  }
-
-  async #attachAgain(key: string, session: string, connection: string): Promise<void> {
-    try {
-      await this.attach(session, connection, { resumeOnly: true });
-    } catch (error) {
-      const isGone = error instanceof TenureError && (error.notFound || error.status === 409);
-      if (!isGone) throw error;
-      this.#connections.delete(key);
-    }
+    this.#isHolding = false;
   }
 
   #confirm(sent: Stopwatch): void {
@@ -362,7 +364,7 @@ export class Membership {
     clearTimeout(this.#lostTimer);
     if (this.#ended !== undefined) return;
     if (this.verdict() === "lost") this.#leases.loseAll(true);
-    else this.#lostTimer = setTimeout(() => this.#watch(), Math.max(1, this.#ttl - this.#confirmed.elapsed()));
+    else this.#lostTimer = setTimeout(() => this.#watch(), clamp(this.#ttl - this.#confirmed.elapsed()));
   }
 
   #end(tenure: string, reason: EndReason = "unknown"): void {
@@ -385,3 +387,5 @@ export class Membership {
     }
   }
 }
+
+const isSession = ({ session }: Record<string, unknown>) => isText(session);

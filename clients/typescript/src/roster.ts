@@ -36,12 +36,21 @@ export class Roster {
 
   /** Keeps a provider online: about every 30 s. `provider_offline` if it has to go online first. */
   async heartbeat(provider: string): Promise<void> {
-    const call: Call = { method: "POST", path: this.#path("providers", provider, "heartbeat"), isBeat: true };
+    const call: Call = {
+      method: "POST",
+      path: this.#path("providers", provider, "heartbeat"),
+      isBeat: true,
+      pool: "beats",
+    };
     await this.#http.json<unknown>(call);
   }
 
   async *available(): AsyncGenerator<Candidate> {
-    const pages = this.#http.pages<Page & { providers: Candidate[] }>({ path: this.#path("available") });
+    const pages = this.#http.pages<Page & { providers: Candidate[] }>(
+      { path: this.#path("available") },
+      "providers",
+      "provider",
+    );
     for await (const page of pages) yield* page.providers;
   }
 

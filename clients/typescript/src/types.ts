@@ -56,6 +56,14 @@ export interface Claimed {
   revision?: number | null;
 }
 
+/** The result for one of many keys; `held`: another member has it. */
+export interface ClaimResult {
+  key: string;
+  outcome: "new" | "kept" | "moved" | "held";
+  owner?: string | null;
+  tenure?: string | null;
+}
+
 export interface LeaseHolder {
   holder: string;
   tenure: string;

@@ -5,7 +5,8 @@ import { Stopwatch } from "../src/clock.js";
 import { Tenure, TenureError } from "../src/index.js";
 import { fake } from "./daemon.js";
 
-const joined = { status: 201, body: { tenure: "m@1", member: "m", ttl_ms: 30_000 } };
+// Also the answer to a claim.
+const joined = { status: 201, body: { tenure: "m@1", member: "m", ttl_ms: 30_000, outcome: "new" } };
 const now = { status: 200, body: {}, headers: { "tenure-store-time": "2026-01-01T00:00:00.000000Z" } };
 const refusal = async (call: Promise<unknown>): Promise<TenureError> => {
   const error = await call.then(
@@ -25,7 +26,7 @@ test("a stopwatch follows the clock that advanced most", () => {
 });
 
 test("a lost answer is repeated", async () => {
-  const server = await fake({ status: 0 }, { status: 200, body: { key: "k", alive: true, new_field: 1 } });
+  const server = await fake({ status: 0 }, { status: 200, body: { key: "k", owner: "a", alive: true, new_field: 1 } });
   const owner = await new Tenure(server.url).group("g").owner("r", "k");
   assert.equal(owner?.key, "k");
   assert.equal(server.asked.length, 2);

@@ -1,0 +1,21 @@
+// A certificate for localhost, its own authority, valid until 2126, and its key. For tests alone.
+
+export const certificate = `-----BEGIN CERTIFICATE-----
+MIIBmzCCAUGgAwIBAgIUd5wfIEeLAxlRcyOK/lp/zjBFP/8wCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyODE1MjAxNVoYDzIxMjYxMTA0
+MTUyMDE1WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAASovbwQe3Pe/wRqhJMLyO1gq4yy0bz8ljYMieyV3x7YIoQcm94kIoW5
+8mqNwQqLqKQ+Z19gCZobRExIbPV3IZw0o28wbTAdBgNVHQ4EFgQUFompN8iq0jgC
+hhRHe37oK4YoEhowHwYDVR0jBBgwFoAUFompN8iq0jgChhRHe37oK4YoEhowGgYD
+VR0RBBMwEYIJbG9jYWxob3N0hwR/AAABMA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZI
+zj0EAwIDSAAwRQIgTVDPqV6opStqPibXrjKbedxRJtGsvRFev3oGbS7z2rgCIQCF
+7whlKotw/6F/t6A5c/LosRI+W5K7RurvWp9HHF/30w==
+-----END CERTIFICATE-----
+`;
+
+export const key = `-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg9AlInlr/DZWejCfm
+2h7dBDzgBDXiKx9FvaGnbATQSS2hRANCAASovbwQe3Pe/wRqhJMLyO1gq4yy0bz8
+ljYMieyV3x7YIoQcm94kIoW58mqNwQqLqKQ+Z19gCZobRExIbPV3IZw0
+-----END PRIVATE KEY-----
+`;
