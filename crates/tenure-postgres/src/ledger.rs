@@ -22,6 +22,7 @@ use tenure_core::{EngagementId, Error, ErrorKind, Ledger, ProviderId, Result, Ro
 use tokio_postgres::types::Type;
 
 use crate::call::{CallLimits, Caller, Param, flag, number, numbers, small, text, texts};
+use crate::lanes::Lane;
 use crate::migrate::SchemaChange;
 use crate::options::PostgresOptions;
 use crate::rows::{
@@ -173,28 +174,36 @@ impl PostgresLedger {
     fn reading(&self) -> CallLimits {
         CallLimits {
             within: self.options.call_timeout,
-            write: false,
+            lane: Lane::Read,
         }
     }
 
     fn reading_many(&self) -> CallLimits {
         CallLimits {
             within: self.options.batch_timeout,
-            write: false,
+            lane: Lane::Read,
         }
     }
 
     fn writing(&self) -> CallLimits {
         CallLimits {
             within: self.options.call_timeout,
-            write: true,
+            lane: Lane::Write,
         }
     }
 
     fn writing_many(&self) -> CallLimits {
         CallLimits {
             within: self.options.batch_timeout,
-            write: true,
+            lane: Lane::Write,
+        }
+    }
+
+    /// For what the hot store decided, which no hanging write may delay.
+    fn following(&self) -> CallLimits {
+        CallLimits {
+            within: self.options.batch_timeout,
+            lane: Lane::Liveness,
         }
     }
 }
@@ -416,7 +425,7 @@ impl Ledger for PostgresLedger {
                 ended.iter().map(|ended| ended.reason.as_str().to_owned()).collect(),
             )),
         ];
-        let changed: Items<ProviderRow> = self.ask("offline_ended", params, self.writing_many()).await?;
+        let changed: Items<ProviderRow> = self.ask("offline_ended", params, self.following()).await?;
         Ok(providers(changed.items))
     }
 
@@ -430,7 +439,7 @@ impl Ledger for PostgresLedger {
             texts(Some(follows.iter().map(|follow| follow.from.to_string()).collect())),
             texts(Some(follows.iter().map(|follow| follow.to.to_string()).collect())),
         ];
-        let changed: Items<ProviderRow> = self.ask("follow_tenures", params, self.writing_many()).await?;
+        let changed: Items<ProviderRow> = self.ask("follow_tenures", params, self.following()).await?;
         Ok(providers(changed.items))
     }
 
@@ -446,7 +455,7 @@ impl Ledger for PostgresLedger {
             texts(Some(latest.keys().map(ToString::to_string).collect())),
             numbers(latest.values().map(|at| signed(*at)).collect()),
         ];
-        let news: Count = self.ask("record_heartbeats", params, self.writing_many()).await?;
+        let news: Count = self.ask("record_heartbeats", params, self.following()).await?;
         Ok(news.count)
     }
 
@@ -466,13 +475,13 @@ impl Ledger for PostgresLedger {
         check_batch(rosters.len())?;
         let names = rosters.iter().map(ToString::to_string).collect();
         let params = vec![texts(Some(names)), number(span(Some(lasts)))];
-        let Acknowledgement {} = self.ask("want_heartbeats", params, self.writing()).await?;
+        let Acknowledgement {} = self.ask("want_heartbeats", params, self.following()).await?;
         Ok(())
     }
 
     async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime) -> Result<()> {
         let params = vec![name(roster.clone()), instant(Some(fresh_since))];
-        let Acknowledgement {} = self.ask("note_heartbeat_pass", params, self.writing()).await?;
+        let Acknowledgement {} = self.ask("note_heartbeat_pass", params, self.following()).await?;
         Ok(())
     }
 
@@ -628,7 +637,7 @@ impl Ledger for PostgresLedger {
     }
 
     async fn next_version(&self) -> Result<Version> {
-        let drawn: DrawnVersion = self.ask("next_version", Vec::new(), self.reading()).await?;
+        let drawn: DrawnVersion = self.ask("next_version", Vec::new(), self.writing()).await?;
         Ok(Version(drawn.version))
     }
 }

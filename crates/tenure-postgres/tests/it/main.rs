@@ -6,6 +6,7 @@ mod pooler;
 mod racing;
 mod schema;
 mod servers;
+mod standby;
 mod tls;
 mod views;
 mod words;
