@@ -61,6 +61,10 @@ pub(crate) fn numbers(values: Vec<i64>) -> Param {
     (Box::new(values), Type::INT8_ARRAY)
 }
 
+pub(crate) fn maybe_numbers(values: Vec<Option<i64>>) -> Param {
+    (Box::new(values), Type::INT8_ARRAY)
+}
+
 /// The time-out of a call, and its share of the connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallLimits {

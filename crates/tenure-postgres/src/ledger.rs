@@ -11,24 +11,24 @@ use tenure_core::clock::{Clock, within};
 use tenure_core::error::Outcome;
 use tenure_core::ledger::provider::check_batch;
 use tenure_core::ledger::{
-    Candidate, Candidates, Capacity, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Expiry, Follow,
-    HeartbeatPass, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange, ProviderSpec,
-    ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows,
-    check_tenure,
+    Candidate, Candidates, Capacity, Dirty, EndedBatch, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch,
+    Expiry, Follow, HeartbeatPass, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange,
+    ProviderSpec, ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
+    check_follows, check_tenure,
 };
 use tenure_core::store::{Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use tenure_core::time::micros;
 use tenure_core::{EngagementId, Error, ErrorKind, Ledger, ProviderId, Result, RosterName, StoreTime, TenureId};
 use tokio_postgres::types::Type;
 
-use crate::call::{CallLimits, Caller, Param, flag, number, numbers, small, text, texts};
+use crate::call::{CallLimits, Caller, Param, flag, maybe_numbers, number, numbers, small, text, texts};
 use crate::lanes::Lane;
 use crate::migrate::SchemaChange;
 use crate::options::PostgresOptions;
 use crate::rows::{
-    Acknowledgement, Count, DirtyCount, DirtyRow, DrawnVersion, EngagementRead, EngagementReply, ExpiredReply,
-    HeartbeatRow, Items, LogRow, NowReply, OverviewRead, PassRead, ProviderReply, ProviderRow, SettingsRead, StatsRow,
-    providers,
+    Acknowledgement, Count, DirtyCount, DirtyRow, DrawnVersion, EndedReply, EngagementRead, EngagementReply,
+    ExpiredReply, HeartbeatRow, Items, LogRow, NowReply, OverviewRead, PassRead, ProviderReply, ProviderRow,
+    SettingsRead, StatsRow, providers,
 };
 use crate::{examine, migrate, pool};
 
@@ -412,7 +412,7 @@ impl Ledger for PostgresLedger {
         answer.change()
     }
 
-    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<Vec<Provider>> {
+    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<EndedBatch> {
         check_batch(ended.len())?;
         let params = vec![
             name(roster.clone()),
@@ -424,9 +424,10 @@ impl Ledger for PostgresLedger {
             texts(Some(
                 ended.iter().map(|ended| ended.reason.as_str().to_owned()).collect(),
             )),
+            maybe_numbers(ended.iter().map(|ended| ended.heard_at.map(signed)).collect()),
         ];
-        let changed: Items<ProviderRow> = self.ask("offline_ended", params, self.following()).await?;
-        Ok(providers(changed.items))
+        let reply: EndedReply = self.ask("offline_ended", params, self.following()).await?;
+        Ok(reply.into())
     }
 
     async fn follow_tenures(&self, roster: &RosterName, follows: &[Follow]) -> Result<Vec<Provider>> {
@@ -584,14 +585,14 @@ impl Ledger for PostgresLedger {
     ) -> Result<ReserveOutcome> {
         new.check_reserve()?;
         candidates.check()?;
-        let (ranked, fresh_since) = match candidates {
-            Candidates::Ranked(ranked) => (Some(ranked.iter().map(ToString::to_string).collect()), None),
+        let (among, fresh_since) = match candidates {
+            Candidates::Among(ranked) => (Some(ranked.iter().map(ToString::to_string).collect()), None),
             Candidates::Any { fresh_since } => (None, *fresh_since),
         };
         let params = vec![
             name(roster.clone()),
             name(new.engagement.clone()),
-            texts(ranked),
+            texts(among),
             instant(fresh_since),
             name(new.status.as_str()),
             number(span(new.expires_in)),
@@ -611,6 +612,13 @@ impl Ledger for PostgresLedger {
         let params = vec![name(roster.clone()), small(Some(limit))];
         let answer: ExpiredReply = self.ask("expire_due", params, self.writing_many()).await?;
         answer.try_into()
+    }
+
+    async fn recount(&self, roster: &RosterName) -> Result<u64> {
+        let count: Count = self
+            .ask("recount", vec![name(roster.clone())], self.writing_many())
+            .await?;
+        Ok(count.count)
     }
 
     async fn dirty(&self, roster: &RosterName, limit: u32) -> Result<Vec<Dirty>> {

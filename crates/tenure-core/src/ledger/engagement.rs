@@ -250,7 +250,8 @@ pub struct Move {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub provider: Option<ProviderId>,
-    /// The new time until it expires; `null` for never.
+    /// The new time until it expires; `null` for never. If omitted, a `pending` engagement that becomes `active` no longer
+    /// expires, and any other keeps its expiry.
     #[serde(rename = "expires_in_ms", default, skip_serializing_if = "Expiry::is_keep")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub expiry: Expiry,
@@ -263,6 +264,17 @@ impl Move {
     /// `Invalid`.
     pub fn check(&self) -> Result<()> {
         check_expiry(self.expiry.after())
+    }
+
+    /// When an open engagement expires after this change. The deadline of an offer does not end accepted work.
+    #[must_use]
+    pub fn expires_at(&self, known: &Engagement, now: StoreTime) -> Option<StoreTime> {
+        let accepted = known.status == Status::Pending && self.status == Some(Status::Active);
+        match self.expiry {
+            Expiry::Keep => known.expires_at.filter(|_| !accepted),
+            Expiry::Never => None,
+            Expiry::In(after) => Some(now + after),
+        }
     }
 }
 
@@ -303,9 +315,9 @@ pub enum EngagementOutcome {
 /// The candidates of a reserve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Candidates {
-    /// These, in the order of preference; the mirror ranked them. At most [`MAX_CANDIDATES`].
-    Ranked(Vec<ProviderId>),
-    /// Any provider, the least occupied first, that came online or sent a heartbeat at or after `fresh_since`.
+    /// These, in any order. At most [`MAX_CANDIDATES`].
+    Among(Vec<ProviderId>),
+    /// Any provider that came online or sent a heartbeat at or after `fresh_since`.
     Any {
         /// The oldest accepted time; `None` for any.
         fresh_since: Option<StoreTime>,
@@ -319,7 +331,7 @@ impl Candidates {
     /// `Invalid`, with the number.
     pub fn check(&self) -> Result<()> {
         match self {
-            Self::Ranked(ranked) if ranked.len() > MAX_CANDIDATES => Err(Error::invalid(format!(
+            Self::Among(ranked) if ranked.len() > MAX_CANDIDATES => Err(Error::invalid(format!(
                 "{} candidates in one call; at most {MAX_CANDIDATES}",
                 ranked.len()
             ))),

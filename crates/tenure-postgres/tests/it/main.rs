@@ -1,6 +1,7 @@
 //! The ledger on a real Postgres: the conformance suite, directly and through a pooler; races; faults; the schema.
 
 mod faults;
+mod other_programs;
 mod plain_sql;
 mod pooler;
 mod racing;

@@ -13,7 +13,7 @@ use tenure_core::{EngagementId, Error, Ledger, ProviderId, RosterName};
 use tenure_postgres::PostgresLedger;
 use tenure_testkit::postgres::Server;
 use tenure_testkit::wait::until_async;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, NoTls};
 
 use crate::faults::SOON;
 use crate::servers::{cell, connect, ledger, long_timeouts};
@@ -61,6 +61,7 @@ async fn unreplicated(server: &Server, call_timeout: Duration) -> Arc<PostgresLe
         .await;
     }
     standby(server, "nobody");
+    until_commits_wait(server).await;
     ledger
 }
 
@@ -69,6 +70,26 @@ fn standby(server: &Server, name: &str) {
     let set = format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'");
     server.sql(&set).expect("a setting");
     server.sql("SELECT pg_reload_conf()").expect("a reload");
+}
+
+/// Waits until the setting has reached all of the server's processes.
+async fn until_commits_wait(server: &Server) {
+    let admin = connect(&server.url()).await;
+    until_async("commits wait", SOON, || async {
+        let probe = connect(&server.url()).await;
+        let cancel = probe.cancel_token();
+        let write = "SELECT pg_logical_emit_message(true, 'probe', '')";
+        let written = tokio::spawn(async move { probe.batch_execute(write).await });
+        while cell(&admin, WAITING).await == "0" {
+            if written.is_finished() {
+                return false;
+            }
+        }
+        cancel.cancel_query(NoTls).await.expect("a cancel request");
+        written.await.expect("the probe").expect("its commit");
+        true
+    })
+    .await;
 }
 
 /// One write of one of the kinds; `Ok` if it was acknowledged.

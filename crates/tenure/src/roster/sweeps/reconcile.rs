@@ -72,6 +72,11 @@ impl Visit<'_> {
         // After a first step, which detects a gap or a data loss.
         let since = mirror.stamp().await?.resumed_at;
 
+        let recounted = ledger.recount(roster).await?;
+        if recounted > 0 {
+            tracing::warn!(%roster, recounted, "occupancies in the ledger were wrong: engagements were written without its \
+                triggers; they are corrected");
+        }
         let mut comparison = Comparison::new(Version::NONE);
         let mut repaired = self.see_mirror(&mut comparison).await?;
         let mut providers = self.see_ledger(&mut comparison).await?;
