@@ -261,7 +261,7 @@ pub trait Ledger: Send + Sync {
     ) -> Result<Page<LogEntry>>;
 
     /// Creates an engagement. A retry with the same name returns the existing one in its current state, or a conflict
-    /// if that has another provider. O(open engagements of the provider).
+    /// if that is over or has another provider. O(open engagements of the provider).
     ///
     /// # Errors
     /// `NotFound` for an unknown provider, `Invalid`; nothing changed.

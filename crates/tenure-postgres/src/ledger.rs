@@ -44,7 +44,14 @@ pub struct PostgresLedger {
     is_ready: Arc<AtomicBool>,
     /// Whether it was ever ready: a schema that is missing later was removed by an operator, and is not created again.
     was_ready: Arc<AtomicBool>,
-    health: Mutex<Health>,
+    health: Mutex<CallHealth>,
+}
+
+/// The results of the last calls. A server can serve reads and no writes: a full disk, a standby that is away.
+#[derive(Debug)]
+struct CallHealth {
+    reads: Health,
+    writes: Health,
 }
 
 impl std::fmt::Debug for PostgresLedger {
@@ -68,7 +75,10 @@ impl PostgresLedger {
             preparing: Arc::default(),
             is_ready: Arc::default(),
             was_ready: Arc::default(),
-            health: Mutex::new(Health::Up),
+            health: Mutex::new(CallHealth {
+                reads: Health::Up,
+                writes: Health::Up,
+            }),
         })
     }
 
@@ -120,7 +130,7 @@ impl PostgresLedger {
         let done = preparing.await.unwrap_or_else(|broken| {
             Err(Error::new(ErrorKind::Internal, "preparing the ledger was aborted").because(broken))
         });
-        self.note(&done);
+        self.note(&done, Lane::Read);
         done
     }
 
@@ -131,19 +141,31 @@ impl PostgresLedger {
         (status.size, status.waiting)
     }
 
-    fn note<T>(&self, result: &Result<T>) {
-        let health = match result {
+    fn note<T>(&self, result: &Result<T>, lane: Lane) {
+        let reason = match result {
             Err(error)
                 if matches!(
                     error.kind(),
                     ErrorKind::Unavailable | ErrorKind::Denied | ErrorKind::Misconfigured
                 ) =>
             {
-                Health::Down { reason: error.chain() }
+                Some(error.chain())
             }
-            _ => Health::Up,
+            _ => None,
         };
-        *self.health.lock().unwrap_or_else(PoisonError::into_inner) = health;
+        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        match (lane, reason) {
+            (Lane::Read, None) => health.reads = Health::Up,
+            (Lane::Read, Some(reason)) => health.reads = Health::Down { reason },
+            (_, None) => {
+                health.reads = Health::Up;
+                health.writes = Health::Up;
+            }
+            (_, Some(reason)) => {
+                let reason = format!("writes fail: {reason}");
+                health.writes = Health::Down { reason };
+            }
+        }
     }
 
     async fn ask<T: DeserializeOwned>(&self, step: &'static str, params: Vec<Param>, limits: CallLimits) -> Result<T> {
@@ -167,7 +189,7 @@ impl PostgresLedger {
             // The schema was restored or removed since it was checked. The next call checks it again.
             self.is_ready.store(false, Ordering::Release);
         }
-        self.note(&result);
+        self.note(&result, limits.lane);
         result
     }
 
@@ -249,7 +271,11 @@ impl Ledger for PostgresLedger {
     }
 
     fn health(&self) -> Health {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        match &health.reads {
+            Health::Up => health.writes.clone(),
+            down @ Health::Down { .. } => down.clone(),
+        }
     }
 
     async fn now(&self) -> Result<StoreTime> {

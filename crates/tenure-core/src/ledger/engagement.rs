@@ -138,7 +138,7 @@ pub struct NewEngagement<Name = EngagementId> {
         with = "millis::down",
         skip_serializing_if = "Option::is_none"
     )]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, minimum = 1))]
     pub expires_in: Option<Duration>,
 }
 
@@ -247,13 +247,13 @@ pub struct Move {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub status: Option<Status>,
     /// The new provider, accepted even above its capacity.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "not_null", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub provider: Option<ProviderId>,
     /// The new time until it expires; `null` for never. If omitted, a `pending` engagement that becomes `active` no longer
     /// expires, and any other keeps its expiry.
     #[serde(rename = "expires_in_ms", default, skip_serializing_if = "Expiry::is_keep")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, minimum = 1))]
     pub expiry: Expiry,
 }
 
@@ -279,7 +279,7 @@ impl Move {
 }
 
 /// Deserializes a field that may be absent but not `null`.
-fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+pub(crate) fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
@@ -308,7 +308,7 @@ pub struct EngagementChange {
 pub enum EngagementOutcome {
     /// It is as requested, by this call or an earlier one.
     Done(EngagementChange),
-    /// It is closed, or has another provider than requested. Nothing changed.
+    /// It is over, or has another provider than requested. Nothing changed.
     Conflict(Engagement),
 }
 
@@ -397,7 +397,11 @@ mod tests {
 
     #[test]
     fn invalid_status_is_rejected() {
-        for body in [json!({"status": "done"}), json!({"status": null})] {
+        for body in [
+            json!({"status": "done"}),
+            json!({"status": null}),
+            json!({"provider": null}),
+        ] {
             assert!(serde_json::from_value::<Move>(body).is_err());
         }
         let error = serde_json::from_value::<Status>(json!("done")).unwrap_err().to_string();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tenure_core::error::Outcome;
 use tenure_core::ledger::{Capacity, Move, NewEngagement, ProviderSpec, Status};
+use tenure_core::store::Health;
 use tenure_core::{EngagementId, Error, Ledger, ProviderId, RosterName};
 use tenure_postgres::PostgresLedger;
 use tenure_testkit::postgres::Server;
@@ -161,6 +162,9 @@ async fn writes_without_a_standby_are_unknown_and_leave_reads_alone() {
         unknown >= 1 && unchanged >= 100,
         "{unknown} unknown, {unchanged} unchanged"
     );
+    ledger.overview().await.expect("reads are served");
+    let is_down = |health| matches!(health, Health::Down { reason } if reason.contains("writes fail"));
+    assert!(is_down(ledger.health()), "it takes no writes");
     standby(&server, "");
     let asked = Instant::now();
     until_async("writes are acknowledged", SOON, || async {
@@ -168,6 +172,7 @@ async fn writes_without_a_standby_are_unknown_and_leave_reads_alone() {
     })
     .await;
     assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    assert_eq!(ledger.health(), Health::Up);
     until_none_waits(&admin).await;
     assert!(ledger.connections().0 < POOL);
 }

@@ -77,7 +77,8 @@ impl Step<'_> {
 
     pub(super) fn create(&mut self, new: &NewEngagement) -> Answer<EngagementOutcome> {
         if let Some(known) = self.engagement(&new.engagement)? {
-            return Ok(Ok(match new.provider.is_some() && new.provider != known.provider {
+            let is_others = new.provider.is_some() && new.provider != known.provider;
+            return Ok(Ok(match is_others || !known.status.is_open() {
                 true => EngagementOutcome::Conflict(known),
                 false => EngagementOutcome::Done(self.as_it_is(known)?),
             }));

@@ -12,7 +12,8 @@ use crate::time::StoreTime;
 impl RosterModel {
     pub(super) fn create(&mut self, new: &NewEngagement, moment: &mut Moment<'_>) -> Result<EngagementOutcome> {
         if let Some(known) = self.engagements.get(&new.engagement) {
-            return Ok(match new.provider.is_some() && new.provider != known.provider {
+            let is_others = new.provider.is_some() && new.provider != known.provider;
+            return Ok(match is_others || !known.status.is_open() {
                 true => EngagementOutcome::Conflict(known.clone()),
                 false => EngagementOutcome::Done(self.as_it_is(known)),
             });

@@ -189,6 +189,32 @@ BEGIN
     RETURN tenure.end_step(not_after, tenure.engagement_change(e.provider, in_roster, name, true));
 END $$;
 
+-- As before, but an engagement that is over is not created again.
+CREATE OR REPLACE FUNCTION tenure.create_engagement(
+    in_roster text, name text, whose text, begin_as text, expires_in bigint, not_after bigint
+) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    e tenure.engagements;
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    PERFORM tenure.lock_engagement(in_roster, name);
+    SELECT * INTO e FROM tenure.engagements x WHERE x.roster = in_roster AND x.engagement = name FOR UPDATE;
+    IF FOUND THEN
+        IF e.status NOT IN ('pending', 'active') OR (whose IS NOT NULL AND whose IS DISTINCT FROM e.provider) THEN
+            RETURN tenure.end_step(not_after,
+                jsonb_build_object('outcome', 'conflict', 'engagement', tenure.engagement_json(e)));
+        END IF;
+        RETURN tenure.end_step(not_after, tenure.engagement_change(e.provider, in_roster, name, false));
+    END IF;
+    IF whose IS NOT NULL THEN
+        PERFORM tenure.lock_provider(in_roster, whose);
+    END IF;
+    PERFORM tenure.ensure_roster(in_roster);
+    INSERT INTO tenure.engagements (roster, engagement, provider, status, expires_at)
+    VALUES (in_roster, name, whose, begin_as, tenure.ledger_now() + expires_in * interval '1 microsecond');
+    RETURN tenure.end_step(not_after, tenure.engagement_change(whose, in_roster, name, true));
+END $$;
+
 -- The least occupied candidate with room, of several the one that has been idle longest, locked; nothing if none of those
 -- that no other transaction is changing has room. `among`: absent for all that are fresh.
 DROP FUNCTION tenure.take_at_once(text, text[], bigint);
