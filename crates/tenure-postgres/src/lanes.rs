@@ -1,4 +1,5 @@
-//! The shares of the connections: writes that hang leave connections for reads, and for taking providers offline.
+//! The shares of the connections: writes that hang leave connections for reads, and both leave some for taking providers
+//! offline.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// What a call does, which decides how many connections its kind may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// Reads: any number.
+    /// Reads.
     Read,
     /// Changes that callers ask for.
     Write,
@@ -17,6 +18,8 @@ pub(crate) enum Lane {
 
 /// The limits of the kinds of calls, and of those that wait.
 pub(crate) struct Lanes {
+    /// Reads and writes together.
+    foreground: Arc<Semaphore>,
     writes: Arc<Semaphore>,
     liveness: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
@@ -25,13 +28,20 @@ pub(crate) struct Lanes {
 /// A place among the calls that wait.
 pub(crate) type Place = OwnedSemaphorePermit;
 
+/// The right to hold a connection.
+pub(crate) struct Share {
+    _all: OwnedSemaphorePermit,
+    _write: Option<OwnedSemaphorePermit>,
+}
+
 impl Lanes {
-    /// For this many connections and waiting calls. A quarter of the connections is for reads alone.
+    /// For this many connections and waiting calls.
     pub(crate) fn new(connections: usize, waiting: usize) -> Self {
         let (reads, liveness) = (connections.div_ceil(4), connections.div_ceil(8));
-        let writes = connections.saturating_sub(reads + liveness).max(1);
+        let foreground = connections.saturating_sub(liveness).max(1);
         Self {
-            writes: Arc::new(Semaphore::new(writes)),
+            foreground: Arc::new(Semaphore::new(foreground)),
+            writes: Arc::new(Semaphore::new(foreground.saturating_sub(reads).max(1))),
             liveness: Arc::new(Semaphore::new(liveness)),
             waiting: Arc::new(Semaphore::new(waiting)),
         }
@@ -42,14 +52,51 @@ impl Lanes {
         Arc::clone(&self.waiting).try_acquire_owned().ok()
     }
 
-    /// Waits until another call of this kind may hold a connection.
-    pub(crate) async fn enter(&self, lane: Lane) -> Option<OwnedSemaphorePermit> {
-        let lane = match lane {
-            Lane::Read => return None,
-            Lane::Write => &self.writes,
+    /// Waits until another call of this kind may hold a connection. The semaphores are never closed.
+    pub(crate) async fn enter(&self, lane: Lane) -> Option<Share> {
+        let _write = match lane {
+            Lane::Write => Some(Arc::clone(&self.writes).acquire_owned().await.ok()?),
+            Lane::Read | Lane::Liveness => None,
+        };
+        let all = match lane {
+            Lane::Read | Lane::Write => &self.foreground,
             Lane::Liveness => &self.liveness,
         };
-        // They are never closed.
-        Arc::clone(lane).acquire_owned().await.ok()
+        let _all = Arc::clone(all).acquire_owned().await.ok()?;
+        Some(Share { _all, _write })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    /// The number of further calls of this kind that may hold a connection.
+    fn left(lanes: &Lanes, lane: Lane, held: &mut Vec<Share>) -> usize {
+        let before = held.len();
+        while let Poll::Ready(Some(share)) = pin!(lanes.enter(lane)).poll(&mut Context::from_waker(Waker::noop())) {
+            held.push(share);
+        }
+        held.len() - before
+    }
+
+    #[test]
+    fn no_kind_of_call_takes_all_connections() {
+        for (connections, writes, reads, liveness) in [(15, 9, 4, 2), (3, 1, 1, 1), (5, 2, 2, 1)] {
+            let (lanes, mut held) = (Lanes::new(connections, 1), Vec::new());
+            assert_eq!(left(&lanes, Lane::Write, &mut held), writes);
+            assert_eq!(left(&lanes, Lane::Read, &mut held), reads);
+            assert_eq!(left(&lanes, Lane::Liveness, &mut held), liveness);
+            let (lanes, mut held) = (Lanes::new(connections, 1), Vec::new());
+            assert_eq!(
+                left(&lanes, Lane::Read, &mut held),
+                writes + reads,
+                "reads may use those of writes"
+            );
+            assert_eq!(left(&lanes, Lane::Liveness, &mut held), liveness);
+        }
     }
 }
