@@ -73,16 +73,16 @@ impl Doctor {
         let clock = SystemClock::shared();
         let mut told = match self.store.connect().await {
             Ok(connected) => {
-                let told = self.look_at(&connected).await;
+                let mut told = self.look_at(&connected).await;
+                if let Some(url) = self.own_ledger() {
+                    told.extend(ledger::look(url, &**connected.tenure.store(), &clock).await);
+                }
                 connected.tenure.close().await;
                 told
             }
             // Without a connection nothing else about the store can be checked.
             Err(error) => vec![reach::refused(&error)],
         };
-        if let Some(url) = self.own_ledger() {
-            told.extend(ledger::look(url, &clock).await);
-        }
         if let Some(address) = &self.consul {
             told.extend(consul::look(address, self.consul_token_file.as_deref(), &*clock).await);
         }

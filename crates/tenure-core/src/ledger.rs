@@ -33,8 +33,8 @@ pub use self::memory::MemoryLedger;
 pub use self::outbox::Dirty;
 pub use self::overview::{Overview, RosterView};
 pub use self::provider::{
-    Candidate, Capacity, EndedTenure, Follow, OnlineOutcome, Provider, ProviderChange, ProviderSpec, ProviderState,
-    RemoveOutcome, RosterStats, Version,
+    Candidate, Capacity, EndedBatch, EndedTenure, Follow, OnlineOutcome, Provider, ProviderChange, ProviderSpec,
+    ProviderState, RemoveOutcome, RosterStats, Version,
 };
 pub use self::settings::{RosterSettings, SettingsPatch};
 use crate::error::{Error, Result};
@@ -177,15 +177,18 @@ pub trait Ledger: Send + Sync {
         tenure: Option<&TenureId>,
     ) -> Result<ProviderChange>;
 
-    /// Applies ended tenures of the hot store: takes the providers offline that are online under exactly these tenures,
-    /// and returns their rows, by name. If several instances try, one of them changes each row and writes its log
-    /// entry. A provider missing from the reply had come online again or was offline. `last_offline_at` becomes the end
-    /// of the tenure, at most now. At most [`provider::MAX_BATCH`], each tenure once. Locks rows in the order of names.
-    /// O(batch).
+    /// Applies ended tenures of the hot store: takes the providers offline that are online under exactly these tenures.
+    /// If several instances try, one of them changes each row and writes its log entry. A provider missing from the
+    /// reply had come online again or was offline. `last_offline_at` becomes the end of the tenure, at most now. At most
+    /// [`provider::MAX_BATCH`], each tenure once. O(batch).
+    ///
+    /// Skips rows that another transaction is changing. Spares a provider whose tenure lapsed if the ledger has a
+    /// heartbeat of it that the hot store does not, and that is younger than `stale_after`: a process without the hot
+    /// store recorded it.
     ///
     /// # Errors
     /// `Invalid` for too many; nothing changed.
-    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<Vec<Provider>>;
+    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<EndedBatch>;
 
     /// Updates tenures after an outage of the hot store: gives another tenure to the providers that are online under
     /// exactly the expected one, and returns their rows, by name. Writes no log entry, because they were online
@@ -258,14 +261,14 @@ pub trait Ledger: Send + Sync {
     ) -> Result<Page<LogEntry>>;
 
     /// Creates an engagement. A retry with the same name returns the existing one in its current state, or a conflict
-    /// if that has another provider. O(open engagements of the provider).
+    /// if that is over or has another provider. O(open engagements of the provider).
     ///
     /// # Errors
     /// `NotFound` for an unknown provider, `Invalid`; nothing changed.
     async fn create_engagement(&self, roster: &RosterName, engagement: &NewEngagement) -> Result<EngagementOutcome>;
 
     /// Changes the status of an engagement, its provider, or both, in one step: no reader sees it with both providers
-    /// or with none. An unchanged move does nothing; a closed engagement cannot change. O(open engagements of both
+    /// or with none. An unchanged move does nothing; a closed engagement cannot change. See [`Move::expires_at`]. O(open engagements of both
     /// providers).
     ///
     /// # Errors
@@ -277,9 +280,10 @@ pub trait Ledger: Send + Sync {
         to: &Move,
     ) -> Result<EngagementOutcome>;
 
-    /// Assigns an engagement to the first candidate with room, under a lock on its row, so two callers cannot take the
-    /// last place. A candidate that another transaction is changing is skipped while another one has room. An open
-    /// engagement without a provider gets one; one with a provider is returned as it is. O(candidates passed over).
+    /// Assigns an engagement to the least occupied candidate with room, of several the one that has been idle longest,
+    /// under a lock on its row, so two callers cannot take the last place. A candidate that another transaction is
+    /// changing is skipped while another one has room. An open engagement without a provider gets one; one with a
+    /// provider is returned as it is. O(candidates passed over).
     ///
     /// # Errors
     /// `Invalid` for too many candidates, or for a new engagement with a provider; nothing changed.
@@ -299,6 +303,10 @@ pub trait Ledger: Send + Sync {
     /// # Errors
     /// `Invalid` for a limit out of range; nothing changed.
     async fn expire_due(&self, roster: &RosterName, limit: u32) -> Result<ExpiredBatch>;
+
+    /// Recounts the open engagements of all providers, and corrects the occupancies that differ. Returns how many: 0
+    /// unless engagements were written with triggers off. O(providers and open engagements).
+    async fn recount(&self, roster: &RosterName) -> Result<u64>;
 
     /// The rows that may not have reached the mirror, the oldest version first, at most `limit` (1..=1000). O(limit).
     ///

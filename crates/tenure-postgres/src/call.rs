@@ -1,7 +1,8 @@
 //! One call: a statement with a deadline, in its own task.
 //!
-//! The task outlives its caller, so that no statement is abandoned: if the caller times out, the task cancels the
-//! statement, and returns the connection to the pool only after the server has replied.
+//! The task outlives its caller, so that no statement is abandoned: it keeps the connection until the server has replied,
+//! or until it is known that the server does not run the statement. No statement is cancelled: a cancel that meets a commit
+//! waiting for a synchronous standby makes Postgres report success, and one through PgBouncer 1.18 can crash it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -17,12 +18,14 @@ use tokio::sync::oneshot;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::{Stage, classify, ends_the_connection, is_worth_another_try, time_of_refusal};
+use crate::lanes::{Lane, Lanes, Place};
 use crate::pool::{self, Connection, Pool};
+use crate::running::Running;
 
 /// How often a statement that failed because of concurrent steps is tried.
 const TRIES: u32 = 6;
-/// How long to wait for the reply to a cancelled statement before its connection is dropped.
-const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often to ask whether the server still runs a statement whose caller timed out.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 const WAITING: u8 = 0;
 const SENT: u8 = 1;
@@ -58,19 +61,30 @@ pub(crate) fn numbers(values: Vec<i64>) -> Param {
     (Box::new(values), Type::INT8_ARRAY)
 }
 
-/// The time-out of a call, and whether it writes.
+pub(crate) fn maybe_numbers(values: Vec<Option<i64>>) -> Param {
+    (Box::new(values), Type::INT8_ARRAY)
+}
+
+/// The time-out of a call, and its share of the connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallLimits {
     pub(crate) within: Duration,
+    pub(crate) lane: Lane,
+}
+
+impl CallLimits {
     /// Whether the step may change data. Such a step takes one more parameter, its not-after.
-    pub(crate) write: bool,
+    fn writes(self) -> bool {
+        self.lane != Lane::Read
+    }
 }
 
 /// Makes calls.
 pub(crate) struct Caller {
     pub(crate) pool: Pool,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) waiting: usize,
+    lanes: Lanes,
+    running: Running,
     pub(crate) connect_timeout: Duration,
     /// Never read separately: the reply and the refusal of a late step contain the time.
     database_clock: RemoteClock,
@@ -100,9 +114,10 @@ impl Progress {
 impl Caller {
     pub(crate) fn new(pool: Pool, clock: Arc<dyn Clock>, waiting: usize, connect_timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
+            lanes: Lanes::new(pool.status().max_size, waiting),
+            running: Running::default(),
             pool,
             clock,
-            waiting,
             connect_timeout,
             database_clock: RemoteClock::default(),
         })
@@ -116,9 +131,9 @@ impl Caller {
         limits: CallLimits,
     ) -> Result<T> {
         let give_up = self.clock.mono() + limits.within;
-        let count = params.len() + usize::from(limits.write);
+        let count = params.len() + usize::from(limits.writes());
         let places: Vec<String> = (1..=count).map(|n| format!("${n}")).collect();
-        let statement: Arc<str> = format!("SELECT tenure.{step}({})::text", places.join(", ")).into();
+        let statement = format!("SELECT tenure.{step}({})::text", places.join(", "));
         let params = Arc::new(params);
         let mut tries = 0;
         let answer = loop {
@@ -153,27 +168,31 @@ impl Caller {
 
     async fn attempt(
         self: &Arc<Self>,
-        statement: &Arc<str>,
+        statement: &str,
         params: &Arc<Vec<Param>>,
         limits: CallLimits,
         give_up: Mono,
     ) -> Result<String, AttemptError> {
-        let stage = if limits.write { Stage::Writing } else { Stage::Reading };
+        let stage = if limits.writes() {
+            Stage::Writing
+        } else {
+            Stage::Reading
+        };
         let left = give_up.since(self.clock.mono());
         if left.is_zero() {
             let message = "the call to the ledger timed out before it was sent";
             return Err(AttemptError::Final(Error::unavailable(message, Outcome::Unchanged)));
         }
-        if self.pool.status().waiting >= self.waiting {
+        let Some(place) = self.lanes.queue() else {
             let message = "too many calls wait for a connection to the ledger";
             let error = Error::unavailable(message, Outcome::Unchanged).with_retry_after(limits.within);
             return Err(AttemptError::Final(error));
-        }
+        };
         let progress = Arc::new(Progress(AtomicU8::new(WAITING)));
         let (sender, receiver) = oneshot::channel();
         let task = Task {
             caller: Arc::clone(self),
-            statement: Arc::clone(statement),
+            statement: statement.to_owned(),
             params: Arc::clone(params),
             limits,
             stage,
@@ -182,7 +201,7 @@ impl Caller {
         };
         tokio::spawn(async move {
             // The caller may have timed out.
-            let _ = sender.send(task.run().await);
+            let _ = sender.send(task.run(place).await);
         });
         match within(self.clock.as_ref(), left, receiver).await {
             Some(Ok(answer)) => answer,
@@ -206,7 +225,7 @@ impl Caller {
 /// One attempt, in its own task.
 struct Task {
     caller: Arc<Caller>,
-    statement: Arc<str>,
+    statement: String,
     params: Arc<Vec<Param>>,
     limits: CallLimits,
     stage: Stage,
@@ -215,19 +234,37 @@ struct Task {
 }
 
 impl Task {
-    async fn run(self) -> Result<String, AttemptError> {
+    async fn run(self, place: Place) -> Result<String, AttemptError> {
         let clock = self.caller.clock.as_ref();
+        let left = self.give_up.since(clock.mono());
+        let busy = || {
+            AttemptError::Final(Error::unavailable(
+                "all connections to the ledger are busy",
+                Outcome::Unchanged,
+            ))
+        };
+        let entering = self.caller.lanes.enter(self.limits.lane);
+        let _share = within(clock, left, entering).await.ok_or_else(busy)?;
         // A connection attempt runs to its end, for the next caller.
         let bound = self.give_up.since(clock.mono()).max(self.caller.connect_timeout);
         let connection = pool::get(&self.caller.pool, clock, bound)
             .await
             .map_err(AttemptError::Final)?;
+        drop(place);
         if !self.progress.advance(SENT) {
             return Err(AttemptError::Final(Error::unavailable(
                 "the caller timed out",
                 Outcome::Unchanged,
             )));
         }
+        let asked = clock.mono();
+        let done = self.send(&connection).await;
+        self.conclude(done, connection, asked)
+    }
+
+    /// Returns the reply, or `None` if there will be none.
+    async fn send(&self, connection: &Connection) -> Option<Result<tokio_postgres::Row, tokio_postgres::Error>> {
+        let clock = self.caller.clock.as_ref();
         let deadline = self.caller.database_clock.not_after(self.give_up, Call::default());
         let limit = deadline
             .not_after
@@ -237,24 +274,24 @@ impl Task {
             .iter()
             .map(|(value, kind)| (&**value as _, kind.clone()))
             .collect();
-        if self.limits.write {
+        if self.limits.writes() {
             params.push((&limit, Type::INT8));
         }
-        let cancel = connection.client.cancel_token();
-        let asked = clock.mono();
-        let done = {
-            let mut query = std::pin::pin!(connection.client.query_typed_one(&self.statement, &params));
-            let left = self.give_up.since(clock.mono());
-            match within(clock, left, query.as_mut()).await {
-                Some(done) => Some(done),
-                None => {
-                    // Two bounded waits: for the cancel request, and for the server's reply.
-                    within(clock, CANCEL_TIMEOUT, pool::cancel(&self.caller.pool, cancel)).await;
-                    within(clock, CANCEL_TIMEOUT, query).await
-                }
+        // The server shows the text of what it runs.
+        let mark = format!("/* {:016x} */", clock.entropy());
+        let statement = format!("{mark} {}", self.statement);
+        let mut query = std::pin::pin!(connection.client.query_typed_one(&statement, &params));
+        let mut wait = self.give_up.since(clock.mono());
+        loop {
+            match within(clock, wait, query.as_mut()).await {
+                Some(done) => return Some(done),
+                None => wait = LOOK_EVERY,
             }
-        };
-        self.conclude(done, connection, asked)
+            let looking = self.caller.running.look(&self.caller.pool, &mark);
+            if within(clock, self.caller.connect_timeout, looking).await == Some(false) {
+                return None;
+            }
+        }
     }
 
     fn conclude(
@@ -265,6 +302,10 @@ impl Task {
     ) -> Result<String, AttemptError> {
         let arrived = self.caller.clock.mono();
         let learn = |now| self.caller.database_clock.learn(now, asked, arrived);
+        if connection.take_unconfirmed() && self.limits.writes() {
+            let message = "the wait for a synchronous standby was cancelled: the change may be lost with the server";
+            return Err(AttemptError::Final(Error::unavailable(message, Outcome::Unknown)));
+        }
         match done {
             None => {
                 pool::discard(connection);

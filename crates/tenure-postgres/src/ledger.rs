@@ -11,23 +11,24 @@ use tenure_core::clock::{Clock, within};
 use tenure_core::error::Outcome;
 use tenure_core::ledger::provider::check_batch;
 use tenure_core::ledger::{
-    Candidate, Candidates, Capacity, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Expiry, Follow,
-    HeartbeatPass, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange, ProviderSpec,
-    ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows,
-    check_tenure,
+    Candidate, Candidates, Capacity, Dirty, EndedBatch, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch,
+    Expiry, Follow, HeartbeatPass, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange,
+    ProviderSpec, ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
+    check_follows, check_tenure,
 };
 use tenure_core::store::{Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use tenure_core::time::micros;
 use tenure_core::{EngagementId, Error, ErrorKind, Ledger, ProviderId, Result, RosterName, StoreTime, TenureId};
 use tokio_postgres::types::Type;
 
-use crate::call::{CallLimits, Caller, Param, flag, number, numbers, small, text, texts};
+use crate::call::{CallLimits, Caller, Param, flag, maybe_numbers, number, numbers, small, text, texts};
+use crate::lanes::Lane;
 use crate::migrate::SchemaChange;
 use crate::options::PostgresOptions;
 use crate::rows::{
-    Acknowledgement, Count, DirtyCount, DirtyRow, DrawnVersion, EngagementRead, EngagementReply, ExpiredReply,
-    HeartbeatRow, Items, LogRow, NowReply, OverviewRead, PassRead, ProviderReply, ProviderRow, SettingsRead, StatsRow,
-    providers,
+    Acknowledgement, Count, DirtyCount, DirtyRow, DrawnVersion, EndedReply, EngagementRead, EngagementReply,
+    ExpiredReply, HeartbeatRow, Items, LogRow, NowReply, OverviewRead, PassRead, ProviderReply, ProviderRow,
+    SettingsRead, StatsRow, providers,
 };
 use crate::{examine, migrate, pool};
 
@@ -43,7 +44,14 @@ pub struct PostgresLedger {
     is_ready: Arc<AtomicBool>,
     /// Whether it was ever ready: a schema that is missing later was removed by an operator, and is not created again.
     was_ready: Arc<AtomicBool>,
-    health: Mutex<Health>,
+    health: Mutex<CallHealth>,
+}
+
+/// The results of the last calls. A server can serve reads and no writes: a full disk, a standby that is away.
+#[derive(Debug)]
+struct CallHealth {
+    reads: Health,
+    writes: Health,
 }
 
 impl std::fmt::Debug for PostgresLedger {
@@ -67,7 +75,10 @@ impl PostgresLedger {
             preparing: Arc::default(),
             is_ready: Arc::default(),
             was_ready: Arc::default(),
-            health: Mutex::new(Health::Up),
+            health: Mutex::new(CallHealth {
+                reads: Health::Up,
+                writes: Health::Up,
+            }),
         })
     }
 
@@ -119,7 +130,7 @@ impl PostgresLedger {
         let done = preparing.await.unwrap_or_else(|broken| {
             Err(Error::new(ErrorKind::Internal, "preparing the ledger was aborted").because(broken))
         });
-        self.note(&done);
+        self.note(&done, Lane::Read);
         done
     }
 
@@ -130,19 +141,31 @@ impl PostgresLedger {
         (status.size, status.waiting)
     }
 
-    fn note<T>(&self, result: &Result<T>) {
-        let health = match result {
+    fn note<T>(&self, result: &Result<T>, lane: Lane) {
+        let reason = match result {
             Err(error)
                 if matches!(
                     error.kind(),
                     ErrorKind::Unavailable | ErrorKind::Denied | ErrorKind::Misconfigured
                 ) =>
             {
-                Health::Down { reason: error.chain() }
+                Some(error.chain())
             }
-            _ => Health::Up,
+            _ => None,
         };
-        *self.health.lock().unwrap_or_else(PoisonError::into_inner) = health;
+        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        match (lane, reason) {
+            (Lane::Read, None) => health.reads = Health::Up,
+            (Lane::Read, Some(reason)) => health.reads = Health::Down { reason },
+            (_, None) => {
+                health.reads = Health::Up;
+                health.writes = Health::Up;
+            }
+            (_, Some(reason)) => {
+                let reason = format!("writes fail: {reason}");
+                health.writes = Health::Down { reason };
+            }
+        }
     }
 
     async fn ask<T: DeserializeOwned>(&self, step: &'static str, params: Vec<Param>, limits: CallLimits) -> Result<T> {
@@ -166,35 +189,43 @@ impl PostgresLedger {
             // The schema was restored or removed since it was checked. The next call checks it again.
             self.is_ready.store(false, Ordering::Release);
         }
-        self.note(&result);
+        self.note(&result, limits.lane);
         result
     }
 
     fn reading(&self) -> CallLimits {
         CallLimits {
             within: self.options.call_timeout,
-            write: false,
+            lane: Lane::Read,
         }
     }
 
     fn reading_many(&self) -> CallLimits {
         CallLimits {
             within: self.options.batch_timeout,
-            write: false,
+            lane: Lane::Read,
         }
     }
 
     fn writing(&self) -> CallLimits {
         CallLimits {
             within: self.options.call_timeout,
-            write: true,
+            lane: Lane::Write,
         }
     }
 
     fn writing_many(&self) -> CallLimits {
         CallLimits {
             within: self.options.batch_timeout,
-            write: true,
+            lane: Lane::Write,
+        }
+    }
+
+    /// For what the hot store decided, which no hanging write may delay.
+    fn following(&self) -> CallLimits {
+        CallLimits {
+            within: self.options.batch_timeout,
+            lane: Lane::Liveness,
         }
     }
 }
@@ -240,7 +271,11 @@ impl Ledger for PostgresLedger {
     }
 
     fn health(&self) -> Health {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        match &health.reads {
+            Health::Up => health.writes.clone(),
+            down @ Health::Down { .. } => down.clone(),
+        }
     }
 
     async fn now(&self) -> Result<StoreTime> {
@@ -403,7 +438,7 @@ impl Ledger for PostgresLedger {
         answer.change()
     }
 
-    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<Vec<Provider>> {
+    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<EndedBatch> {
         check_batch(ended.len())?;
         let params = vec![
             name(roster.clone()),
@@ -415,9 +450,10 @@ impl Ledger for PostgresLedger {
             texts(Some(
                 ended.iter().map(|ended| ended.reason.as_str().to_owned()).collect(),
             )),
+            maybe_numbers(ended.iter().map(|ended| ended.heard_at.map(signed)).collect()),
         ];
-        let changed: Items<ProviderRow> = self.ask("offline_ended", params, self.writing_many()).await?;
-        Ok(providers(changed.items))
+        let reply: EndedReply = self.ask("offline_ended", params, self.following()).await?;
+        Ok(reply.into())
     }
 
     async fn follow_tenures(&self, roster: &RosterName, follows: &[Follow]) -> Result<Vec<Provider>> {
@@ -430,7 +466,7 @@ impl Ledger for PostgresLedger {
             texts(Some(follows.iter().map(|follow| follow.from.to_string()).collect())),
             texts(Some(follows.iter().map(|follow| follow.to.to_string()).collect())),
         ];
-        let changed: Items<ProviderRow> = self.ask("follow_tenures", params, self.writing_many()).await?;
+        let changed: Items<ProviderRow> = self.ask("follow_tenures", params, self.following()).await?;
         Ok(providers(changed.items))
     }
 
@@ -446,7 +482,7 @@ impl Ledger for PostgresLedger {
             texts(Some(latest.keys().map(ToString::to_string).collect())),
             numbers(latest.values().map(|at| signed(*at)).collect()),
         ];
-        let news: Count = self.ask("record_heartbeats", params, self.writing_many()).await?;
+        let news: Count = self.ask("record_heartbeats", params, self.following()).await?;
         Ok(news.count)
     }
 
@@ -466,13 +502,13 @@ impl Ledger for PostgresLedger {
         check_batch(rosters.len())?;
         let names = rosters.iter().map(ToString::to_string).collect();
         let params = vec![texts(Some(names)), number(span(Some(lasts)))];
-        let Acknowledgement {} = self.ask("want_heartbeats", params, self.writing()).await?;
+        let Acknowledgement {} = self.ask("want_heartbeats", params, self.following()).await?;
         Ok(())
     }
 
     async fn note_heartbeat_pass(&self, roster: &RosterName, fresh_since: StoreTime) -> Result<()> {
         let params = vec![name(roster.clone()), instant(Some(fresh_since))];
-        let Acknowledgement {} = self.ask("note_heartbeat_pass", params, self.writing()).await?;
+        let Acknowledgement {} = self.ask("note_heartbeat_pass", params, self.following()).await?;
         Ok(())
     }
 
@@ -575,14 +611,14 @@ impl Ledger for PostgresLedger {
     ) -> Result<ReserveOutcome> {
         new.check_reserve()?;
         candidates.check()?;
-        let (ranked, fresh_since) = match candidates {
-            Candidates::Ranked(ranked) => (Some(ranked.iter().map(ToString::to_string).collect()), None),
+        let (among, fresh_since) = match candidates {
+            Candidates::Among(ranked) => (Some(ranked.iter().map(ToString::to_string).collect()), None),
             Candidates::Any { fresh_since } => (None, *fresh_since),
         };
         let params = vec![
             name(roster.clone()),
             name(new.engagement.clone()),
-            texts(ranked),
+            texts(among),
             instant(fresh_since),
             name(new.status.as_str()),
             number(span(new.expires_in)),
@@ -602,6 +638,13 @@ impl Ledger for PostgresLedger {
         let params = vec![name(roster.clone()), small(Some(limit))];
         let answer: ExpiredReply = self.ask("expire_due", params, self.writing_many()).await?;
         answer.try_into()
+    }
+
+    async fn recount(&self, roster: &RosterName) -> Result<u64> {
+        let count: Count = self
+            .ask("recount", vec![name(roster.clone())], self.writing_many())
+            .await?;
+        Ok(count.count)
     }
 
     async fn dirty(&self, roster: &RosterName, limit: u32) -> Result<Vec<Dirty>> {
@@ -628,7 +671,7 @@ impl Ledger for PostgresLedger {
     }
 
     async fn next_version(&self) -> Result<Version> {
-        let drawn: DrawnVersion = self.ask("next_version", Vec::new(), self.reading()).await?;
+        let drawn: DrawnVersion = self.ask("next_version", Vec::new(), self.writing()).await?;
         Ok(Version(drawn.version))
     }
 }

@@ -6,8 +6,8 @@
 //! statements of other programs have the same effects as the steps.
 //!
 //! Every call has a deadline, from the wait for a connection to the reply, and its statement carries a not-after on the
-//! ledger's clock. A statement that outlives its caller is cancelled. Its connection returns to the pool only after the
-//! server has replied, and is dropped otherwise. The [`Outcome`](tenure_core::error::Outcome) of an error says what is
+//! ledger's clock. A statement that outlives its caller is not cancelled: it keeps its connection until the server has
+//! replied, and a share of the connections is out of reach of writes. The [`Outcome`](tenure_core::error::Outcome) of an error says what is
 //! known about the call.
 //!
 //! This crate uses the local clock only for deadlines, bounds every queue, and never reads from a standby.
@@ -16,12 +16,14 @@ mod backoff;
 mod call;
 mod error;
 mod examine;
+mod lanes;
 mod ledger;
 mod migrate;
 mod options;
 mod planted;
 mod pool;
 mod rows;
+mod running;
 mod tls;
 
 pub use ledger::PostgresLedger;

@@ -36,6 +36,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
         include_str!("sql/migrations/0012_available_pages.sql"),
     ),
     ("overview", include_str!("sql/migrations/0013_overview.sql")),
+    ("corrections", include_str!("sql/migrations/0014_corrections.sql")),
 ];
 const PREPARE: &str = include_str!("sql/prepare.sql");
 const PRESENT: &str = include_str!("sql/present.sql");

@@ -14,7 +14,7 @@ pub struct PostgresOptions {
     pub(crate) config: Config,
     /// The files for TLS, if it is used.
     pub(crate) tls: Option<ClientTls>,
-    /// The maximum number of connections of this process.
+    /// The maximum number of connections of this process; at least 4.
     pub pool_size: usize,
     /// The maximum number of calls that wait for a connection; further calls are refused immediately.
     pub waiting: usize,

@@ -1,14 +1,17 @@
 //! The connection pool. After a failure it connects with back-off, and it replaces old connections.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool::managed::{self, Metrics, Object, RecycleError, RecycleResult};
 use tenure_core::Error;
 use tenure_core::clock::{Clock, Mono, within};
 use tenure_core::error::Outcome;
+use tokio_postgres::error::DbError;
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{CancelToken, Client, NoTls, Socket};
+use tokio_postgres::{AsyncMessage, Client, NoTls, Socket};
 
 use crate::backoff::ConnectBackoff;
 use crate::error::{Stage, classify};
@@ -21,7 +24,22 @@ pub(crate) type Connection = Object<Manager>;
 /// A connection and the time at which it is replaced.
 pub(crate) struct PooledClient {
     pub(crate) client: Client,
+    /// Whether the server said that it stopped waiting for a synchronous standby.
+    unconfirmed: Arc<AtomicBool>,
     until: Mono,
+}
+
+impl PooledClient {
+    /// Whether a commit since the last call may not be on the synchronous standbys.
+    pub(crate) fn take_unconfirmed(&self) -> bool {
+        self.unconfirmed.swap(false, Ordering::AcqRel)
+    }
+}
+
+/// A commit whose wait for a standby was cancelled is answered as a success with a warning. Its text is translated, and
+/// its code is also that of warnings of other programs' triggers.
+fn is_unconfirmed(notice: &DbError) -> bool {
+    notice.routine() == Some("SyncRepWaitForLSN")
 }
 
 pub(crate) struct Manager {
@@ -53,30 +71,40 @@ impl Manager {
             );
             return Err(Error::unavailable(message, Outcome::Unchanged));
         };
-        let client = connected?;
+        let (client, unconfirmed) = connected?;
         let spread = tenure_core::clock::jitter(self.clock.as_ref(), self.options.max_lifetime, 10);
         Ok(PooledClient {
             client,
+            unconfirmed,
             until: self.clock.mono() + spread,
         })
     }
 }
 
 impl Manager {
-    async fn connect_with<T>(&self, tls: T) -> Result<Client, Error>
+    async fn connect_with<T>(&self, tls: T) -> Result<(Client, Arc<AtomicBool>), Error>
     where
         T: MakeTlsConnect<Socket>,
         T::Stream: Send + 'static,
     {
         let connected = self.options.config.connect(tls).await;
-        let (client, connection) = connected.map_err(|error| classify(error, Stage::Connecting))?;
-        // It ends when the client is dropped or the connection closes.
+        let (client, mut connection) = connected.map_err(|error| classify(error, Stage::Connecting))?;
+        let unconfirmed = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&unconfirmed);
+        // It ends when the client is dropped or the connection closes. A notice comes before the end of its statement.
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to the ledger ended");
+            while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
+                match message {
+                    Ok(AsyncMessage::Notice(notice)) if is_unconfirmed(&notice) => seen.store(true, Ordering::Release),
+                    Ok(_) => {}
+                    Err(error) => {
+                        tracing::debug!(%error, "a connection to the ledger ended");
+                        break;
+                    }
+                }
             }
         });
-        Ok(client)
+        Ok((client, unconfirmed))
     }
 }
 
@@ -105,11 +133,11 @@ impl managed::Manager for Manager {
     }
 }
 
-/// Creates a pool without connections.
+/// Creates a pool without connections. One of the process's connections is for [`crate::running`].
 pub(crate) fn pool(options: &PostgresOptions, clock: &Arc<dyn Clock>) -> Pool {
     let manager = Manager::new(options.clone(), Arc::clone(clock));
     Pool::builder(manager)
-        .max_size(options.pool_size.max(1))
+        .max_size(options.pool_size.saturating_sub(1).max(3))
         .build()
         .unwrap_or_else(|never| unreachable!("a pool without timeouts needs no runtime: {never}"))
 }
@@ -126,24 +154,6 @@ pub(crate) async fn get(pool: &Pool, clock: &dyn Clock, bound: Duration) -> Resu
         managed::PoolError::Backend(error) => error,
         other => Error::unavailable("the ledger was closed", Outcome::Unchanged).because(other.to_string()),
     })
-}
-
-/// Requests the cancellation of a statement, over a separate connection with the pool's settings. Only the statement's
-/// own reply shows whether it was cancelled.
-pub(crate) async fn cancel(pool: &Pool, token: CancelToken) {
-    let asked = match &pool.manager().options.tls {
-        None => token.cancel_query(NoTls).await,
-        Some(files) => match tls::connector(files).await {
-            Ok(connector) => token.cancel_query(connector).await,
-            Err(error) => {
-                tracing::debug!(error = error.chain(), "a statement could not be cancelled");
-                return;
-            }
-        },
-    };
-    if let Err(error) = asked {
-        tracing::debug!(%error, "a statement could not be cancelled");
-    }
 }
 
 /// Drops a connection and frees its slot in the pool.

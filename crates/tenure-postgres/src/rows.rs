@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tenure_core::ledger::{
-    Change, Dirty, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, HeartbeatPass, LogEntry,
+    Change, Dirty, EndedBatch, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, HeartbeatPass, LogEntry,
     OnlineOutcome, Overview, Provider, ProviderChange, Reason, RemoveOutcome, ReserveOutcome, RosterSettings,
     RosterStats, RosterView, Status, Version,
 };
@@ -295,6 +295,23 @@ impl TryFrom<ExpiredReply> for ExpiredBatch {
             providers: providers(answer.providers),
             next: instant(answer.next),
         })
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct EndedReply {
+    offline: Vec<ProviderRow>,
+    spared: Vec<ProviderRow>,
+    busy: Vec<ProviderId>,
+}
+
+impl From<EndedReply> for EndedBatch {
+    fn from(reply: EndedReply) -> Self {
+        Self {
+            offline: providers(reply.offline),
+            spared: providers(reply.spared),
+            busy: reply.busy,
+        }
     }
 }
 

@@ -41,6 +41,8 @@ const MAX_TOKEN: usize = 8 * 1024;
 pub struct ProviderIdentity {
     /// The `sub` of the token.
     pub provider: ProviderId,
+    /// The rosters in its claim `roster`, a name or a list of names. The token is valid in no other.
+    pub rosters: Vec<String>,
     /// The earliest time at which it can have been issued: its `iat` minus the leeway.
     pub issued_at: StoreTime,
     /// When it expires, without the leeway.

@@ -9,7 +9,7 @@ mod remote;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tenure::{Result, RosterName, SettingsPatch, TenureId};
-use tenure_core::ledger::{EndedTenure, Ledger, MemoryLedger, Provider};
+use tenure_core::ledger::{EndedBatch, EndedTenure, Ledger, MemoryLedger, Provider};
 use tenure_core::store::PageRequest;
 
 use crate::broken::BrokenRule;
@@ -93,7 +93,7 @@ impl LedgerMachine {
     }
 
     /// Applies ended tenures.
-    fn follow(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<Vec<Provider>> {
+    fn follow(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<EndedBatch> {
         match self.broken {
             Some(BrokenRule::AutoOfflineAnyTenure) => {
                 let ended = remote::of_the_same(&self.memory, roster, ended);

@@ -53,6 +53,7 @@ pub(crate) static LEDGER: Kind = Kind {
         include_str!("sql/ledger/migrations/0001_tables.sql"),
         include_str!("sql/ledger/migrations/0002_triggers.sql"),
         include_str!("sql/ledger/migrations/0003_default_capacity.sql"),
+        include_str!("sql/ledger/migrations/0004_corrections.sql"),
     ],
     name: "ledger.db",
     anew: "providers and engagements are then to be written down again",

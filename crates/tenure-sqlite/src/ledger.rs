@@ -27,10 +27,10 @@ use async_trait::async_trait;
 use rusqlite::Connection;
 use tenure_core::ledger::provider::check_batch;
 use tenure_core::ledger::{
-    Candidate, Candidates, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, HeartbeatMarks,
-    HeartbeatPass, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange, ProviderSpec,
-    ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows,
-    check_tenure,
+    Candidate, Candidates, Dirty, EndedBatch, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow,
+    HeartbeatMarks, HeartbeatPass, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange,
+    ProviderSpec, ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
+    check_follows, check_tenure,
 };
 use tenure_core::store::{Finding, Health, Page, PageRequest, bad_cursor, check_limit};
 use tenure_core::{Clock, EngagementId, Ledger, ProviderId, Result, RosterName, StoreTime, TenureId};
@@ -254,7 +254,7 @@ impl Ledger for SqliteLedger {
             .await
     }
 
-    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<Vec<Provider>> {
+    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<EndedBatch> {
         check_batch(ended.len())?;
         let ended = ended.to_vec();
         self.step(roster, move |step| step.offline_ended(ended)).await
@@ -380,6 +380,10 @@ impl Ledger for SqliteLedger {
     async fn expire_due(&self, roster: &RosterName, limit: u32) -> Result<ExpiredBatch> {
         let limit = check_limit(limit)?;
         self.step(roster, move |step| step.expire_due(limit)).await
+    }
+
+    async fn recount(&self, roster: &RosterName) -> Result<u64> {
+        self.step(roster, |step| step.recount()).await
     }
 
     async fn dirty(&self, roster: &RosterName, limit: u32) -> Result<Vec<Dirty>> {

@@ -9,10 +9,12 @@
 //! No error repeats a URL, because a URL may hold a password.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::ledger::{Ledger, MemoryLedger};
+use tenure_core::store::{Finding, Severity, Store};
 
 /// The supported schemes, for messages.
 const SCHEMES: &str = "memory:, sqlite:PATH and postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE";
@@ -97,6 +99,36 @@ async fn open_sqlite(path: &str, clock: Arc<dyn Clock>) -> Result<Arc<dyn Ledger
 #[cfg(not(feature = "sqlite"))]
 async fn open_sqlite(_: &str, _: Arc<dyn Clock>) -> Result<Arc<dyn Ledger>> {
     Err(left_out("SQLite", "sqlite"))
+}
+
+/// The difference of the clocks of a store and its ledger from which answers are wrong: freshness is measured in seconds.
+const CLOCKS_APART: Duration = Duration::from_secs(1);
+
+/// Examines a ledger beside the store that it belongs to: [`Ledger::examine`], whether it takes writes, and whether the
+/// clocks of both agree.
+pub async fn examine(ledger: &dyn Ledger, store: &dyn Store) -> Vec<Finding> {
+    let mut findings = ledger.examine().await;
+    findings.push(match ledger.next_version().await {
+        Ok(_) => Finding::new("ledger writes", Severity::Ok, "it takes writes"),
+        Err(error) => Finding::new("ledger writes", Severity::Error, error.chain()),
+    });
+    // Either order of the two reads makes the later one seem ahead, so the store is read twice.
+    let (before, at, after) = (store.now().await, ledger.now().await, store.now().await);
+    if let (Ok(before), Ok(at), Ok(after)) = (before, at, after) {
+        let (behind, ahead) = (before.since(at), at.since(after));
+        let detail = match (behind.is_zero(), ahead.is_zero()) {
+            (false, _) => format!("the ledger's clock is {behind:?} behind the store's"),
+            (_, false) => format!("the ledger's clock is {ahead:?} ahead of the store's"),
+            _ => "the clocks of the ledger and the store agree".to_owned(),
+        };
+        let apart = behind.max(ahead) > CLOCKS_APART;
+        let severity = if apart { Severity::Warning } else { Severity::Ok };
+        let advice =
+            "; without the hot store, providers count as fresh for too short or too long: synchronize the clocks";
+        let detail = format!("{detail}{}", if apart { advice } else { "" });
+        findings.push(Finding::new("ledger and store clocks", severity, detail));
+    }
+    findings
 }
 
 #[cfg(feature = "postgres")]

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use tenure::ledger;
 use tenure_core::clock::{Clock, within};
 use tenure_core::error::ErrorKind;
-use tenure_core::store::Severity;
+use tenure_core::store::{Severity, Store};
 
 use super::finding::Diagnosis;
 use super::{PATIENCE, silent};
 
 /// Opens it, which brings its schema up to date as a daemon would, and looks.
-pub(super) async fn look(url: &str, clock: &Arc<dyn Clock>) -> Vec<Diagnosis> {
+pub(super) async fn look(url: &str, store: &dyn Store, clock: &Arc<dyn Clock>) -> Vec<Diagnosis> {
     let opened = match within(&**clock, PATIENCE, ledger::open(url, Arc::clone(clock))).await {
         Some(opened) => opened,
         None => return vec![silent("ledger")],
     };
-    let ledger = match opened {
-        Ok(ledger) => ledger,
+    let opened = match opened {
+        Ok(opened) => opened,
         Err(error) => {
             let told = Diagnosis::new("ledger", Severity::Error, error.chain());
             return vec![match error.kind() {
@@ -27,8 +27,8 @@ pub(super) async fn look(url: &str, clock: &Arc<dyn Clock>) -> Vec<Diagnosis> {
             }];
         }
     };
-    let found = within(&**clock, PATIENCE, ledger.examine()).await;
-    ledger.close().await;
+    let found = within(&**clock, PATIENCE, ledger::examine(&*opened, store)).await;
+    opened.close().await;
     match found {
         Some(found) => found.into_iter().map(|finding| finding.of("ledger").into()).collect(),
         None => vec![silent("ledger")],

@@ -46,15 +46,15 @@ macro_rules! ledger_conformance_tests {
     ($make:ident, one_per_call) => {
         $crate::ledger_conformance_tests! { @cases $make;
             provider: a_provider_is_created_and_changed, a_provider_goes_online_and_offline,
-                a_deactivated_provider_stays_offline, only_an_idle_provider_is_removed,
+                a_deactivated_provider_stays_offline, only_an_idle_provider_is_removed, void_tokens_stay_void_after_removal,
                 providers_are_listed_by_state_page_by_page, settings_are_changed_and_read,
                 a_new_default_capacity_reaches_providers_without_their_own, the_log_is_read_page_by_page;
-            liveness: an_ended_tenure_takes_exactly_its_provider_offline, heartbeat_times_never_go_back,
+            liveness: an_ended_tenure_takes_exactly_its_provider_offline, a_recorded_heartbeat_refutes_a_lapse, heartbeat_times_never_go_back,
                 a_request_for_heartbeats_expires, a_heartbeat_pass_has_an_age, an_overview_covers_every_roster,
                 a_change_is_dirty_until_its_version_is_clean, a_drawn_version_exceeds_all_earlier_ones;
             engagement: an_engagement_lives_through_its_statuses, an_engagement_is_re_routed_in_one_step,
-                engagements_expire_at_their_time;
-            reserve: the_least_occupied_is_available_first, concurrent_reserves_take_the_last_place_once;
+                engagements_expire_at_their_time, accepted_work_outlives_its_offer;
+            reserve: the_least_occupied_is_available_first, the_longest_idle_is_reserved_first, concurrent_reserves_take_the_last_place_once;
             random: the_ledger_agrees_with_the_model;
         }
     };
@@ -63,17 +63,17 @@ macro_rules! ledger_conformance_tests {
             provider: a_provider_is_created_and_changed, a_call_over_a_limit_changes_nothing,
                 a_provider_goes_online_and_offline, an_older_tenure_is_stale,
                 a_placeholder_is_followed_by_a_tenure, a_deactivated_provider_stays_offline,
-                only_an_idle_provider_is_removed, providers_are_listed_by_state_page_by_page,
+                only_an_idle_provider_is_removed, void_tokens_stay_void_after_removal, providers_are_listed_by_state_page_by_page,
                 settings_are_changed_and_read, a_new_default_capacity_reaches_providers_without_their_own,
                 the_log_is_read_page_by_page, unknown_names_are_not_found;
-            liveness: an_ended_tenure_takes_exactly_its_provider_offline, concurrent_followers_apply_an_end_once,
+            liveness: an_ended_tenure_takes_exactly_its_provider_offline, a_recorded_heartbeat_refutes_a_lapse, concurrent_followers_apply_an_end_once,
                 heartbeat_times_never_go_back, a_request_for_heartbeats_expires, a_heartbeat_pass_has_an_age,
                 an_overview_covers_every_roster, a_change_is_dirty_until_its_version_is_clean, a_drawn_version_exceeds_all_earlier_ones;
             engagement: an_engagement_lives_through_its_statuses, repeating_an_engagement_is_idempotent,
                 an_engagement_is_re_routed_in_one_step, an_impossible_move_is_a_conflict,
-                engagements_are_recorded_above_the_capacity, engagements_expire_at_their_time,
+                engagements_are_recorded_above_the_capacity, engagements_expire_at_their_time, accepted_work_outlives_its_offer,
                 concurrent_sweeps_expire_an_engagement_once;
-            reserve: the_first_candidate_with_room_is_taken, the_least_occupied_is_available_first,
+            reserve: only_a_candidate_with_room_is_taken, the_least_occupied_is_available_first, the_longest_idle_is_reserved_first,
                 only_fresh_providers_are_available, repeating_a_reserve_is_idempotent, concurrent_reserves_take_the_last_place_once,
                 opposite_moves_do_not_deadlock;
             random: the_ledger_agrees_with_the_model;
@@ -235,8 +235,8 @@ pub(super) fn reserved(outcome: ReserveOutcome) -> String {
     }
 }
 
-pub(super) fn ranked(names: &[&str]) -> Candidates {
-    Candidates::Ranked(names.iter().map(|name| provider(name)).collect())
+pub(super) fn among(names: &[&str]) -> Candidates {
+    Candidates::Among(names.iter().map(|name| provider(name)).collect())
 }
 
 pub(super) const ANYONE: Candidates = Candidates::Any { fresh_since: None };

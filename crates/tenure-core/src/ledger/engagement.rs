@@ -138,7 +138,7 @@ pub struct NewEngagement<Name = EngagementId> {
         with = "millis::down",
         skip_serializing_if = "Option::is_none"
     )]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, minimum = 1))]
     pub expires_in: Option<Duration>,
 }
 
@@ -247,12 +247,13 @@ pub struct Move {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub status: Option<Status>,
     /// The new provider, accepted even above its capacity.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "not_null", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub provider: Option<ProviderId>,
-    /// The new time until it expires; `null` for never.
+    /// The new time until it expires; `null` for never. If omitted, a `pending` engagement that becomes `active` no longer
+    /// expires, and any other keeps its expiry.
     #[serde(rename = "expires_in_ms", default, skip_serializing_if = "Expiry::is_keep")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, minimum = 1))]
     pub expiry: Expiry,
 }
 
@@ -264,10 +265,21 @@ impl Move {
     pub fn check(&self) -> Result<()> {
         check_expiry(self.expiry.after())
     }
+
+    /// When an open engagement expires after this change. The deadline of an offer does not end accepted work.
+    #[must_use]
+    pub fn expires_at(&self, known: &Engagement, now: StoreTime) -> Option<StoreTime> {
+        let accepted = known.status == Status::Pending && self.status == Some(Status::Active);
+        match self.expiry {
+            Expiry::Keep => known.expires_at.filter(|_| !accepted),
+            Expiry::Never => None,
+            Expiry::In(after) => Some(now + after),
+        }
+    }
 }
 
 /// Deserializes a field that may be absent but not `null`.
-fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+pub(crate) fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
@@ -296,16 +308,16 @@ pub struct EngagementChange {
 pub enum EngagementOutcome {
     /// It is as requested, by this call or an earlier one.
     Done(EngagementChange),
-    /// It is closed, or has another provider than requested. Nothing changed.
+    /// It is over, or has another provider than requested. Nothing changed.
     Conflict(Engagement),
 }
 
 /// The candidates of a reserve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Candidates {
-    /// These, in the order of preference; the mirror ranked them. At most [`MAX_CANDIDATES`].
-    Ranked(Vec<ProviderId>),
-    /// Any provider, the least occupied first, that came online or sent a heartbeat at or after `fresh_since`.
+    /// These, in any order. At most [`MAX_CANDIDATES`].
+    Among(Vec<ProviderId>),
+    /// Any provider that came online or sent a heartbeat at or after `fresh_since`.
     Any {
         /// The oldest accepted time; `None` for any.
         fresh_since: Option<StoreTime>,
@@ -319,7 +331,7 @@ impl Candidates {
     /// `Invalid`, with the number.
     pub fn check(&self) -> Result<()> {
         match self {
-            Self::Ranked(ranked) if ranked.len() > MAX_CANDIDATES => Err(Error::invalid(format!(
+            Self::Among(ranked) if ranked.len() > MAX_CANDIDATES => Err(Error::invalid(format!(
                 "{} candidates in one call; at most {MAX_CANDIDATES}",
                 ranked.len()
             ))),
@@ -385,7 +397,11 @@ mod tests {
 
     #[test]
     fn invalid_status_is_rejected() {
-        for body in [json!({"status": "done"}), json!({"status": null})] {
+        for body in [
+            json!({"status": "done"}),
+            json!({"status": null}),
+            json!({"provider": null}),
+        ] {
             assert!(serde_json::from_value::<Move>(body).is_err());
         }
         let error = serde_json::from_value::<Status>(json!("done")).unwrap_err().to_string();

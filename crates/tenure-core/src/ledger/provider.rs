@@ -1,6 +1,7 @@
 //! Providers in the ledger.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -244,6 +245,29 @@ pub struct EndedTenure {
     pub at: StoreTime,
     /// The reason of the end.
     pub reason: EndReason,
+    /// The last heartbeat that the hot store received; `None` if it is not known.
+    pub heard_at: Option<StoreTime>,
+}
+
+impl EndedTenure {
+    /// Whether a recorded heartbeat shows that the provider was alive when its tenure lapsed: one that the hot store did
+    /// not receive, and that is still fresh.
+    #[must_use]
+    pub fn is_refuted_by(&self, recorded: Option<StoreTime>, stale_after: Duration, now: StoreTime) -> bool {
+        self.reason == EndReason::Lapsed
+            && recorded.is_some_and(|at| at > self.heard_at.unwrap_or(self.at) && at + stale_after > now)
+    }
+}
+
+/// The result of applying ended tenures.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EndedBatch {
+    /// The rows that this call took offline, by name.
+    pub offline: Vec<Provider>,
+    /// The rows whose tenure lapsed although the ledger has later heartbeats, by name. They stay online.
+    pub spared: Vec<Provider>,
+    /// The providers whose rows another transaction is changing, by name: try again.
+    pub busy: Vec<ProviderId>,
 }
 
 /// A provider that joined the hot store again under another tenure than the ledger has.

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
+use super::engagement::not_null;
 use super::provider::{Version, check_capacity};
 use crate::error::{Error, Result};
 use crate::millis;
@@ -68,29 +69,37 @@ impl Default for RosterSettings {
 #[cfg_attr(feature = "openapi", schema(as = PatchRosterRequest))]
 pub struct SettingsPatch {
     /// The capacity of every provider without its own; at most 100,000.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "not_null", skip_serializing_if = "Option::is_none")]
     pub default_capacity: Option<u32>,
     /// The time without a heartbeat after which a provider goes offline; 1,000 to 86,400,000.
     #[serde(
         rename = "stale_after_ms",
         default,
-        with = "millis::down",
+        serialize_with = "millis::down::serialize",
+        deserialize_with = "not_null_millis",
         skip_serializing_if = "Option::is_none"
     )]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, minimum = 1_000))]
     pub stale_after: Option<Duration>,
     /// Whether providers need heartbeats.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "not_null", skip_serializing_if = "Option::is_none")]
     pub require_heartbeat: Option<bool>,
     /// The maximum age of the shared count of available providers; at most 10,000.
     #[serde(
         rename = "snapshot_ms",
         default,
-        with = "millis::down",
+        serialize_with = "millis::down::serialize",
+        deserialize_with = "not_null_millis",
         skip_serializing_if = "Option::is_none"
     )]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub snapshot: Option<Duration>,
+}
+
+fn not_null_millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let span: Option<Duration> = millis::down::deserialize(deserializer)?;
+    span.map(Some)
+        .ok_or_else(|| de::Error::custom("null is no duration; leave the field out to keep its value"))
 }
 
 impl SettingsPatch {

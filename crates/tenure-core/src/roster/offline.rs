@@ -25,6 +25,7 @@ impl From<&Offlined> for EndedTenure {
             tenure: offlined.tenure.clone(),
             at: offlined.at,
             reason: offlined.reason,
+            heard_at: offlined.heard_at,
         }
     }
 }

@@ -49,7 +49,7 @@ async fn short_timeouts(url: &str) -> Arc<PostgresLedger> {
     let mut options = PostgresOptions::new(url).expect("a good URL");
     // Longer than a short stall of the machine: what a test expects within this time is done in it.
     options.call_timeout = Duration::from_secs(4);
-    options.pool_size = 3;
+    options.pool_size = 4;
     let ledger = ledger(options);
     until_async("the first answer", SOON, || async { capacity(&ledger).await.is_ok() }).await;
     ledger
@@ -115,7 +115,7 @@ async fn timed_out_calls_to_a_frozen_server_have_no_effect() {
     for task in told {
         assert!(task.await.expect("a task").expect_err("it is frozen").is_unavailable());
     }
-    assert!(ledger.connections().0 <= 3);
+    assert!(ledger.connections().0 < 4);
     server.resume();
     until_async("it reads again", SOON, || async { capacity(&ledger).await.is_ok() }).await;
     let admin = connect(&server.url()).await;
@@ -167,7 +167,7 @@ async fn a_silent_network_leaks_no_connection() {
         is_back(&ledger, 10 + round).await;
     }
     assert_eq!(capacity(&ledger).await.expect("a look-up"), 12);
-    assert!(ledger.connections().0 <= 3);
+    assert!(ledger.connections().0 < 4);
 }
 
 /// A primary becomes read-only and writable again.
@@ -263,7 +263,7 @@ async fn a_cancelled_caller_leaves_no_transaction() {
     let Some(server) = shared() else { return };
     let database = server.database();
     let mut options = long_timeouts(&database);
-    options.pool_size = 2;
+    options.pool_size = 4;
     let ledger = ledger(options);
     put(&ledger, 1).await.expect("a provider");
     for n in 0..200u32 {
@@ -289,7 +289,7 @@ async fn a_cancelled_caller_leaves_no_transaction() {
     assert_eq!(capacity(&ledger).await.expect("a look-up"), 777);
     let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %'";
     assert_eq!(cell(&admin, open).await, "0");
-    assert!(ledger.connections().0 <= 2);
+    assert!(ledger.connections().0 < 4);
 }
 
 /// Each cause has its own error.

@@ -1,11 +1,13 @@
 //! The ledger on a real Postgres: the conformance suite, directly and through a pooler; races; faults; the schema.
 
 mod faults;
+mod other_programs;
 mod plain_sql;
 mod pooler;
 mod racing;
 mod schema;
 mod servers;
+mod standby;
 mod tls;
 mod views;
 mod words;

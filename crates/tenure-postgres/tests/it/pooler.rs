@@ -7,7 +7,8 @@ use std::time::Duration;
 use tenure_core::ledger::ProviderSpec;
 use tenure_core::{Ledger, ProviderId, RosterName};
 use tenure_testkit::port::Port;
-use tenure_testkit::postgres::{Endpoint, USER, shared};
+use tenure_testkit::postgres::{Endpoint, Server, USER, shared};
+use tenure_testkit::wait::until_async;
 use tenure_testkit::{Process, have};
 
 use crate::servers::{cell, connect, ledger, long_timeouts};
@@ -109,6 +110,52 @@ async fn no_session_state_remains_behind_a_pooler() {
         cell(&direct, backends).await.parse::<u32>().expect("a number") <= 4,
         "the pooler's size"
     );
+}
+
+/// A server that freezes under load, repeatedly: PgBouncer 1.18 crashed on cancel requests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pooler_outlives_a_server_that_freezes() {
+    let Some(server) = Server::start() else { return };
+    let Some(pooler) = Pooler::start(&server) else { return };
+    let database = server.database();
+    let mut options = long_timeouts(&pooler.url(&database));
+    options.pool_size = 20;
+    let first = ledger(options.clone());
+    first.prepare().await.expect("a schema");
+    options.call_timeout = Duration::from_millis(300);
+    options.batch_timeout = options.call_timeout;
+    let ledger = ledger(options);
+    let (roster, name) = (
+        RosterName::new("care").expect("a name"),
+        ProviderId::new("ann").expect("a name"),
+    );
+    for round in 0..6 {
+        let working = || async {
+            ledger
+                .put_provider(&roster, &name, &ProviderSpec::default())
+                .await
+                .is_ok()
+        };
+        until_async("it works", Duration::from_secs(30), working).await;
+        let mut calls = tokio::task::JoinSet::new();
+        for n in 0..400u32 {
+            let (ledger, roster, name) = (std::sync::Arc::clone(&ledger), roster.clone(), name.clone());
+            calls.spawn(async move {
+                match n % 2 {
+                    0 => ledger.provider(&roster, &name).await.map(drop),
+                    _ => ledger.activate(&roster, &name).await.map(drop),
+                }
+            });
+            if n == 60 {
+                server.pause();
+            }
+        }
+        let failed = calls.join_all().await.into_iter().filter_map(Result::err);
+        let unavailable = failed.map(|error| assert!(error.is_unavailable(), "{error:?}")).count();
+        assert!(unavailable > 0, "round {round} froze nothing");
+        server.resume();
+        std::net::TcpStream::connect(pooler.port.addr()).expect("the pooler lives");
+    }
 }
 
 /// Queries without a prepared statement, which this version of the pooler does not support.

@@ -76,7 +76,7 @@ async fn ten_thousand_reserves_for_five_thousand_places() {
                 names.rotate_left(n * 7 % 200);
                 let new = NewEngagement::new(engagement(n));
                 let candidates = match n % 2 {
-                    0 => Candidates::Ranked(names),
+                    0 => Candidates::Among(names),
                     _ => Candidates::Any { fresh_since: None },
                 };
                 match ledger.reserve(&roster(), &new, &candidates).await.expect("an answer") {
@@ -116,13 +116,19 @@ async fn five_instances_follow_the_same_thousand_ends() {
                 tenure: tenure(n),
                 at: StoreTime::from_micros(1),
                 reason: if n % 3 == 0 { EndReason::Left } else { EndReason::Lapsed },
+                heard_at: None,
             };
             let mut batch: Vec<EndedTenure> = (0..1_000).map(ended).collect();
             batch.rotate_left(turn * 200);
             if turn % 2 == 1 {
                 batch.reverse();
             }
-            ledger.offline_ended(&roster(), &batch).await.expect("a batch").len()
+            ledger
+                .offline_ended(&roster(), &batch)
+                .await
+                .expect("a batch")
+                .offline
+                .len()
         }));
     }
     let mut changed = 0;
@@ -176,6 +182,7 @@ async fn overlapping_batches_never_deadlock() {
                         tenure: tenure(order(k)),
                         at: StoreTime::from_micros(1),
                         reason: if k % 2 == 0 { EndReason::Left } else { EndReason::Lapsed },
+                        heard_at: None,
                     })
                     .collect();
                 ledger.offline_ended(&roster, &ended).await.expect("a batch");

@@ -189,6 +189,35 @@ async fn the_application_sees_the_same_rows_after_the_move() {
     );
 }
 
+/// The deadline of an offer, copied by the move or kept by an old program, ends no accepted ride.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn accepted_rides_outlive_the_deadline_of_their_offer() {
+    let Some(fixture) = Fixture::before().await else { return };
+    let rides = "INSERT INTO public.rides (id, driver_id, state, pickup, expires_at) VALUES
+                     (101, 1, 'accepted', 'Pier', now() - interval '1 hour'), (102, 1, 'offered', 'Park', now() - interval '1 s'),
+                     (103, 1, 'offered', 'Pool', now() - interval '1 s')";
+    fixture.admin.batch_execute(rides).await.expect("rides");
+    fixture.move_over().await;
+    fixture
+        .execute("UPDATE rides SET state = 'accepted' WHERE id = 102")
+        .await;
+    let old = "INSERT INTO rides (id, driver_id, state, pickup, expires_at) VALUES (104, 1, 'accepted', 'Dock', now() - interval '1 s')";
+    fixture.execute(old).await;
+    let expired = fixture.ledger.expire_due(&roster(), 10).await.expect("a batch").expired;
+    let names: Vec<_> = expired.iter().map(|e| e.engagement.as_str()).collect();
+    assert_eq!(names, ["103"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_of_the_views_can_be_locked() {
+    let Some(fixture) = Fixture::after().await else { return };
+    for table in ["drivers", "rides"] {
+        fixture
+            .execute(&format!("SELECT * FROM {table} WHERE id = 1 FOR UPDATE"))
+            .await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_to_the_views_are_versioned_and_logged() {
     let Some(fixture) = Fixture::after().await else { return };

@@ -44,9 +44,19 @@ pub(super) fn check(settings: &JwtSettings, claims: &Value, now: StoreTime) -> R
     };
     Ok(ProviderIdentity {
         provider,
+        rosters: texts(claims.get("roster")),
         issued_at: issued_at.minus(leeway),
         expires_at,
     })
+}
+
+/// A text, or a list of texts.
+fn texts(claim: Option<&Value>) -> Vec<String> {
+    match claim {
+        Some(Value::String(text)) => vec![text.clone()],
+        Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// A `NumericDate` (RFC 7519, 2): seconds since the epoch, possibly with a fraction. Saturates.

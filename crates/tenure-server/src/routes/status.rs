@@ -187,7 +187,8 @@ pub(crate) async fn doctor(State(app): State<Arc<App>>, share: Share, _: NoQuery
         let Some(ledger) = &app.ledger else {
             return Vec::new();
         };
-        let findings = within(&*app.clock, EXAMINATION, ledger.examine()).await;
+        let examining = tenure::ledger::examine(&**ledger, &*app.store);
+        let findings = within(&*app.clock, EXAMINATION, examining).await;
         findings.unwrap_or_else(|| silent("ledger", ledger.place()))
     };
     let (mut findings, of_ledger) = tokio::join!(store, ledger);

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use tenure::{EngagementId, Provider, ProviderId, Result, TenureId};
 use tenure_core::ledger::{
-    EndedTenure, EngagementOutcome, ExpiredBatch, Follow, NewEngagement, OnlineOutcome, ProviderChange, ReserveOutcome,
+    EndedBatch, EndedTenure, EngagementOutcome, ExpiredBatch, Follow, NewEngagement, OnlineOutcome, ProviderChange,
+    ReserveOutcome,
 };
 
 use crate::check::{Checked, Violation, must};
@@ -85,9 +86,9 @@ impl LedgerRecord {
     }
 
     /// The ledger has followed ended tenures.
-    pub(super) fn ended(&mut self, asked: &[EndedTenure], rows: &Result<Vec<Provider>>) {
-        let Ok(rows) = rows else { return };
-        for row in rows {
+    pub(super) fn ended(&mut self, asked: &[EndedTenure], batch: &Result<EndedBatch>) {
+        let Ok(batch) = batch else { return };
+        for row in &batch.offline {
             let online = self
                 .providers
                 .get(&row.provider)
@@ -101,7 +102,13 @@ impl LedgerRecord {
             self.followed.extend(online);
             self.take(row);
         }
-        let missed = asked.iter().find(|ended| {
+        let spared = |ended: &EndedTenure| {
+            batch
+                .spared
+                .iter()
+                .any(|row| row.online.as_ref() == Some(&ended.tenure))
+        };
+        let missed = asked.iter().filter(|ended| !spared(ended)).find(|ended| {
             let mut online = self.providers.values().filter_map(|record| record.online.as_ref());
             online.any(|online| *online == ended.tenure)
         });

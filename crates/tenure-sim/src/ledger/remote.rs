@@ -11,8 +11,9 @@ use tenure::{
     ProviderId, ProviderSpec, ProviderState, Result, RosterName, RosterSettings, SettingsPatch, StoreTime, TenureId,
 };
 use tenure_core::ledger::{
-    Candidate, Candidates, Dirty, EndedTenure, EngagementOutcome, ExpiredBatch, Follow, HeartbeatPass, LogEntry,
-    MemoryLedger, OnlineOutcome, Overview, ProviderChange, RemoveOutcome, ReserveOutcome, RosterStats, Version,
+    Candidate, Candidates, Dirty, EndedBatch, EndedTenure, EngagementOutcome, ExpiredBatch, Follow, HeartbeatPass,
+    LogEntry, MemoryLedger, OnlineOutcome, Overview, ProviderChange, RemoveOutcome, ReserveOutcome, RosterStats,
+    Version,
 };
 use tenure_core::store::Finding;
 
@@ -225,6 +226,9 @@ impl Ledger for NodeLedger {
     async fn dirty_counts(&self) -> Result<BTreeMap<RosterName, u64>> {
         self.exchange(|memory, _| poll_once(memory.dirty_counts())).await
     }
+    async fn recount(&self, roster: &RosterName) -> Result<u64> {
+        self.exchange(|memory, _| poll_once(memory.recount(roster))).await
+    }
     async fn clean(&self, roster: &RosterName, rows: &[(ProviderId, Version)]) -> Result<u64> {
         self.exchange(|memory, _| poll_once(memory.clean(roster, rows))).await
     }
@@ -315,7 +319,7 @@ impl Ledger for NodeLedger {
         })
         .await
     }
-    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<Vec<Provider>> {
+    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<EndedBatch> {
         let call = self.exchange(|_, record| {
             let reply = self.machine.follow(roster, ended);
             record.ended(ended, &reply);

@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, Row, params};
 use tenure_core::ledger::{
-    Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, Expiry, Move, NewEngagement, Provider, Reason,
-    Status, Version,
+    Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, Move, NewEngagement, Provider, Reason, Status,
+    Version,
 };
 use tenure_core::{EngagementId, Error, ErrorKind, ProviderId};
 
@@ -77,7 +77,8 @@ impl Step<'_> {
 
     pub(super) fn create(&mut self, new: &NewEngagement) -> Answer<EngagementOutcome> {
         if let Some(known) = self.engagement(&new.engagement)? {
-            return Ok(Ok(match new.provider.is_some() && new.provider != known.provider {
+            let is_others = new.provider.is_some() && new.provider != known.provider;
+            return Ok(Ok(match is_others || !known.status.is_open() {
                 true => EngagementOutcome::Conflict(known),
                 false => EngagementOutcome::Done(self.as_it_is(known)?),
             }));
@@ -123,11 +124,9 @@ impl Step<'_> {
         let row = Engagement {
             status: to.status.unwrap_or(known.status),
             provider: to.provider.clone().or_else(|| known.provider.clone()),
-            expires_at: match to.expiry {
-                _ if !known.status.is_open() => known.expires_at,
-                Expiry::Keep => known.expires_at,
-                Expiry::Never => None,
-                Expiry::In(after) => Some(self.now + after),
+            expires_at: match known.status.is_open() {
+                true => to.expires_at(&known, self.now),
+                false => known.expires_at,
             },
             ..known.clone()
         };

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use rusqlite::{Connection, params};
-use tenure_core::ledger::{EndedTenure, Follow, Provider, Reason};
+use tenure_core::ledger::{EndedBatch, EndedTenure, Follow, Provider, Reason};
 use tenure_core::{ProviderId, StoreTime, TenureId};
 
 use super::rows::{is, one};
+use super::settings;
 use super::step::Step;
 use crate::error::Cause;
 use crate::sql::{instant, read_instant, statements};
@@ -27,10 +28,14 @@ pub(super) fn last_heartbeats(
 ) -> Result<BTreeMap<ProviderId, StoreTime>, Cause> {
     let mut heard = BTreeMap::new();
     for provider in providers {
-        let at = one(sql, HEARD, [roster, provider.as_str()], |row| Ok(read_instant(row, 0)?))?;
+        let at = self::heard(sql, roster, provider)?;
         heard.extend(at.map(|at| (provider.clone(), at)));
     }
     Ok(heard)
+}
+
+fn heard(sql: &Connection, roster: &str, provider: &ProviderId) -> Result<Option<StoreTime>, Cause> {
+    one(sql, HEARD, [roster, provider.as_str()], |row| Ok(read_instant(row, 0)?))
 }
 
 impl Step<'_> {
@@ -40,23 +45,30 @@ impl Step<'_> {
         is(self.sql, IS_UNDER, params![self.roster, provider, tenure])
     }
 
-    pub(super) fn offline_ended(&mut self, mut ended: Vec<EndedTenure>) -> Answer<Vec<Provider>> {
-        ended.sort_by(|a, b| a.tenure.member().cmp(b.tenure.member()));
-        let mut changed = Vec::new();
-        for EndedTenure { tenure, at, reason } in ended {
-            if !self.is_under(&tenure)? {
+    pub(super) fn offline_ended(&mut self, mut all: Vec<EndedTenure>) -> Answer<EndedBatch> {
+        all.sort_by(|a, b| a.tenure.member().cmp(b.tenure.member()));
+        let settings = settings::get(self.sql, self.roster)?.unwrap_or_default();
+        let mut batch = EndedBatch::default();
+        for ended in all {
+            if !self.is_under(&ended.tenure)? {
                 continue;
             }
-            self.because(Reason::Ended(reason))?;
+            let provider = ProviderId::from(ended.tenure.member());
+            let recorded = heard(self.sql, self.roster, &provider)?;
+            if ended.is_refuted_by(recorded, settings.stale_after, self.now) {
+                batch.spared.push(self.written(&provider)?);
+                continue;
+            }
+            self.because(Reason::Ended(ended.reason))?;
             self.sql.prepare_cached(END)?.execute(params![
                 self.roster,
-                tenure.member().as_str(),
-                tenure.to_string(),
-                instant(at.min(self.now)),
+                provider.as_str(),
+                ended.tenure.to_string(),
+                instant(ended.at.min(self.now)),
             ])?;
-            changed.push(self.written(&ProviderId::from(tenure.member()))?);
+            batch.offline.push(self.written(&provider)?);
         }
-        Ok(Ok(changed))
+        Ok(Ok(batch))
     }
 
     pub(super) fn follow_tenures(&mut self, mut follows: Vec<Follow>) -> Answer<Vec<Provider>> {

@@ -1,7 +1,7 @@
 //! Who has room, and taking a place with one of them.
 
 use rusqlite::{Connection, Row, params};
-use tenure_core::ledger::{Candidate, Candidates, Engagement, NewEngagement, ReserveOutcome};
+use tenure_core::ledger::{Candidate, Candidates, Engagement, NewEngagement, Reason, ReserveOutcome};
 use tenure_core::{ProviderId, StoreTime};
 
 use super::rows::{is, many};
@@ -11,7 +11,10 @@ use crate::sql::{instant, read_name, statements};
 use crate::writer::Answer;
 
 statements! { "ledger/engagement.sql":
-    HAS_ROOM = "has_room",
+    NEXT_FREE = "next_free",
+    IS_FULL = "is_full",
+    RECOUNT = "recount",
+    MISCOUNTED = "miscounted",
     FREE = "free",
     FREE_AND_FRESH = "free_and_fresh",
 }
@@ -53,7 +56,7 @@ impl Step<'_> {
             }
             known => known,
         };
-        let Some(provider) = self.first_with_room(candidates)? else {
+        let Some(provider) = self.take(candidates)? else {
             return Ok(Ok(ReserveOutcome::NoneAvailable));
         };
         let done = match known {
@@ -72,20 +75,48 @@ impl Step<'_> {
         Ok(Ok(ReserveOutcome::Reserved(done)))
     }
 
-    fn first_with_room(&self, candidates: &Candidates) -> Result<Option<ProviderId>, Cause> {
-        match candidates {
-            Candidates::Ranked(ranked) => {
-                for candidate in ranked {
-                    if is(self.sql, HAS_ROOM, [self.roster, candidate.as_str()])? {
-                        return Ok(Some(candidate.clone()));
-                    }
-                }
-                Ok(None)
-            }
-            Candidates::Any { fresh_since } => {
-                let best = available(self.sql, self.roster, None, 1, *fresh_since)?.pop();
-                Ok(best.map(|candidate| candidate.provider))
+    /// The least occupied candidate with room; of several the one that has been idle longest.
+    fn next_free(&self, candidates: &Candidates) -> Result<Option<ProviderId>, Cause> {
+        let fresh_since = match candidates {
+            Candidates::Among(_) => None,
+            Candidates::Any { fresh_since } => fresh_since.map(instant),
+        };
+        let mut select = self.sql.prepare_cached(NEXT_FREE)?;
+        let mut rows = select.query(params![self.roster, fresh_since])?;
+        while let Some(row) = rows.next()? {
+            let provider = read_name(row, 0)?;
+            match candidates {
+                Candidates::Among(names) if !names.contains(&provider) => {}
+                _ => return Ok(Some(provider)),
             }
         }
+        Ok(None)
+    }
+
+    /// Takes a place with a provider. Its occupancy is counted first: engagements may have been written without triggers.
+    fn take(&mut self, candidates: &Candidates) -> Result<Option<ProviderId>, Cause> {
+        while let Some(provider) = self.next_free(candidates)? {
+            if !is(self.sql, IS_FULL, [self.roster, provider.as_str()])? {
+                return Ok(Some(provider));
+            }
+            self.recount_one(&provider)?;
+        }
+        Ok(None)
+    }
+
+    fn recount_one(&mut self, provider: &ProviderId) -> Result<(), Cause> {
+        self.because(Reason::Asked)?;
+        self.sql
+            .prepare_cached(RECOUNT)?
+            .execute([self.roster, provider.as_str()])?;
+        Ok(())
+    }
+
+    pub(super) fn recount(&mut self) -> Answer<u64> {
+        let wrong: Vec<ProviderId> = many(self.sql, MISCOUNTED, [self.roster], |row| read_name(row, 0))?;
+        for provider in &wrong {
+            self.recount_one(provider)?;
+        }
+        Ok(Ok(wrong.len() as u64))
     }
 }

@@ -44,8 +44,9 @@ impl Roster {
         self.inner.ledger().engagement(self.name(), engagement).await
     }
 
-    /// Reserves a place with the least occupied provider that has room: the mirror ranks the candidates, and the ledger
-    /// decides under a lock, so two callers cannot take the last place. O(candidates passed over).
+    /// Reserves a place with the least occupied provider that has room; of several, with the one that has been idle
+    /// longest. The mirror names the candidates, and the ledger decides under a lock, so two callers cannot take the
+    /// last place. O(candidates passed over).
     ///
     /// # Errors
     /// `Invalid`, also for an engagement that names a provider: nothing changed.
@@ -54,7 +55,7 @@ impl Roster {
         self.touch();
         let ledger = self.inner.ledger();
         let outcome = match self.ranked().await? {
-            Some(ranked) => ledger.reserve(self.name(), new, &Candidates::Ranked(ranked)).await?,
+            Some(ranked) => ledger.reserve(self.name(), new, &Candidates::Among(ranked)).await?,
             None => ReserveOutcome::NoneAvailable,
         };
         let outcome = match outcome {
@@ -74,7 +75,7 @@ impl Roster {
         })
     }
 
-    /// The candidates in order; `None` when the mirror cannot answer or has none.
+    /// The least occupied candidates; `None` when the mirror cannot answer or has none.
     async fn ranked(&self) -> Result<Option<Vec<ProviderId>>> {
         let limit = u32::try_from(MAX_CANDIDATES).unwrap_or(u32::MAX);
         let ranked = self.rank_in_mirror(&PageRequest { after: None, limit }).await?;

@@ -17,6 +17,7 @@ use tenure_core::id::{ProviderId, RosterName};
 use tenure_core::ledger::provider::MAX_BATCH;
 use tenure_core::ledger::{Overview, RosterSettings, Version};
 use tenure_core::roster::{MirrorStatus, Overwrite};
+use tenure_core::store::Health;
 use tenure_core::sweep::BATCH;
 use tenure_core::time::StoreTime;
 
@@ -129,8 +130,13 @@ impl SyncLoop {
         self.ask_at = now + inner.settings().drain;
         let reach_epochs = inner.reach_epochs();
         let overview = inner.in_time(inner.ledger().overview()).await;
-        let place = inner.ledger().place();
-        inner.ledger_watch().polled(&overview, &place, inner.clock().mono());
+        if overview.is_ok() && inner.ledger().health() != Health::Up {
+            // Its last write failed, and only a write shows whether it takes them again.
+            let _ = inner.in_time(inner.ledger().next_version()).await;
+        }
+        let (health, place) = (inner.ledger().health(), inner.ledger().place());
+        let now_polled = inner.clock().mono();
+        inner.ledger_watch().polled(&overview, &health, &place, now_polled);
         let overview = overview?;
         if now >= self.forget_at || !overview.rosters.keys().eq(&self.names) {
             self.forget_at = now + FORGET;

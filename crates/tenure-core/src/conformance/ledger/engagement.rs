@@ -67,9 +67,9 @@ pub async fn repeating_an_engagement_is_idempotent(make: Make<'_>) {
     assert!(!again.changed && again.engagement == first.engagement && again.providers == first.providers);
     let other = world.create("e1", Some("bob"), Status::Pending).await;
     assert_eq!(other, EngagementOutcome::Conflict(first.engagement));
-    world.shift("e1", Some(Status::Ended), None).await;
-    let after = done(world.create("e1", Some("ann"), Status::Pending).await);
-    assert!(!after.changed && after.engagement.status == Status::Ended);
+    let over = done(world.shift("e1", Some(Status::Ended), None).await).engagement;
+    let after = world.create("e1", Some("ann"), Status::Pending).await;
+    assert_eq!(after, EngagementOutcome::Conflict(over));
     let nobody = done(world.create("e2", None, Status::Pending).await);
     assert!(nobody.changed && nobody.providers.is_empty());
     let taken = done(world.shift("e2", None, Some("bob")).await);
@@ -207,6 +207,51 @@ pub async fn engagements_expire_at_their_time(make: Make<'_>) {
     assert_eq!(world.occupancy("ann").await, 0);
     let late = ledger.engagement(roster, &engagement("e1")).await.expect("a look-up");
     assert_eq!(late.expect("an engagement").status, Status::Expired);
+}
+
+/// The deadline of an offer does not end accepted work, unless the call that accepts it names one.
+pub async fn accepted_work_outlives_its_offer(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    world.online("ann", 9, 7).await;
+    let begun = world.now().await;
+    for name in ["kept", "timed", "offer", "routed"] {
+        let created = ledger.create_engagement(roster, &expiring(name, "ann", s(10))).await;
+        created.expect("an offer");
+    }
+    let accept = async |name: &str, expiry| {
+        let to = Move {
+            status: Some(Status::Active),
+            expiry,
+            ..Move::default()
+        };
+        let moved = ledger.move_engagement(roster, &engagement(name), &to).await;
+        done(moved.expect("an answer")).engagement.expires_at
+    };
+    assert_eq!(accept("kept", Expiry::Keep).await, None);
+    assert_eq!(accept("timed", Expiry::In(s(20))).await, Some(begun + s(20)));
+    assert_eq!(
+        accept("timed", Expiry::Keep).await,
+        Some(begun + s(20)),
+        "it was active"
+    );
+    let routed = done(world.shift("routed", None, Some("ann")).await);
+    assert_eq!(routed.engagement.expires_at, Some(begun + s(10)));
+    let work = NewEngagement {
+        status: Status::Active,
+        ..expiring("work", "ann", s(10))
+    };
+    let work = ledger.create_engagement(roster, &work).await.expect("work");
+    assert_eq!(
+        done(work).engagement.expires_at,
+        Some(begun + s(10)),
+        "named for the work"
+    );
+    world.pass(s(15)).await;
+    let expired = ledger.expire_due(roster, 10).await.expect("a batch").expired;
+    let names: Vec<_> = expired.iter().map(|e| e.engagement.to_string()).collect();
+    assert_eq!(names, ["offer", "routed", "work"]);
+    assert_eq!(world.occupancy("ann").await, 2);
 }
 
 /// Concurrent instances share the work, and each engagement expires once.

@@ -7,7 +7,7 @@ use super::{Make, World, engagement, provider, tenure};
 use crate::conformance::world::{ms, s};
 use crate::id::RosterName;
 use crate::ledger::{
-    Change, EndedTenure, NewEngagement, Reason, RosterSettings, RosterView, SettingsPatch, Status, Version,
+    Change, EndedBatch, EndedTenure, NewEngagement, Reason, RosterSettings, RosterView, SettingsPatch, Status, Version,
 };
 use crate::membership::EndReason;
 
@@ -25,6 +25,7 @@ pub async fn an_ended_tenure_takes_exactly_its_provider_offline(make: Make<'_>) 
         tenure: tenure(name, term),
         at,
         reason,
+        heard_at: None,
     };
     let batch = [
         ended("zoe", 3, now, EndReason::Lapsed),
@@ -32,7 +33,7 @@ pub async fn an_ended_tenure_takes_exactly_its_provider_offline(make: Make<'_>) 
         ended("bob", 7, now + s(60), EndReason::Expelled),
         ended("ann", 7, now.minus(s(2)), EndReason::Lapsed),
     ];
-    let changed = ledger.offline_ended(roster, &batch).await.expect("a batch");
+    let changed = ledger.offline_ended(roster, &batch).await.expect("a batch").offline;
     assert_eq!(changed, [world.provider("ann").await, world.provider("bob").await]);
     assert_eq!(
         changed[0].last_offline_at,
@@ -43,7 +44,7 @@ pub async fn an_ended_tenure_takes_exactly_its_provider_offline(make: Make<'_>) 
     assert!(changed.iter().all(|row| row.online.is_none()));
     assert_eq!(world.provider("cyd").await.online, Some(tenure("cyd", 8)));
     let again = ledger.offline_ended(roster, &batch).await;
-    assert_eq!(again.expect("a batch"), []);
+    assert_eq!(again.expect("a batch"), EndedBatch::default());
     let mut told = world.changes().await.split_off(3);
     told.sort_by(|a, b| a.0.cmp(&b.0));
     assert_eq!(
@@ -53,6 +54,48 @@ pub async fn an_ended_tenure_takes_exactly_its_provider_offline(make: Make<'_>) 
             ("bob".to_owned(), Change::Offline, Reason::Ended(EndReason::Expelled)),
         ]
     );
+}
+
+/// A process without the hot store recorded heartbeats of a provider that lapsed there.
+pub async fn a_recorded_heartbeat_refutes_a_lapse(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    for name in ["ann", "bob", "cyd", "dan"] {
+        world.online(name, 1, 7).await;
+    }
+    let heard_at = world.now().await;
+    world.pass(s(50)).await;
+    let now = world.now().await;
+    let beats = [
+        (provider("ann"), now),
+        (provider("bob"), heard_at),
+        (provider("dan"), now),
+    ];
+    ledger.record_heartbeats(roster, &beats).await.expect("heartbeats");
+    world.pass(s(10)).await;
+    let ended = |name: &str, reason| EndedTenure {
+        tenure: tenure(name, 7),
+        at: heard_at + s(60),
+        reason,
+        heard_at: Some(heard_at),
+    };
+    let lapsed = ["ann", "bob", "cyd"].map(|name| ended(name, EndReason::Lapsed));
+    let mut batch = lapsed.to_vec();
+    batch.push(ended("dan", EndReason::Expelled));
+    let done = ledger.offline_ended(roster, &batch).await.expect("a batch");
+    let names = |rows: &[crate::ledger::Provider]| rows.iter().map(|row| row.provider.to_string()).collect::<Vec<_>>();
+    assert_eq!(
+        (names(&done.spared), names(&done.offline)),
+        (
+            vec!["ann".to_owned()],
+            vec!["bob".to_owned(), "cyd".to_owned(), "dan".to_owned()]
+        )
+    );
+    assert_eq!(done.spared, [world.provider("ann").await]);
+    assert_eq!(done.spared[0].online, Some(tenure("ann", 7)));
+    world.pass(s(50)).await;
+    let late = ledger.offline_ended(roster, &lapsed[..1]).await.expect("a batch");
+    assert_eq!(names(&late.offline), ["ann"], "its heartbeat is stale by now");
 }
 
 /// Five concurrent callers, each with the ends in another order.
@@ -71,6 +114,7 @@ pub async fn concurrent_followers_apply_an_end_once(make: Make<'_>) {
                 tenure: tenure(name, 7),
                 at,
                 reason: EndReason::Lapsed,
+                heard_at: None,
             })
             .collect();
         batch.rotate_left(turn * 8);
@@ -79,7 +123,12 @@ pub async fn concurrent_followers_apply_an_end_once(make: Make<'_>) {
         }
         let (ledger, roster) = (Arc::clone(&world.ledger), world.roster.clone());
         tasks.push(tokio::spawn(async move {
-            ledger.offline_ended(&roster, &batch).await.expect("a batch").len()
+            ledger
+                .offline_ended(&roster, &batch)
+                .await
+                .expect("a batch")
+                .offline
+                .len()
         }));
     }
     let mut changed = 0;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Make, World, provider, tenure};
 use crate::conformance::world::{refused, s};
 use crate::error::ErrorKind;
+use crate::id::RosterName;
 use crate::ledger::provider::{MAX_CAPACITY, MAX_DISPLAY_NAME};
 use crate::ledger::{
     Capacity, Change, OnlineOutcome, ProviderSpec, ProviderState, Reason, RemoveOutcome, RosterSettings, SettingsPatch,
@@ -205,6 +206,31 @@ pub async fn a_deactivated_provider_stays_offline(make: Make<'_>) {
             ("ann".to_owned(), Change::Activated, Reason::Operator),
         ]
     );
+}
+
+/// Tokens that a deactivation made void stay void after the provider is removed and created again.
+pub async fn void_tokens_stay_void_after_removal(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    world.online("ann", 1, 7).await;
+    world.pass(s(1)).await;
+    let out = ledger.deactivate(roster, &provider("ann")).await.expect("a provider");
+    let void = out.provider.revoked_before;
+    assert_eq!(void, Some(world.now().await));
+    for _ in 0..2 {
+        world.pass(s(1)).await;
+        ledger
+            .remove_provider(roster, &provider("ann"))
+            .await
+            .expect("an answer");
+        let row = world.put("ann", 1).await.provider;
+        assert_eq!((row.active, row.revoked_before), (true, void));
+    }
+    let other = RosterName::new("other").expect("a name");
+    let put = ledger
+        .put_provider(&other, &provider("ann"), &ProviderSpec::default())
+        .await;
+    assert_eq!(put.expect("a provider").provider.revoked_before, None);
 }
 
 /// A removal leaves a tombstone with a version above the row's last.

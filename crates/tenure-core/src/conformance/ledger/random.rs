@@ -212,7 +212,7 @@ impl Pair {
                     ..NewEngagement::new(engagement(&format!("e{e}")))
                 };
                 let candidates = match ranked {
-                    Some(ranked) => Candidates::Ranked(ranked.iter().copied().map(name).collect()),
+                    Some(ranked) => Candidates::Among(ranked.iter().copied().map(name).collect()),
                     None => Candidates::Any {
                         fresh_since: self.ago(*fresh),
                     },
@@ -290,6 +290,7 @@ impl Pair {
                     tenure: one(p, t),
                     at: self.at(*at),
                     reason: reasons[usize::from(*t) % 3],
+                    heard_at: (t % 2 == 0).then(|| self.at(*at).minus(s(5))),
                 };
                 let mut batch: Vec<EndedTenure> = batch.iter().map(ended).collect();
                 batch.sort_by(|a, b| a.tenure.cmp(&b.tenure));

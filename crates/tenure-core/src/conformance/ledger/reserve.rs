@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{ANYONE, Make, World, engagement, provider, ranked, reserved};
+use super::{ANYONE, Make, World, among, engagement, provider, reserved};
 use crate::conformance::world::{refused, s};
 use crate::error::ErrorKind;
 use crate::ledger::engagement::MAX_CANDIDATES;
 use crate::ledger::{Candidate, Candidates, NewEngagement, ReserveOutcome, Status};
 use crate::store::PageRequest;
 
-/// Candidates are tried in the given order. Only one that is online, active and below its capacity is taken.
-pub async fn the_first_candidate_with_room_is_taken(make: Make<'_>) {
+/// Only a candidate that is online, active and below its capacity is taken.
+pub async fn only_a_candidate_with_room_is_taken(make: Make<'_>) {
     let world = World::new(make).await;
     world.put("off", 5).await;
     world.online("out", 5, 7).await;
@@ -23,18 +23,18 @@ pub async fn the_first_candidate_with_room_is_taken(make: Make<'_>) {
     let all = ["zoe", "off", "out", "none", "ann", "bob", "ann"];
     let mut got = Vec::new();
     for n in 0..3 {
-        got.push(reserved(world.reserve(&format!("e{n}"), ranked(&all)).await));
+        got.push(reserved(world.reserve(&format!("e{n}"), among(&all)).await));
     }
     assert_eq!(got, ["ann", "bob", "bob"]);
-    assert_eq!(world.reserve("e3", ranked(&all)).await, ReserveOutcome::NoneAvailable);
-    assert_eq!(world.reserve("e3", ranked(&[])).await, ReserveOutcome::NoneAvailable);
+    assert_eq!(world.reserve("e3", among(&all)).await, ReserveOutcome::NoneAvailable);
+    assert_eq!(world.reserve("e3", among(&[])).await, ReserveOutcome::NoneAvailable);
     let none = world.ledger.engagement(&world.roster, &engagement("e3")).await;
     assert_eq!(none.expect("a look-up"), None);
     world.shift("e0", Some(Status::Cancelled), None).await;
-    assert_eq!(reserved(world.reserve("e3", ranked(&all)).await), "ann");
+    assert_eq!(reserved(world.reserve("e3", among(&all)).await), "ann");
     let reserve = async |new: &NewEngagement, candidates| world.ledger.reserve(&world.roster, new, candidates).await;
     let new = NewEngagement::new(engagement("e4"));
-    let many = Candidates::Ranked(vec![provider("ann"); MAX_CANDIDATES + 1]);
+    let many = Candidates::Among(vec![provider("ann"); MAX_CANDIDATES + 1]);
     refused(reserve(&new, &many).await, ErrorKind::Invalid);
     let chosen = NewEngagement {
         provider: Some(provider("ann")),
@@ -81,6 +81,29 @@ pub async fn the_least_occupied_is_available_first(make: Make<'_>) {
     }
 }
 
+/// Of providers with the same occupancy, the one that has been idle longest is next.
+pub async fn the_longest_idle_is_reserved_first(make: Make<'_>) {
+    let world = World::new(make).await;
+    for name in ["cyd", "ann", "bob"] {
+        world.online(name, 1, 7).await;
+        world.pass(s(1)).await;
+    }
+    let mut got = Vec::new();
+    for n in 0..7 {
+        let candidates = match n % 2 {
+            0 => among(&["ann", "bob", "cyd"]),
+            _ => ANYONE,
+        };
+        let name = format!("e{n}");
+        got.push(reserved(world.reserve(&name, candidates).await));
+        world.put("ann", 1).await;
+        world.pass(s(1)).await;
+        world.shift(&name, Some(Status::Ended), None).await;
+        world.pass(s(1)).await;
+    }
+    assert_eq!(got, ["cyd", "ann", "bob", "cyd", "ann", "bob", "cyd"]);
+}
+
 /// A provider is fresh by the heartbeats in the ledger.
 pub async fn only_fresh_providers_are_available(make: Make<'_>) {
     let world = World::new(make).await;
@@ -109,8 +132,8 @@ pub async fn repeating_a_reserve_is_idempotent(make: Make<'_>) {
     let world = World::new(make).await;
     world.online("ann", 2, 7).await;
     world.online("bob", 2, 7).await;
-    let first = world.reserve("e1", ranked(&["bob", "ann"])).await;
-    let again = world.reserve("e1", ranked(&["ann"])).await;
+    let first = world.reserve("e1", among(&["bob", "ann"])).await;
+    let again = world.reserve("e1", among(&["ann"])).await;
     match (first, again) {
         (ReserveOutcome::Reserved(first), ReserveOutcome::Reserved(again)) => {
             assert!(first.changed && !again.changed);
@@ -119,13 +142,13 @@ pub async fn repeating_a_reserve_is_idempotent(make: Make<'_>) {
         other => panic!("{other:?}"),
     }
     world.create("e2", None, Status::Active).await;
-    let ReserveOutcome::Reserved(given) = world.reserve("e2", ranked(&["ann"])).await else {
+    let ReserveOutcome::Reserved(given) = world.reserve("e2", among(&["ann"])).await else {
         panic!("ann has room")
     };
     assert_eq!(given.engagement.provider, Some(provider("ann")));
     assert_eq!(given.engagement.status, Status::Active, "as it was");
     world.shift("e1", Some(Status::Ended), None).await;
-    let over = world.reserve("e1", ranked(&["ann"])).await;
+    let over = world.reserve("e1", among(&["ann"])).await;
     assert!(matches!(over, ReserveOutcome::Conflict(row) if row.status == Status::Ended));
 }
 
@@ -142,7 +165,7 @@ pub async fn concurrent_reserves_take_the_last_place_once(make: Make<'_>) {
         names.rotate_left(n % 3);
         let new = NewEngagement::new(engagement(&format!("e{n}")));
         let candidates = match n % 2 {
-            0 => Candidates::Ranked(names),
+            0 => Candidates::Among(names),
             _ => ANYONE,
         };
         tasks.push(tokio::spawn(async move {

@@ -4,7 +4,7 @@ use super::model::{Moment, RosterModel, no_provider};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EngagementId, ProviderId};
 use crate::ledger::{
-    Candidate, Candidates, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, Expiry, Move, NewEngagement,
+    Candidate, Candidates, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, Move, NewEngagement,
     Provider, ReserveOutcome, Status, Version,
 };
 use crate::time::StoreTime;
@@ -12,7 +12,8 @@ use crate::time::StoreTime;
 impl RosterModel {
     pub(super) fn create(&mut self, new: &NewEngagement, moment: &mut Moment<'_>) -> Result<EngagementOutcome> {
         if let Some(known) = self.engagements.get(&new.engagement) {
-            return Ok(match new.provider.is_some() && new.provider != known.provider {
+            let is_others = new.provider.is_some() && new.provider != known.provider;
+            return Ok(match is_others || !known.status.is_open() {
                 true => EngagementOutcome::Conflict(known.clone()),
                 false => EngagementOutcome::Done(self.as_it_is(known)),
             });
@@ -39,11 +40,9 @@ impl RosterModel {
         let row = Engagement {
             status: to.status.unwrap_or(known.status),
             provider: to.provider.clone().or_else(|| known.provider.clone()),
-            expires_at: match to.expiry {
-                _ if !known.status.is_open() => known.expires_at,
-                Expiry::Keep => known.expires_at,
-                Expiry::Never => None,
-                Expiry::In(after) => Some(moment.now + after),
+            expires_at: match known.status.is_open() {
+                true => to.expires_at(known, moment.now),
+                false => known.expires_at,
             },
             ..known.clone()
         };
@@ -74,7 +73,7 @@ impl RosterModel {
             Some(known) if known.provider.is_some() => return ReserveOutcome::Reserved(self.as_it_is(known)),
             _ => {}
         }
-        let Some(provider) = self.first_with_room(candidates) else {
+        let Some(provider) = self.next_free(candidates) else {
             return ReserveOutcome::NoneAvailable;
         };
         let row = Engagement {
@@ -84,17 +83,16 @@ impl RosterModel {
         ReserveOutcome::Reserved(self.write_engagement(row, moment))
     }
 
-    fn first_with_room(&self, candidates: &Candidates) -> Option<ProviderId> {
-        match candidates {
-            Candidates::Ranked(ranked) => {
-                let has_room = |name: &&ProviderId| self.providers.get(name).is_some_and(Provider::has_room);
-                ranked.iter().find(has_room).cloned()
-            }
-            Candidates::Any { fresh_since } => {
-                let best = self.available(*fresh_since).into_iter().next();
-                best.map(|candidate| candidate.provider)
-            }
-        }
+    /// The least occupied candidate with room; of several the one that has been idle longest.
+    fn next_free(&self, candidates: &Candidates) -> Option<ProviderId> {
+        let may = |row: &&Provider| match candidates {
+            Candidates::Among(names) => names.contains(&row.provider),
+            Candidates::Any { fresh_since } => row.is_fresh(*fresh_since),
+        };
+        let free = self.providers.values().filter(|row| row.has_room()).filter(may);
+        let order = |row: &&Provider| (row.occupancy, self.idle_since.get(&row.provider).copied());
+        // The rows are sorted by name, and the first minimum is taken.
+        free.min_by_key(order).map(|row| row.provider.clone())
     }
 
     pub(super) fn available(&self, fresh_since: Option<StoreTime>) -> Vec<Candidate> {

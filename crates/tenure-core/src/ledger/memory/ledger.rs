@@ -12,10 +12,10 @@ use crate::error::{Error, Outcome, Result};
 use crate::id::{EngagementId, ProviderId, RosterName, TenureId};
 use crate::ledger::provider::check_batch;
 use crate::ledger::{
-    Candidate, Candidates, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, HeartbeatMarks,
-    HeartbeatPass, Ledger, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange,
-    ProviderSpec, ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
-    check_follows, check_tenure,
+    Candidate, Candidates, Dirty, EndedBatch, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow,
+    HeartbeatMarks, HeartbeatPass, Ledger, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider,
+    ProviderChange, ProviderSpec, ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats,
+    SettingsPatch, Version, check_follows, check_tenure,
 };
 use crate::store::{Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use crate::time::StoreTime;
@@ -226,7 +226,7 @@ impl Ledger for MemoryLedger {
         self.step(roster, |model, moment| model.go_offline(provider, tenure, moment))
     }
 
-    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<Vec<Provider>> {
+    async fn offline_ended(&self, roster: &RosterName, ended: &[EndedTenure]) -> Result<EndedBatch> {
         check_batch(ended.len())?;
         self.step(roster, |model, moment| Ok(model.offline_ended(ended, moment)))
     }
@@ -357,6 +357,10 @@ impl Ledger for MemoryLedger {
     async fn expire_due(&self, roster: &RosterName, limit: u32) -> Result<ExpiredBatch> {
         let limit = check_limit(limit)?;
         self.step(roster, |model, moment| Ok(model.expire_due(limit, moment)))
+    }
+
+    async fn recount(&self, roster: &RosterName) -> Result<u64> {
+        self.step(roster, |model, moment| Ok(model.recount(moment)))
     }
 
     async fn dirty(&self, roster: &RosterName, limit: u32) -> Result<Vec<Dirty>> {

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{EngagementId, ProviderId, TenureId, Term};
 use crate::ledger::{
-    Capacity, Change, Dirty, EndedTenure, Engagement, Follow, LogEntry, OnlineOutcome, Provider, ProviderChange,
-    ProviderSpec, Reason, RemoveOutcome, RosterSettings, RosterStats, RosterView, SettingsPatch, Version,
+    Capacity, Change, Dirty, EndedBatch, EndedTenure, Engagement, Follow, LogEntry, OnlineOutcome, Provider,
+    ProviderChange, ProviderSpec, Reason, RemoveOutcome, RosterSettings, RosterStats, RosterView, SettingsPatch,
+    Version,
 };
 use crate::time::StoreTime;
 
@@ -31,6 +32,10 @@ pub(super) struct RosterModel {
     pub(super) providers: BTreeMap<ProviderId, Provider>,
     /// The providers without their own capacity.
     by_default: BTreeSet<ProviderId>,
+    /// When the occupancy of each provider last changed, or it last came online.
+    pub(super) idle_since: BTreeMap<ProviderId, StoreTime>,
+    /// The times before which tokens of removed providers are void.
+    revoked: BTreeMap<ProviderId, StoreTime>,
     pub(super) engagements: BTreeMap<EngagementId, Engagement>,
     pub(super) log: Vec<LogEntry>,
     pub(super) outbox: BTreeMap<ProviderId, (Version, StoreTime)>,
@@ -114,6 +119,9 @@ impl RosterModel {
             }
         }
         self.soil(&row.provider, row.version, moment.now);
+        if before.is_none() || row.online.is_some() && was_online.is_none() {
+            self.idle_since.insert(row.provider.clone(), moment.now);
+        }
         self.providers.insert(row.provider.clone(), row.clone());
         ProviderChange {
             provider: row,
@@ -132,11 +140,13 @@ impl RosterModel {
         providers.dedup();
         let mut rows = Vec::new();
         for provider in providers {
-            let open = |e: &&Engagement| e.provider.as_ref() == Some(&provider) && e.status.is_open();
-            let occupancy = u32::try_from(self.engagements.values().filter(open).count()).unwrap_or(u32::MAX);
+            let occupancy = self.open_engagements(&provider);
             let Some(row) = self.providers.get_mut(&provider) else {
                 continue;
             };
+            if row.occupancy != occupancy {
+                self.idle_since.insert(provider.clone(), moment.now);
+            }
             row.occupancy = occupancy;
             row.version = moment.next_version();
             let row = row.clone();
@@ -179,7 +189,7 @@ impl RosterModel {
                 last_online_at: None,
                 last_offline_at: None,
                 last_heartbeat_at: None,
-                revoked_before: None,
+                revoked_before: self.revoked.get(provider).copied(),
                 version: Version::NONE,
             },
         };
@@ -190,7 +200,10 @@ impl RosterModel {
         match self.providers.get(provider) {
             None => RemoveOutcome::Absent,
             Some(row) if row.online.is_some() || row.occupancy > 0 => RemoveOutcome::Busy(row.clone()),
-            Some(_) => {
+            Some(row) => {
+                if let Some(before) = row.revoked_before {
+                    self.revoked.insert(provider.clone(), before);
+                }
                 self.providers.remove(provider);
                 self.by_default.remove(provider);
                 let version = moment.next_version();
@@ -255,25 +268,46 @@ impl RosterModel {
         Ok(self.write(row, Reason::Asked, moment))
     }
 
-    pub(super) fn offline_ended(&mut self, ended: &[EndedTenure], moment: &mut Moment<'_>) -> Vec<Provider> {
+    pub(super) fn offline_ended(&mut self, ended: &[EndedTenure], moment: &mut Moment<'_>) -> EndedBatch {
         let mut sorted: Vec<&EndedTenure> = ended.iter().collect();
         sorted.sort_by(|a, b| a.tenure.member().cmp(b.tenure.member()));
-        let mut changed = Vec::new();
-        for EndedTenure { tenure, at, reason } in sorted {
-            let provider = ProviderId::from(tenure.member());
-            let Some(row) = self.providers.get(&provider) else {
+        let mut batch = EndedBatch::default();
+        for ended in sorted {
+            let row = self.providers.get(&ProviderId::from(ended.tenure.member()));
+            let Some(row) = row.filter(|row| row.online.as_ref() == Some(&ended.tenure)) else {
                 continue;
             };
-            if row.online.as_ref() == Some(tenure) {
-                let row = Provider {
-                    online: None,
-                    last_offline_at: Some((*at).min(moment.now)),
-                    ..row.clone()
-                };
-                changed.push(self.write(row, Reason::Ended(*reason), moment).provider);
+            if ended.is_refuted_by(row.last_heartbeat_at, self.settings.stale_after, moment.now) {
+                batch.spared.push(row.clone());
+                continue;
             }
+            let row = Provider {
+                online: None,
+                last_offline_at: Some(ended.at.min(moment.now)),
+                ..row.clone()
+            };
+            batch
+                .offline
+                .push(self.write(row, Reason::Ended(ended.reason), moment).provider);
         }
-        changed
+        batch
+    }
+
+    /// Corrects occupancies that differ from the number of open engagements.
+    pub(super) fn recount(&mut self, moment: &mut Moment<'_>) -> u64 {
+        let wrong = |row: &&Provider| row.occupancy != self.open_engagements(&row.provider);
+        let wrong = self
+            .providers
+            .values()
+            .filter(wrong)
+            .map(|row| row.provider.clone())
+            .collect();
+        self.touch(wrong, moment).len() as u64
+    }
+
+    fn open_engagements(&self, provider: &ProviderId) -> u32 {
+        let open = |e: &&Engagement| e.provider.as_ref() == Some(provider) && e.status.is_open();
+        u32::try_from(self.engagements.values().filter(open).count()).unwrap_or(u32::MAX)
     }
 
     pub(super) fn follow_tenures(&mut self, follows: &[Follow], moment: &mut Moment<'_>) -> Vec<Provider> {

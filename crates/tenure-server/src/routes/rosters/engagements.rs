@@ -30,7 +30,7 @@ use crate::routes::openapi::{RosterReadErrors, RosterWriteErrors};
         (status = 201, description = "The engagement exists, from this or an earlier call", body = Written<Engagement>),
         RosterWriteErrors,
         (status = 404, description = "`not_found`: no such provider", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "`engagement_conflict`: it belongs to another provider; `too_late`", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`engagement_conflict`: it is over, or belongs to another provider; `too_late`", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn create(

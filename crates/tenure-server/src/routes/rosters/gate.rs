@@ -20,9 +20,18 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The issue time of the provider's token, which admission has verified; `None` when none is required.
 ///
 /// # Errors
-/// 403 for the token of another provider.
-pub(super) fn provider(app: &App, caller: &Caller, provider: &ProviderId) -> Result<Option<StoreTime>, Failure> {
+/// 403 for the token of another provider or for another roster: the same name may be another person there.
+pub(super) fn provider(
+    app: &App,
+    caller: &Caller,
+    roster: &RosterName,
+    provider: &ProviderId,
+) -> Result<Option<StoreTime>, Failure> {
     match caller {
+        Caller::Provider(caller) if !caller.rosters.iter().any(|name| name == roster.as_str()) => {
+            let message = format!("the token is not for the roster {roster}: its claim `roster` must name it");
+            Err(Failure::new(Code::WrongProvider, message))
+        }
         Caller::Provider(caller) if caller.provider == *provider => Ok(Some(caller.issued_at)),
         Caller::Provider(caller) => {
             let message = format!(

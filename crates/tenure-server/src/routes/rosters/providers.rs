@@ -103,7 +103,7 @@ pub(crate) async fn online(
     NotAfter(call): NotAfter,
     OptionalJson(NoFields {}): OptionalJson<NoFields>,
 ) -> RouteResult {
-    let issued_at = gate::provider(&app, &caller, &provider)?;
+    let issued_at = gate::provider(&app, &caller, &name, &provider)?;
     let roster = app.roster(&name)?;
     admit(&app, &roster, &provider, issued_at).await?;
     let (writer, whom) = (roster.clone(), provider.clone());
@@ -134,7 +134,7 @@ pub(crate) async fn offline(
     NotAfter(call): NotAfter,
     OptionalJson(NoFields {}): OptionalJson<NoFields>,
 ) -> RouteResult {
-    let issued_at = gate::provider(&app, &caller, &provider)?;
+    let issued_at = gate::provider(&app, &caller, &name, &provider)?;
     let roster = app.roster(&name)?;
     admit(&app, &roster, &provider, issued_at).await?;
     let (writer, whom) = (roster.clone(), provider.clone());
@@ -214,7 +214,7 @@ pub(crate) async fn heartbeat(
     _: NoQuery,
     OptionalJson(NoFields {}): OptionalJson<NoFields>,
 ) -> RouteResult {
-    let issued_at = gate::provider(&app, &caller, &provider)?;
+    let issued_at = gate::provider(&app, &caller, &name, &provider)?;
     let roster = app.roster(&name)?;
     match app.look_in(roster.heartbeat(&provider, issued_at)).await? {
         HeartbeatOutcome::Recorded(recorded) => json(StatusCode::OK, &HeartbeatAnswer { provider, recorded }),

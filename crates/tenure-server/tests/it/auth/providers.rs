@@ -22,7 +22,7 @@ pub fn verifier() -> Arc<Verifier> {
 
 pub fn signed(provider: &str, key: &[u8]) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let claims = json!({"sub": provider, "iat": now, "exp": now + 600});
+    let claims = json!({"sub": provider, "roster": ["other", "r"], "iat": now, "exp": now + 600});
     encode(&Header::default(), &claims, &EncodingKey::from_secret(key)).unwrap()
 }
 

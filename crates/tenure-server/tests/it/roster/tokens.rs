@@ -37,7 +37,7 @@ fn signed(claims: &Value, secret: &[u8]) -> String {
 }
 
 fn claims(provider: &str, issued: u64) -> Value {
-    json!({"sub": provider, "role": "provider", "iat": issued, "exp": now() + 600})
+    json!({"sub": provider, "roster": "support", "role": "provider", "iat": issued, "exp": now() + 600})
 }
 
 fn token(provider: &str) -> String {
@@ -70,6 +70,30 @@ async fn a_provider_needs_its_own_token_for_its_own_routes() {
         assert_eq!(act(&server, what, &good).await.status, 200, "{what}");
     }
     assert_eq!(server.get("/available").await.status, 200, "reading needs none");
+}
+
+/// A provider of the same name in another roster may be another person.
+#[tokio::test]
+async fn a_token_is_valid_only_in_the_rosters_it_names() {
+    let server = guarded().await;
+    let named = |rosters: Value| {
+        let mut claims = claims("ana", now());
+        claims["roster"] = rosters;
+        signed(&claims, SECRET)
+    };
+    for (rosters, status) in [
+        (json!("support"), 200),
+        (json!(["sales", "support"]), 200),
+        (json!("sales"), 403),
+        (json!([]), 403),
+        (json!(null), 403),
+    ] {
+        let answer = act(&server, "online", &named(rosters.clone())).await;
+        assert_eq!(answer.status, status, "{rosters}");
+        if status == 403 {
+            assert_eq!(answer.code(), "wrong_provider");
+        }
+    }
 }
 
 #[tokio::test]

@@ -20,9 +20,29 @@ SELECT expires_us FROM engagements
 WHERE roster = ?1 AND status IN ('pending', 'active') AND expires_us IS NOT NULL
 ORDER BY expires_us LIMIT 1;
 
--- name: has_room
-SELECT EXISTS (
-    SELECT 1 FROM providers WHERE roster = ?1 AND provider = ?2 AND online AND active AND occupancy < capacity);
+-- name: next_free
+SELECT p.provider FROM providers p
+WHERE p.roster = ?1 AND p.online AND p.active AND p.occupancy < p.capacity
+  AND (?2 IS NULL OR p.last_online_us >= ?2 OR EXISTS (
+    SELECT 1 FROM heartbeats h WHERE h.roster = ?1 AND h.provider = p.provider AND h.heard_us >= ?2))
+ORDER BY p.occupancy, p.idle_us, p.provider;
+
+-- name: is_full
+SELECT p.capacity <= (
+    SELECT count(*) FROM engagements e
+    WHERE e.roster = ?1 AND e.provider = ?2 AND e.status IN ('pending', 'active'))
+FROM providers p WHERE p.roster = ?1 AND p.provider = ?2;
+
+-- Any version but its own makes the row a changed one, and its trigger counts.
+-- name: recount
+UPDATE providers SET version = 0 WHERE roster = ?1 AND provider = ?2;
+
+-- name: miscounted
+SELECT p.provider FROM providers p
+WHERE p.roster = ?1 AND p.occupancy <> (
+    SELECT count(*) FROM engagements e
+    WHERE e.roster = ?1 AND e.provider = p.provider AND e.status IN ('pending', 'active'))
+ORDER BY p.provider;
 
 -- name: free
 SELECT provider, occupancy, capacity FROM providers

@@ -98,8 +98,11 @@ async fn a_schema_that_was_made_half_is_made_whole() {
     for trigger in &triggers {
         sql.execute_batch(&format!("DROP TRIGGER {trigger}")).unwrap();
     }
-    sql.execute_batch("ALTER TABLE providers DROP COLUMN uses_default")
-        .unwrap();
+    sql.execute_batch(
+        "DROP INDEX providers_idle; DROP TABLE revocations; ALTER TABLE providers DROP COLUMN uses_default;
+         ALTER TABLE providers DROP COLUMN idle_us",
+    )
+    .unwrap();
     sql.pragma_update(None, "user_version", 1).unwrap();
     drop(sql);
     let ledger = open(&path, &manual());

@@ -1,7 +1,9 @@
 //! Statements of other programs, on a file that is in use: they get versions, log rows and outbox rows like the steps.
 
 use tenure_core::Ledger;
-use tenure_core::ledger::{Change, Reason, RosterSettings, SettingsPatch, Version};
+use tenure_core::ledger::{
+    Candidates, Change, NewEngagement, Reason, ReserveOutcome, RosterSettings, SettingsPatch, Version,
+};
 
 use crate::ledger::common::{clean, connect, engage, log, manual, online, open, provider, roster, row, s};
 
@@ -237,5 +239,64 @@ async fn default_capacity_follows_edits_by_plain_sql() {
             Some((4, b.version))
         );
     }
+    ledger.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn accepting_an_offer_by_sql_clears_its_deadline() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ledger.db");
+    let ledger = open(&path, &manual());
+    online(&ledger, &provider("ann"), 9).await;
+    let other = connect(&path);
+    other
+        .execute_batch(
+            "INSERT INTO engagements (roster, engagement, provider, status, expires_us)
+             VALUES ('care', 'e1', 'ann', 'pending', 5), ('care', 'e2', 'ann', 'pending', 5), ('care', 'e3', 'ann', 'pending', 5);
+             UPDATE engagements SET status = 'active' WHERE engagement = 'e1';
+             UPDATE engagements SET status = 'active', expires_us = 4 WHERE engagement = 'e2'",
+        )
+        .unwrap();
+    let expired = ledger.expire_due(&roster(), 10).await.unwrap().expired;
+    let names: Vec<_> = expired.iter().map(|e| e.engagement.as_str()).collect();
+    assert_eq!(names, ["e2", "e3"]);
+    ledger.close().await;
+}
+
+/// A program with triggers turned off left an occupancy wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn engagements_written_without_triggers_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ledger.db");
+    let (ledger, ann) = (open(&path, &manual()), provider("ann"));
+    online(&ledger, &ann, 1).await;
+    let other = connect(&path);
+    let without_triggers = |statement: &str| {
+        let off = rusqlite::config::DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER;
+        other.set_db_config(off, false).unwrap();
+        other.execute_batch(statement).unwrap();
+    };
+    without_triggers(
+        "INSERT INTO engagements (roster, engagement, provider, status) VALUES ('care', 'e1', 'ann', 'active')",
+    );
+    assert_eq!(row(&ledger, &ann).await.occupancy, 0, "no trigger ran");
+    let reserved = ledger
+        .reserve(
+            &roster(),
+            &NewEngagement::new("e2".parse().unwrap()),
+            &Candidates::Any { fresh_since: None },
+        )
+        .await;
+    assert_eq!(reserved.unwrap(), ReserveOutcome::NoneAvailable);
+    assert_eq!(row(&ledger, &ann).await.occupancy, 1);
+    without_triggers("DELETE FROM engagements");
+    assert_eq!(ledger.recount(&roster()).await.unwrap(), 1);
+    assert_eq!(
+        (
+            row(&ledger, &ann).await.occupancy,
+            ledger.recount(&roster()).await.unwrap()
+        ),
+        (0, 0)
+    );
     ledger.close().await;
 }

@@ -50,7 +50,7 @@ async fn ten_thousand_reserves_for_five_thousand_places() {
                 let mut names: Vec<ProviderId> = (0..200).map(numbered).collect();
                 names.rotate_left(n * 7 % 200);
                 let candidates = match n % 2 {
-                    0 => Candidates::Ranked(names),
+                    0 => Candidates::Among(names),
                     _ => Candidates::Any { fresh_since: None },
                 };
                 let outcome = reserve(&ledger, n, candidates).await;
@@ -89,6 +89,7 @@ async fn five_tasks_follow_the_same_thousand_ends() {
                 tenure: tenure(&numbered(n), 7),
                 at: StoreTime::from_micros(1),
                 reason: if n % 3 == 0 { EndReason::Left } else { EndReason::Lapsed },
+                heard_at: None,
             };
             let mut batch: Vec<EndedTenure> = (0..1_000).map(ended).collect();
             batch.rotate_left(turn * 200);
@@ -96,7 +97,7 @@ async fn five_tasks_follow_the_same_thousand_ends() {
                 batch.reverse();
             }
             let changed = ledger.offline_ended(&roster(), &batch).await;
-            changed.expect("a batch").len()
+            changed.expect("a batch").offline.len()
         }));
     }
     let mut changed = 0;
@@ -147,6 +148,7 @@ async fn overlapping_batches_agree_in_the_end() {
                     tenure: tenure(&numbered(order(k)), 7),
                     at: at(k),
                     reason: if k % 2 == 0 { EndReason::Left } else { EndReason::Lapsed },
+                    heard_at: None,
                 };
                 let ended: Vec<_> = (0..30).map(ended).collect();
                 ledger.offline_ended(&roster, &ended).await.expect("a batch");

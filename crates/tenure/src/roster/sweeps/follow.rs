@@ -13,8 +13,8 @@ use tenure_core::time::StoreTime;
 use super::super::mirror_client::BULK;
 use super::super::state::RosterState;
 use super::super::status::Sweep;
-use super::Visit;
 use super::sweep_loop::RosterSweep;
+use super::{SOON, Visit};
 use crate::meters;
 
 /// How many batches one visit handles before other rosters are visited.
@@ -40,7 +40,9 @@ impl RosterSweep for Follow {
                     None => Ok(visit.interval),
                 };
             }
-            visit.follow(&pending.items).await?;
+            if !visit.follow(&pending.items).await? {
+                return Ok(SOON);
+            }
         }
         Ok(Duration::ZERO)
     }
@@ -52,8 +54,9 @@ impl RosterSweep for Follow {
 }
 
 impl Visit<'_> {
-    /// If it fails half way, all of it is repeated: the ledger changes only rows that name exactly these tenures.
-    async fn follow(&self, items: &[Offlined]) -> Result<()> {
+    /// If it fails half way, all of it is repeated: the ledger changes only rows that name exactly these tenures. Returns
+    /// false if some rows could not be changed yet.
+    async fn follow(&self, items: &[Offlined]) -> Result<bool> {
         let (mirror, ledger, roster) = (self.mirror(), self.inner.ledger(), self.state.roster());
         let heard: Vec<(ProviderId, StoreTime)> = items
             .iter()
@@ -61,8 +64,8 @@ impl Visit<'_> {
             .collect();
         ledger.record_heartbeats(roster, &heard).await?;
         let ended: Vec<EndedTenure> = items.iter().map(EndedTenure::from).collect();
-        let rows = ledger.offline_ended(roster, &ended).await?;
-        for row in &rows {
+        let batch = ledger.offline_ended(roster, &ended).await?;
+        for row in &batch.offline {
             let item = items
                 .iter()
                 .find(|item| item.tenure.member().as_str() == row.provider.as_str());
@@ -70,12 +73,24 @@ impl Visit<'_> {
             tracing::info!(%roster, provider = %row.provider, reason, version = row.version.0, "offline");
             meters::roster_offline(&mirror.label(), reason);
         }
-        let puts: Vec<Put> = rows.into_iter().map(|row| Put::newer(MirrorEntry::Row(row))).collect();
+        if !batch.busy.is_empty() {
+            tracing::warn!(%roster, count = batch.busy.len(), first = %batch.busy[0],
+                "rows of providers that lapsed are locked in the ledger by another transaction; they are tried again");
+        }
+        // These providers beat at a process without the hot store.
+        self.inner.seat_and_follow(self.state, &batch.spared).await?;
+        let puts: Vec<Put> = batch
+            .offline
+            .into_iter()
+            .map(|row| Put::newer(MirrorEntry::Row(row)))
+            .collect();
         self.inner.put_rows(self.state, &puts).await?;
-        let tenures: Vec<TenureId> = items.iter().map(|item| item.tenure.clone()).collect();
+        let is_busy = |tenure: &TenureId| batch.busy.iter().any(|name| name.as_str() == tenure.member().as_str());
+        let tenures = items.iter().map(|item| item.tenure.clone());
+        let tenures: Vec<TenureId> = tenures.filter(|tenure| !is_busy(tenure)).collect();
         let call = mirror.limits(BULK);
         let done = mirror.api()?.offline_done(mirror.group(), &tenures, call);
         mirror.call(BULK, done).await?;
-        Ok(())
+        Ok(batch.busy.is_empty())
     }
 }

@@ -72,6 +72,15 @@ impl Visit<'_> {
         // After a first step, which detects a gap or a data loss.
         let since = mirror.stamp().await?.resumed_at;
 
+        // A ledger that takes no writes can still fill a mirror.
+        match ledger.recount(roster).await {
+            Ok(0) => {}
+            Ok(recounted) => {
+                tracing::warn!(%roster, recounted, "occupancies in the ledger were wrong: engagements were \
+                written without its triggers; they are corrected")
+            }
+            Err(error) => tracing::debug!(%roster, error = error.chain(), "occupancies could not be counted"),
+        }
         let mut comparison = Comparison::new(Version::NONE);
         let mut repaired = self.see_mirror(&mut comparison).await?;
         let mut providers = self.see_ledger(&mut comparison).await?;

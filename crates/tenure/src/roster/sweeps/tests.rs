@@ -223,6 +223,26 @@ async fn stale_provider_goes_offline_in_the_ledger_once() {
     assert_eq!(world.mirrored().await, world.written().await);
 }
 
+/// Their heartbeats reach a process that is cut off from the hot store and records them in the ledger.
+#[tokio::test]
+async fn heartbeats_in_the_ledger_keep_providers_online() {
+    let world = world(2).await;
+    world.all_believe().await;
+    world.online(0..6).await;
+    for _ in 0..8 {
+        world.pass(STALE / 4).await;
+        let now = world.ledger.now().await.unwrap();
+        let beats: Vec<_> = (0..4).map(|n| (name(n), now)).collect();
+        world.ledger.record_heartbeats(&care(), &beats).await.unwrap();
+    }
+    let offline: Vec<_> = world.offline_entries().await.into_iter().map(|(who, _)| who).collect();
+    assert_eq!(offline, [name(4), name(5)]);
+    let status = world.roster(0).stats().await.unwrap().value;
+    assert_eq!((status.online, status.available), (4, 4), "the mirror has them too");
+    world.pass(STALE * 2 + secs(1)).await;
+    assert_eq!(world.offline_entries().await.len(), 6, "they fell silent");
+}
+
 /// The end of an earlier tenure does not take a returned provider offline.
 #[tokio::test]
 async fn returned_provider_stays_online() {

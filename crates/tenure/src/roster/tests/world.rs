@@ -9,9 +9,10 @@ use tenure_core::clock::{Clock, ManualClock};
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::{EngagementId, Group, ProviderId, RosterName, TenureId};
 use tenure_core::ledger::{
-    Candidate, Candidates, Dirty, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow, HeartbeatPass,
-    Ledger, LogEntry, MemoryLedger, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange,
-    ProviderSpec, ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
+    Candidate, Candidates, Dirty, EndedBatch, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow,
+    HeartbeatPass, Ledger, LogEntry, MemoryLedger, Move, NewEngagement, OnlineOutcome, Overview, Provider,
+    ProviderChange, ProviderSpec, ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats,
+    SettingsPatch, Version,
 };
 use tenure_core::membership::MembershipStore;
 use tenure_core::memory::MemoryStore;
@@ -213,7 +214,8 @@ watched! {
     deactivate(roster: &RosterName, provider: &ProviderId) -> ProviderChange;
     go_online(roster: &RosterName, provider: &ProviderId, tenure: Option<&TenureId>) -> OnlineOutcome;
     go_offline(roster: &RosterName, provider: &ProviderId, tenure: Option<&TenureId>) -> ProviderChange;
-    offline_ended(roster: &RosterName, ended: &[EndedTenure]) -> Vec<Provider>;
+    offline_ended(roster: &RosterName, ended: &[EndedTenure]) -> EndedBatch;
+    recount(roster: &RosterName) -> u64;
     follow_tenures(roster: &RosterName, follows: &[Follow]) -> Vec<Provider>;
     record_heartbeats(roster: &RosterName, heartbeats: &[(ProviderId, StoreTime)]) -> u64;
     last_heartbeats(roster: &RosterName, providers: &[ProviderId]) -> BTreeMap<ProviderId, StoreTime>;

@@ -27,6 +27,7 @@ pub struct ReserveRequest {
     pub status: Status,
     /// When a new engagement expires; never by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub expires_in_ms: Option<u64>,
 }
 

@@ -327,8 +327,8 @@ async fn reserve(here: &Process, there: &Process, beats: &Beats) {
     }
     assert_eq!(
         with,
-        ["ada", "bob", "dee", "ada", "dee", "dee"],
-        "the least occupied first"
+        ["bob", "ada", "dee", "ada", "dee", "dee"],
+        "the least occupied first; of several, the longest idle"
     );
     for process in [here, there] {
         assert_eq!(process.reserve("r6").await.unwrap(), Reservation::NoneAvailable);
