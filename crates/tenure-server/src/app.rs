@@ -8,6 +8,7 @@ use tenure::batch::{BatchSettings, BeatBatcher};
 use tenure::burst::BurstLog;
 use tenure::lease::LeaseWaits;
 use tenure::loops::Loops;
+use tenure::pulse::Pulser;
 use tenure::roster::Rosters;
 use tenure::sweeper::Sweeper;
 use tenure_core::clock::{Clock, Mono};
@@ -81,6 +82,7 @@ impl Parts {
 /// The state behind the routes.
 pub(crate) struct App {
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) pulser: Arc<Pulser>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) loops: Loops,
     pub(crate) sweeper: Option<Sweeper>,
@@ -146,6 +148,8 @@ impl App {
             Some(parts) => (Some(parts.rosters), Some(parts.ledger), parts.jwt),
             None => (None, None, None),
         };
+        let pulser = Pulser::new(store, Arc::clone(&clock));
+        let store = pulser.watched();
         let batch = BatchSettings {
             give_up: settings.request_timeout,
             ..BatchSettings::default()
@@ -182,6 +186,7 @@ impl App {
             openapi: OnceLock::new(),
             store_clock: RemoteClock::default(),
             store,
+            pulser,
             clock,
             loops,
             sweeper,

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tenure::{Clock, Error, Outcome, Result, StoreOptions};
+use tenure::{Clock, Error, Outcome, Result, StoreOptions, StoreTime};
 use tenure_core::call::{Op, Reply, StoreRequest};
 use tenure_core::clock::within;
 use tenure_core::event::WaitForEvents;
 use tenure_core::lease::WaitForGrants;
+use tenure_core::pulse::Pulsed;
 use tenure_core::remote_clock::RemoteClock;
 use tenure_core::store::{Backend, Call, Finding, Health, Now};
 
@@ -123,9 +124,13 @@ impl Backend for NodeStore {
                 self.turns(ask, patience).await
             }
             // The simulation has one group, which is never forgotten or lost, and its sweepers read often.
+            // Its store keeps no pulse: groups go by their own ticks.
+            Op::BeatPulse(_) => Ok(Reply::BeatPulse(Pulsed {
+                as_of: StoreTime::ZERO,
+                without: vec!["the simulation".to_owned()],
+            })),
             Op::ForgetGroup(_) => Ok(Reply::ForgetGroup(false)),
             Op::FindGroups(_) => Ok(Reply::FindGroups(false)),
-            Op::NewestEvents(_) => Ok(Reply::NewestEvents(Vec::new())),
             Op::Beat(_) | Op::Heartbeat(_) | Op::Tick(_) => self.exchange(ask).await,
             op if op.is_read() => self.exchange(ask).await,
             _ => self.punctual(ask).await,

@@ -217,6 +217,8 @@ async fn rejoin_or_external_end_loses_every_guard() {
         let tenure = a.tenure();
         match by {
             "rejoin" => {
+                // Another process takes beats: the store serves, and only this member does not reach it.
+                let _other = world.rival().await;
                 world.store.cut(true);
                 world.pass(TTL * 2).await;
                 world.store.cut(false);

@@ -1,0 +1,163 @@
+//! The pulse of the store, beaten by a process that takes beats.
+//!
+//! Only a process that takes beats may beat it: a daemon, while it listens, and a library, while beats of its own members
+//! pass through it. A follower or a sweep without members proves no service, and must not. A library beats by a loop of
+//! its own; a daemon after one call took the way of a beat through its own front door.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tenure_core::call::{Op, Reply, StoreRequest};
+use tenure_core::clock::{Clock, Mono};
+use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::id::Group;
+use tenure_core::pulse::{BeatPulse, Pulsed};
+use tenure_core::settling::{LEVELS, PULSE_EVERY};
+use tenure_core::store::Store;
+use tenure_core::store::middleware::Middleware;
+use tenure_core::timeout::Timeout;
+
+use crate::loops::{LoopBody, LoopSettings, Loops, Turn};
+
+/// The name of the loop that beats the pulse.
+pub const PULSE: &str = "pulse";
+/// How many groups with failed beats are kept; more than a pulse names.
+const REMEMBERED: usize = 1_000;
+
+/// Beats the pulse of one store for this process.
+pub struct Pulser {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// When a beat or a join last passed.
+    took_at: Option<Mono>,
+    /// Groups of which a beat failed since the last beat of the pulse.
+    failed: BTreeSet<Group>,
+}
+
+impl std::fmt::Debug for Pulser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pulser").finish_non_exhaustive()
+    }
+}
+
+impl Pulser {
+    /// Beats the pulse of `store`.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            clock,
+            state: Mutex::default(),
+        })
+    }
+
+    /// The store, with an account of the beats that pass.
+    #[must_use]
+    pub fn watched(self: &Arc<Self>) -> Arc<dyn Store> {
+        Arc::new(Watched(Arc::clone(self)))
+    }
+
+    /// Starts the loop of a library.
+    pub(crate) fn start(self: &Arc<Self>, loops: &Loops) -> Result<()> {
+        let pulser = Arc::clone(self);
+        loops.start(LoopSettings::new(PULSE, PULSE_EVERY), move || {
+            PulseLoop(Arc::clone(&pulser))
+        })?;
+        Ok(())
+    }
+
+    /// Beats the pulse once.
+    ///
+    /// # Errors
+    /// Those of a beat.
+    pub async fn beat(&self) -> Result<Pulsed> {
+        let failed = std::mem::take(&mut self.state().failed);
+        let beat = BeatPulse {
+            failed: failed.iter().cloned().collect(),
+        };
+        // A later answer proves nothing.
+        let bound = Timeout::change(LEVELS[0]);
+        let beaten = bound.call(&*self.clock, "the store", self.store.beat_pulse(beat)).await;
+        if beaten.is_err() {
+            self.state().failed.extend(failed);
+        }
+        beaten
+    }
+
+    /// Whether beats of members passed within one max ttl: the longest time between two beats.
+    fn takes_beats(&self) -> bool {
+        let longest: Duration = self.store.max_ttl();
+        let took_at = self.state().took_at;
+        took_at.is_some_and(|at| self.clock.mono().since(at) <= longest)
+    }
+
+    /// Notes how a call on a group went that only a process with members makes.
+    fn note(&self, group: Option<&Group>, error: Option<&Error>) {
+        let mut state = self.state();
+        match error {
+            None => state.took_at = Some(self.clock.mono()),
+            // The members' own mistakes are no silence of the store.
+            Some(error) if error.kind() == ErrorKind::Invalid || error.kind() == ErrorKind::TooLate => {}
+            Some(_) if state.failed.len() < REMEMBERED => state.failed.extend(group.cloned()),
+            Some(_) => {}
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The store with an account of the beats that pass.
+struct Watched(Arc<Pulser>);
+
+impl Middleware for Watched {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.0.store)
+    }
+
+    async fn handle(&self, request: StoreRequest) -> Result<Reply> {
+        let is_join = matches!(request.op, Op::Join(_) | Op::EnsureTenures(_));
+        if !is_join && !matches!(request.op, Op::Beat(_) | Op::Heartbeat(_)) {
+            return self.0.store.call(request).await;
+        }
+        // The first join after a time without members ends a hole, and before it, so that a new group has no gap.
+        if is_join && !self.0.takes_beats() && self.0.beat().await.is_err() {
+            tracing::debug!("the pulse could not be beaten before the first join of a member");
+        }
+        let group = request.group.clone();
+        let answer = self.0.store.call(request).await;
+        let error = answer.as_ref().err().filter(|_| !is_join);
+        if !is_join || answer.is_ok() {
+            self.0.note(group.as_ref(), error);
+        }
+        answer
+    }
+
+    fn answers_within(&self) -> Option<Duration> {
+        self.0.store.answers_within()
+    }
+}
+
+/// The loop of a library.
+struct PulseLoop(Arc<Pulser>);
+
+#[async_trait]
+impl LoopBody for PulseLoop {
+    async fn turn(&mut self) -> Result<Turn> {
+        if self.0.takes_beats() {
+            self.0.beat().await?;
+        }
+        Ok(Turn {
+            next: Some(PULSE_EVERY),
+            ..Turn::default()
+        })
+    }
+}
