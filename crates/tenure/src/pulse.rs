@@ -65,7 +65,10 @@ impl Pulser {
     }
 
     /// Starts the loop of a library.
-    pub(crate) fn start(self: &Arc<Self>, loops: &Loops) -> Result<()> {
+    ///
+    /// # Errors
+    /// `Invalid` if `loops` already runs one.
+    pub fn start(self: &Arc<Self>, loops: &Loops) -> Result<()> {
         let pulser = Arc::clone(self);
         loops.start(LoopSettings::new(PULSE, PULSE_EVERY), move || {
             PulseLoop(Arc::clone(&pulser))
@@ -124,18 +127,20 @@ impl Middleware for Watched {
     }
 
     async fn handle(&self, request: StoreRequest) -> Result<Reply> {
-        let is_join = matches!(request.op, Op::Join(_) | Op::EnsureTenures(_));
-        if !is_join && !matches!(request.op, Op::Beat(_) | Op::Heartbeat(_)) {
+        let is_beat = matches!(request.op, Op::Beat(_) | Op::Heartbeat(_));
+        // Who reads the stamp of a mirror takes the heartbeats of its providers.
+        let begins = matches!(request.op, Op::Join(_) | Op::EnsureTenures(_) | Op::MirrorStatus(_));
+        if !is_beat && !begins {
             return self.0.store.call(request).await;
         }
-        // The first join after a time without members ends a hole, and before it, so that a new group has no gap.
-        if is_join && !self.0.takes_beats() && self.0.beat().await.is_err() {
+        // The first after a time without members ends a hole, and before it, so that a new group has no gap.
+        if begins && !self.0.takes_beats() && self.0.beat().await.is_err() {
             tracing::debug!("the pulse could not be beaten before the first join of a member");
         }
         let group = request.group.clone();
         let answer = self.0.store.call(request).await;
-        let error = answer.as_ref().err().filter(|_| !is_join);
-        if !is_join || answer.is_ok() {
+        let error = answer.as_ref().err().filter(|_| is_beat);
+        if is_beat || answer.is_ok() {
             self.0.note(group.as_ref(), error);
         }
         answer

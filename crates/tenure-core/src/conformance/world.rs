@@ -152,10 +152,10 @@ impl World {
         world
     }
 
-    /// Beats the pulse of the store: it takes beats now.
-    pub async fn beat_pulse(&self) {
+    /// Beats the pulse of the store: it takes beats now. Returns whether there is one.
+    pub async fn beat_pulse(&self) -> bool {
         let beaten = self.harness.sweeper().beat_pulse(BeatPulse::default()).await;
-        beaten.expect("a pulse");
+        beaten.expect("a pulse").without.is_empty()
     }
 
     /// A beat of this group failed although the store served others.

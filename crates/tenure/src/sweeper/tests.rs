@@ -10,7 +10,7 @@ use tenure_core::store::{Call, StoreOptions};
 use tokio::runtime::Handle;
 
 use super::*;
-use crate::testing::{Fault, Faulty, START, Telemetry, Verb, ms, pass, pass_until, secs};
+use crate::testing::{Fault, Faulty, START, Telemetry, Verb, ms, pass, pass_until, secs, served};
 
 const TTL: Duration = secs(6);
 

@@ -32,6 +32,7 @@ async fn store_outage_ends_no_tenure() {
         memory,
         group,
         other,
+        ..
     } = world;
     drop(other);
     settle().await;

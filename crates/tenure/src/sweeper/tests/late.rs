@@ -1,33 +1,11 @@
 //! Janitors that come late: their lateness is not silence of the store.
 
-use async_trait::async_trait;
-use tenure_core::pulse::BeatPulse;
-use tenure_core::settling::PULSE_EVERY;
-
 use super::*;
-
-/// Beats the pulse of a store, as a daemon with members does.
-struct Beats(Arc<dyn Store>);
-
-#[async_trait]
-impl LoopBody for Beats {
-    async fn turn(&mut self) -> Result<Turn> {
-        self.0.beat_pulse(BeatPulse::default()).await?;
-        Ok(Turn::again_in(PULSE_EVERY))
-    }
-}
 
 impl World {
     /// Something takes beats, whether it sweeps or not.
     fn serve(&self) -> Loops {
-        let loops = Loops::new(self.clock.clone(), Handle::current());
-        let memory = Arc::clone(&self.memory);
-        loops
-            .start(LoopSettings::new("beats", PULSE_EVERY), move || {
-                Beats(Arc::clone(&memory))
-            })
-            .unwrap();
-        loops
+        served(&self.memory, &self.clock)
     }
 }
 
