@@ -61,6 +61,20 @@ async def strange_beats(world):
     assert not a.had("ended") and not a.had("rejoined"), a.events
 
 
+@case("The end of a tenure whose reason is no text ends the beats of no member for good.")
+async def strange_ends(world):
+    a = await world.member("a", ttl_ms=3_000)
+    for reason in (5, True, [], ["lapsed"], {}):
+        rule = a.proxy.garble_answers(*BEAT, [(410, {"code": "tenure_ended", "status": 410, "reason": reason}, None)])
+
+        async def told():
+            return rule.hits  # noqa: B023
+
+        await world.until("a beat is answered", told)
+        rule.stop()
+        await world.becomes(a, "held")
+
+
 @case("An answer that arrives byte by byte is none: calls end in bounded time, beats go on, and the membership recovers.")
 async def dripping_answers(world):
     a = await world.member("a", ttl_ms=3_000)

@@ -101,3 +101,31 @@ async def wait_survives_a_broken_connection(world):
     grant = await asked
     assert (await world.lease("l"))["token"] == grant["token"] > held["token"]
     assert await world.lease_verdict(b, grant["lease_handle"]) == "held"
+
+
+@case("A wait goes on for as long as was asked behind a proxy that ends each request before it is over.", needs=("wait",))
+async def wait_behind_a_proxy_that_cuts(world):
+    a, b = await world.member("a", ttl_ms=110_000), await world.member("b", ttl_ms=110_000)
+    held = await a.call("acquire", handle=a.handle, lease="l")
+    asked = await waits(world, b)
+    for _ in range(6):
+        before = b.proxy.count(*ACQUIRE)
+        b.proxy.reset_connections()
+
+        async def again():
+            return b.proxy.count(*ACQUIRE) > before and await waiting(world) == 1  # noqa: B023
+
+        await world.until("it asks again", again)
+    await a.call("release", lease_handle=held["lease_handle"])
+    grant = await asked
+    assert await world.lease_verdict(b, grant["lease_handle"]) == "held"
+
+
+@case("A wait may be longer than the daemon's limit of a minute.", needs=("wait",))
+async def wait_longer_than_a_minute(world):
+    a, b = await world.member("a"), await world.member("b")
+    held = await a.call("acquire", handle=a.handle, lease="l")
+    asked = await waits(world, b, wait_ms=90_000)
+    await a.call("release", lease_handle=held["lease_handle"])
+    grant = await asked
+    assert await world.lease_verdict(b, grant["lease_handle"]) == "held"
