@@ -11,7 +11,7 @@ use tenure::membership::{JoinOptions, Membership};
 use tenure_core::clock::{Clock, Mono, jitter};
 use tenure_core::error::Error;
 use tenure_core::id::{LeaseName, MemberId};
-use tenure_core::lease::{Holders, MAX_WAIT};
+use tenure_core::lease::Holders;
 use tenure_core::settling::GapCause;
 use tenure_core::supervise::{Evidence, Primacy};
 use tenure_core::time::{parse_duration, show_duration};
@@ -170,7 +170,7 @@ impl Lock {
             loop {
                 let options = AcquireOptions {
                     holders: self.holders,
-                    wait: until.since(clock.mono()).min(MAX_WAIT),
+                    wait: until.since(clock.mono()),
                 };
                 let why = match membership.leases().acquire_with(self.lease.as_str(), options).await? {
                     Acquire::Granted(guard) => return Ok(Acquired::Guard(guard)),

@@ -24,6 +24,7 @@ use crate::auth::Guard;
 use crate::bodies::Bodies;
 use crate::jwt::Verifier;
 use crate::limits::Limiter;
+use crate::new_groups::NewGroups;
 use crate::origin_check::OriginCheck;
 use crate::refusals::Refusals;
 use crate::room::Room;
@@ -91,6 +92,7 @@ pub(crate) struct App {
     pub(crate) origin_check: OriginCheck,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) limiter: Option<Limiter>,
+    pub(crate) new_groups: Option<NewGroups>,
     pub(crate) settings: Settings,
     pub(crate) beats: BeatBatcher,
     pub(crate) watch: Watch,
@@ -162,6 +164,7 @@ impl App {
         let beats = BeatBatcher::new(Arc::clone(&store), Arc::clone(&clock), Handle::current(), batch);
         Ok(Arc::new(Self {
             limiter: settings.rate.map(Limiter::new),
+            new_groups: NewGroups::new(settings.new_groups),
             guard,
             origin_check,
             tls,

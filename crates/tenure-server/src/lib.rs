@@ -40,6 +40,7 @@ mod limits;
 mod meters;
 mod middleware;
 mod nearest;
+mod new_groups;
 mod origin_check;
 mod refusals;
 mod reply;

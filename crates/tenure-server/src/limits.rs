@@ -46,10 +46,18 @@ const SECOND: u64 = 1_000_000_000;
 
 impl Limiter {
     pub(crate) fn new(settings: RateSettings) -> Self {
-        let interval = SECOND / u64::from(settings.per_second.max(1));
+        Self::every(SECOND / u64::from(settings.per_second.max(1)), settings.burst)
+    }
+
+    /// This many in a minute, all of which may come together after a pause of a minute.
+    pub(crate) fn per_minute(count: u32) -> Self {
+        Self::every(60 * SECOND / u64::from(count.max(1)), count)
+    }
+
+    fn every(interval: u64, burst: u32) -> Self {
         Self {
             interval,
-            allowance: interval * u64::from(settings.burst.max(1) - 1),
+            allowance: interval * u64::from(burst.max(1) - 1),
             peers: Mutex::default(),
             others: AtomicU64::new(0),
         }
@@ -133,6 +141,18 @@ mod tests {
             per_second: 10,
             burst: 3,
         })
+    }
+
+    #[test]
+    fn a_minute_has_its_number_and_no_more() {
+        let (limiter, due) = (Limiter::per_minute(3), AtomicU64::new(0));
+        let count = |ms| limiter.count(&due, at(ms));
+        for _ in 0..3 {
+            count(1_000).unwrap();
+        }
+        assert_eq!(count(1_000), Err(Duration::from_secs(20)));
+        count(21_000).unwrap();
+        assert_eq!(count(21_000), Err(Duration::from_secs(20)));
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub(crate) const STREAMS: &str = "tenure_http_streams";
 /// Requests that wait for leases.
 pub(crate) const WAITERS: &str = "tenure_lease_waiters";
 /// Open connections.
+pub(crate) const GROUPS: &str = "tenure_groups";
 pub(crate) const CONNECTIONS: &str = "tenure_http_connections";
 /// Request bodies that are arriving.
 pub(crate) const BODIES: &str = "tenure_http_bodies";
@@ -111,6 +112,7 @@ fn describe() {
         STALE,
         "1 while a credentials file is invalid and its previous content stays in use."
     );
+    metrics::describe_gauge!(GROUPS, "Groups in the store.");
     metrics::describe_gauge!(LEASES, "Held leases.");
     metrics::describe_gauge!(SESSIONS, "Sessions.");
     metrics::describe_gauge!(STORE_UP, "1 when the store answered recently.");
@@ -201,6 +203,11 @@ pub(crate) fn beat_refused() {
 /// Counts a connection whose client did not read.
 pub(crate) fn stalled() {
     metrics::counter!(STALLED).increment(1);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 groups")]
+pub(crate) fn groups(total: u64) {
+    metrics::gauge!(GROUPS).set(total as f64);
 }
 
 /// Sets the numbers of held leases and of sessions in a group.

@@ -18,7 +18,7 @@ use crate::auth::Caller;
 use crate::limits::network;
 
 /// The number of counters for callers, and for groups of callers. Callers whose hashes collide count together.
-const COUNTERS: usize = 1_024;
+pub(crate) const COUNTERS: usize = 1_024;
 /// The threshold, as a multiple of the free capacity.
 const FACTOR: usize = 3;
 
@@ -44,6 +44,11 @@ impl Share {
         path.split('/').nth(3).unwrap_or("").hash(&mut hasher);
         let group = counter(&hasher);
         Self { caller, group }
+    }
+
+    /// The counter of the caller, below [`COUNTERS`].
+    pub(crate) fn caller(self) -> usize {
+        self.caller
     }
 
     /// Whether both count as the same caller.

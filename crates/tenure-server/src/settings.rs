@@ -24,6 +24,9 @@ pub struct Settings {
     pub public_metrics: bool,
     /// The rate limit per caller; `None` for no limit. A caller is a token, or an address if there is none.
     pub rate: Option<RateSettings>,
+    /// New groups of one caller in a minute; more get a 429. 0 for no limit. A caller is a token, or an address if there is
+    /// none.
+    pub new_groups: u32,
     /// The largest body, in bytes; four times as much for batches.
     pub body_limit: usize,
     /// The time limit for receiving a body.
@@ -74,6 +77,7 @@ impl Default for Settings {
             tls: None,
             public_metrics: false,
             rate: None,
+            new_groups: 600,
             body_limit: 1 << 20,
             body_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_millis(500),

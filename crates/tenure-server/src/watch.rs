@@ -105,6 +105,7 @@ impl App {
         }
         let groups = self.groups().await?;
         let total = groups.len() as u64;
+        meters::groups(total);
         let listed: Vec<_> = groups.into_iter().take(MAX_GROUPS).collect();
         {
             let mut seen = self.watch.seen();

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{LeaseName, MemberId, TenureId};
-use tenure_core::lease::{Holders, Lease, ReleaseOutcome};
+use tenure_core::lease::{Holders, Lease, MAX_WAIT, ReleaseOutcome};
 use tenure_core::settling::GapCause;
 use tenure_core::store::{Page, PageRequest};
 
@@ -79,8 +79,8 @@ pub struct AcquireOptions {
     /// The number of holders: 1 for an exclusive lease, up to 1,000 for a semaphore. It is fixed while a place of the lease
     /// is taken or waited for.
     pub holders: Holders,
-    /// How long to wait if the lease is not free, first come, first served; at most a minute
-    /// ([`MAX_WAIT`](tenure_core::lease::MAX_WAIT)). Zero tries once.
+    /// How long to wait if the lease is not free, first come, first served. A wait of more than a minute
+    /// ([`MAX_WAIT`]) joins the queue again after each minute. Zero tries once.
     pub wait: Duration,
 }
 
@@ -153,15 +153,29 @@ impl Leases {
     ///
     /// # Errors
     /// As [`Leases::acquire`]. `Held` when a later request of this tenure has taken over the place (another process that
-    /// acts under it), or when the wait is over although nothing holds the lease. `Invalid` for a wait that is too long, or
-    /// for a target of a fleet.
+    /// acts under it), or when the wait is over although nothing holds the lease. `Invalid` for a target
+    /// of a fleet.
     pub async fn acquire_with(&self, lease: &str, options: AcquireOptions) -> Result<Acquire> {
         let lease = LeaseName::new(lease)?;
         if options.wait.is_zero() {
             let mut outcomes = acquire::acquire(&self.shared, &[lease], options.holders).await?;
             return outcomes.pop().ok_or_else(short_answer);
         }
-        acquire::acquire_waiting(&self.shared, &lease, options).await
+        let clock = &*self.shared.context.clock;
+        let until = clock.mono() + options.wait;
+        loop {
+            let (began, left) = (clock.mono(), until.since(clock.mono()));
+            let part = AcquireOptions {
+                wait: left.min(MAX_WAIT),
+                ..options
+            };
+            let answer = acquire::acquire_waiting(&self.shared, &lease, part).await?;
+            // An earlier answer is not the end of a part of the wait.
+            let is_over = left <= MAX_WAIT || clock.mono().since(began) < MAX_WAIT;
+            if is_over || matches!(answer, Acquire::Granted(_)) {
+                return Ok(answer);
+            }
+        }
     }
 
     /// Releases many leases together, or hands them off to `to` if that is another living member. Results are in the

@@ -252,6 +252,12 @@ impl Sweeper {
         self.inner.waiting.get_or_init(|| waiting);
     }
 
+    /// Whether a group is swept.
+    #[must_use]
+    pub fn knows(&self, group: &Group) -> bool {
+        self.inner.groups().contains_key(group)
+    }
+
     /// The swept groups.
     #[must_use]
     pub fn groups(&self) -> Vec<Group> {

@@ -18,6 +18,7 @@ pub(super) async fn look(clock: &dyn Clock, url: &str) -> Vec<Diagnosis> {
     };
     let mut told = vec![version(&status.version)];
     told.extend(loops(&status));
+    told.push(groups(status.groups_total));
     told
 }
 
@@ -46,6 +47,18 @@ fn line_of(version: &str) -> Vec<&str> {
     let numbers: Vec<&str> = version.split('.').collect();
     let significant = if numbers.first() == Some(&"0") { 2 } else { 1 };
     numbers.into_iter().take(significant).collect()
+}
+
+/// More groups than a store has for services; those of jobs and runs add up.
+const MANY_GROUPS: u64 = 10_000;
+
+fn groups(total: u64) -> Diagnosis {
+    let (check, detail) = ("groups", format!("the store has {total} groups"));
+    if total <= MANY_GROUPS {
+        return Diagnosis::new(check, Severity::Ok, detail);
+    }
+    Diagnosis::new(check, Severity::Warning, detail)
+        .advise("each costs memory and visits for a day after its last member: use a group per service, not per job or run")
 }
 
 /// Loops that panicked or never succeeded.

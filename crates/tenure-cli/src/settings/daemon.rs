@@ -102,6 +102,8 @@ settings! {
     limits_rate: u64 = "0", "limits.rate", "REQUESTS", number;
     /// How many of these may come together after a silence; 0 is what may come in a second.
     limits_burst: u64 = "0", "limits.burst", "REQUESTS", number;
+    /// How many new groups one caller may make in a minute (a caller is a token, or an address without one); 0 = unlimited.
+    limits_new_groups: u64 = "600", "limits.new_groups", "GROUPS", number;
     /// The longest body that is read; batches may have four times as much.
     limits_body: u64 = "1048576", "limits.body", "BYTES", number;
     /// How many requests of one caller in one group are answered concurrently, and as many beats; more are refused.

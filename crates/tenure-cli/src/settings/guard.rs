@@ -24,6 +24,7 @@ impl Settings {
             tls: self.tls()?,
             public_metrics: self.public_metrics,
             rate: self.rate()?,
+            new_groups: count("limits.new_groups", self.limits_new_groups)?,
             body_limit: size("limits.body", self.limits_body)?,
             body_timeout: self.limits_body_timeout,
             request_timeout: self.limits_request_timeout,
@@ -72,18 +73,19 @@ impl Settings {
             0 => self.limits_rate,
             burst => burst,
         };
-        let number = |key: &str, number: u64| {
-            u32::try_from(number).map_err(|_| Usage::new(format!("{key} is {number}, which is too much")))
-        };
         Ok(Some(RateSettings {
-            per_second: number("limits.rate", self.limits_rate)?,
-            burst: number("limits.burst", burst)?,
+            per_second: count("limits.rate", self.limits_rate)?,
+            burst: count("limits.burst", burst)?,
         }))
     }
 }
 
 fn given(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
+}
+
+fn count(key: &str, count: u64) -> Result<u32, Usage> {
+    u32::try_from(count).map_err(|_| Usage::new(format!("{key} is {count}, which is too much")))
 }
 
 fn size(key: &str, size: u64) -> Result<usize, Usage> {
@@ -124,6 +126,7 @@ mod tests {
             ("limits.connections", "3"),
             ("limits.streams", "4"),
             ("limits.waiters", "5"),
+            ("limits.new_groups", "12"),
             ("limits.request_timeout", "1s"),
             ("limits.body_timeout", "2s"),
             ("limits.idle_timeout", "3s"),
@@ -133,6 +136,7 @@ mod tests {
             ("public_metrics", "true"),
         ]);
         let server = server.unwrap();
+        assert_eq!(server.new_groups, 12);
         let (per_second, burst) = (50, 50);
         assert_eq!(server.rate, Some(RateSettings { per_second, burst }));
         let counts = (

@@ -47,7 +47,7 @@ macro_rules! roster_conformance_tests {
                     a_turn_has_one_holder, a_verify_pages_every_row_of_the_mirror, the_highest_version_is_reported,
                     a_mirror_call_over_a_limit_changes_nothing, a_mirror_call_past_its_not_after_changes_nothing,
                     activation_by_an_operator_is_an_event, many_in_one_call;
-                roster_end: a_row_that_names_an_ended_tenure_is_pending, an_unknown_tenure_is_reported,
+                roster_end: a_row_that_names_an_ended_tenure_is_pending, ends_of_every_reason_are_whole, an_unknown_tenure_is_reported,
                     the_end_of_a_named_tenure_is_pending_until_it_is_done, an_end_that_no_row_names_is_not_pending,
                     a_newer_row_clears_the_pending_end, heartbeats_extend_by_name, a_heartbeat_revives_no_provider,
                     seating_keeps_a_living_tenure, a_mass_death_is_braked, the_ledger_follows_when_the_brake_ends,

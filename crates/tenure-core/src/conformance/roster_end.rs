@@ -8,7 +8,7 @@ use crate::ledger::{RosterSettings, Version};
 use crate::membership::{EndBy, EndReason};
 use crate::roster::{Heartbeat, HeartbeatReply, NEVER_STALE, Offlined, Overwrite, Pending, Standing};
 use crate::store::{Call, StoreOptions};
-use crate::sweep::BURST;
+use crate::sweep::{BURST, ReconcileRequest};
 use crate::time::StoreTime;
 
 /// The ledger's row arrives after the end of the tenure that it names.
@@ -111,6 +111,26 @@ pub async fn the_end_of_a_named_tenure_is_pending_until_it_is_done(make: Make<'_
     world.pass(BURST).await;
     let last = world.pending().await.items;
     assert_eq!((last[0].reason, last[0].heard_at), (EndReason::Expelled, heard_at));
+}
+
+/// A reconcile finds nothing to repair after an end, whatever its reason.
+pub async fn ends_of_every_reason_are_whole(make: Make<'_>) {
+    let world = World::new(make).await;
+    let ways = [
+        EndBy::Leave,
+        EndBy::Expel,
+        EndBy::NoProgress { stopped: true },
+        EndBy::NoProgress { stopped: false },
+    ];
+    for (n, by) in ways.into_iter().enumerate() {
+        let tenure = world.online(&format!("p{n}"), 1).await;
+        let ended = world.store.end(&world.group, &tenure, by, Call::default()).await;
+        ended.expect("an end");
+        let whole = ReconcileRequest { after: None, limit: 100 };
+        let verified = world.mirror().verify_roster(&world.group, &whole, Call::default()).await;
+        let repaired = verified.expect("a part").repaired;
+        assert!(repaired.is_empty(), "{by:?}: {repaired:?}");
+    }
 }
 
 /// The row already names another tenure, or never arrived.

@@ -18,6 +18,7 @@ use crate::app::App;
 use crate::auth::{Caller, Scope};
 use crate::extract::{Json, NoQuery, NotAfter, PathParams, Query};
 use crate::reply::{Failure, RouteResult, json, no_content};
+use crate::room::Share;
 
 /// Join: begin a tenure
 ///
@@ -33,8 +34,10 @@ pub(crate) async fn join(
     PathParams(group): PathParams<Group>,
     _: NoQuery,
     NotAfter(call): NotAfter,
+    share: Share,
     Json(request): Json<JoinRequest>,
 ) -> RouteResult {
+    let _making = app.admit_group(&group, share).await?;
     let request = request.into();
     let joined = app.write(app.store.join(&group, &request, call));
     let joined = app.timed(joined, |joined| joined.as_of).await?;

@@ -14,6 +14,7 @@ use super::openapi::{ReadErrors, WriteErrors};
 use crate::app::App;
 use crate::extract::{NoQuery, NotAfter, OptionalJson, PathParams, Query};
 use crate::reply::{Failure, RouteResult, json, no_content};
+use crate::room::Share;
 
 /// Create or replace a target
 ///
@@ -33,10 +34,15 @@ pub(crate) async fn put(
     PathParams((group, target)): PathParams<(Group, LeaseName)>,
     _: NoQuery,
     NotAfter(call): NotAfter,
+    share: Share,
     OptionalJson(request): OptionalJson<TargetRequest>,
 ) -> RouteResult {
     let spec = request.spec()?;
+    let _making = app.admit_group(&group, share).await?;
     let new = app.write(app.store.put_target(&group, &target, spec, call)).await?;
+    if let Some(sweeper) = &app.sweeper {
+        sweeper.touch(&group);
+    }
     tracing::info!(%group, %target, paused = spec.paused, weight = spec.weight, new, "target put");
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     json(status, &Target::from(core::Target { target, spec }))

@@ -96,7 +96,7 @@ local REASONS = { left = true, lapsed = true, superseded = true, expelled = true
 local function check_pending(provider, row)
   local tenure = tenure_of(provider, row)
   local record = load_offlined(tenure)
-  local reason, _, heard, ended = string.match(record or '', '^(%l+) (%d+) (%S+) (%d+)$')
+  local reason, _, heard, ended = string.match(record or '', '^([%l_]+) (%d+) (%S+) (%d+)$')
   if not REASONS[reason or ''] or not (heard == '-' or string.match(heard, '^%d+$')) then
     reason = nil
   end
@@ -120,7 +120,7 @@ local function check_pending(provider, row)
     if record or calm or lapsed then
       unpend(tenure)
     end
-    local why, last, at = string.match(redis.call('HGET', ENDED, tenure) or '', '^(%l+) (%d+) (%d+)$')
+    local why, last, at = string.match(redis.call('HGET', ENDED, tenure) or '', '^([%l_]+) (%d+) (%d+)$')
     if why then
       pend(tenure, why, math.min(tonumber(last), tonumber(at)), nil, tonumber(at))
     elseif calm or lapsed then

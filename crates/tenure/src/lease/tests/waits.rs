@@ -41,6 +41,30 @@ impl World {
 }
 
 #[tokio::test]
+async fn wait_of_more_than_a_minute_has_parts() {
+    let world = world().await;
+    let (a, b) = (world.join().await, world.rival().await);
+    let held = world.granted(&b, "t1").await;
+    let wait = |secs_left| {
+        let leases = a.leases();
+        tokio::spawn(async move { leases.acquire_within("t1", secs(secs_left)).await })
+    };
+    let waiter = wait(150);
+    world.until_waiting("t1", 1).await;
+    world.pass(secs(100)).await;
+    assert!(!waiter.is_finished());
+    world.run(held.release()).await.unwrap();
+    let guard = world.served(waiter).await;
+    world.run(guard.release()).await.unwrap();
+    let _held = world.granted(&b, "t1").await;
+    let (began, waiter) = (world.clock.mono(), wait(90));
+    let answer = world.run(waiter).await.unwrap().unwrap();
+    assert!(matches!(answer, Acquire::Held { .. }));
+    let waited = world.clock.mono().since(began);
+    assert!((secs(90)..secs(93)).contains(&waited), "{waited:?}");
+}
+
+#[tokio::test]
 async fn waiter_holds_the_lease_after_its_release() {
     let world = world().await;
     let (a, b) = (world.join().await, world.rival().await);
