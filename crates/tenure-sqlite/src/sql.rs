@@ -284,6 +284,8 @@ mod tests {
             "provider: update",
             "engagement: free",
             "engagement: free_and_fresh",
+            "engagement: next_free",
+            "engagement: miscounted",
             "outbox: oldest",
             "outbox: counts",
         ];
