@@ -1,8 +1,6 @@
 """Networks and daemons that fail."""
 
-import asyncio
-
-from suite.calls import BEAT, CLAIM
+from suite.calls import BEAT
 from suite.proxy import BLACK_HOLE, CUT, HALF_OPEN, PASS
 from suite.world import GROUP, case, follows
 
@@ -179,18 +177,3 @@ async def data_loss(world):
     assert (refused.code, refused.status, refused.outcome) == ("unsettled", 409, "unchanged"), refused
     assert refused.retry_after_ms > 0, refused
     assert len(work.lines()) == lines, "no work after the loss"
-
-
-@case("Many idle connections that were closed, as by a restart of a balancer, cost neither a call nor a lease.")
-async def pool_of_dead_connections(world):
-    a = await world.member("a", ttl_ms=3_000)
-    held = await a.call("acquire", handle=a.handle, lease="l")
-    for turn in range(3):
-        delayed = a.proxy.delay_answer(*CLAIM, 0.3, times=40)
-        await asyncio.gather(*(a.call("claim", handle=a.handle, registry="r", key=f"k{n}") for n in range(40)))
-        delayed.stop()
-        a.proxy.reset_connections()
-        await a.call("claim", handle=a.handle, registry="r", key="k")
-        assert await world.lease_verdict(a, held["lease_handle"]) != "lost", f"lost in turn {turn}"
-    await beats(world, a, 3)
-    assert not a.had("lease_lost"), a.events

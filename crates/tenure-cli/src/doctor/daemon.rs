@@ -57,8 +57,9 @@ fn groups(total: u64) -> Diagnosis {
     if total <= MANY_GROUPS {
         return Diagnosis::new(check, Severity::Ok, detail);
     }
-    Diagnosis::new(check, Severity::Warning, detail)
-        .advise("each costs memory and visits for a day after its last member: use a group per service, not per job or run")
+    Diagnosis::new(check, Severity::Warning, detail).advise(
+        "each costs memory and visits for a day after its last member: use a group per service, not per job or run",
+    )
 }
 
 /// Loops that panicked or never succeeded.

@@ -126,8 +126,14 @@ pub async fn ends_of_every_reason_are_whole(make: Make<'_>) {
         let tenure = world.online(&format!("p{n}"), 1).await;
         let ended = world.store.end(&world.group, &tenure, by, Call::default()).await;
         ended.expect("an end");
-        let whole = ReconcileRequest { after: None, limit: 100 };
-        let verified = world.mirror().verify_roster(&world.group, &whole, Call::default()).await;
+        let whole = ReconcileRequest {
+            after: None,
+            limit: 100,
+        };
+        let verified = world
+            .mirror()
+            .verify_roster(&world.group, &whole, Call::default())
+            .await;
         let repaired = verified.expect("a part").repaired;
         assert!(repaired.is_empty(), "{by:?}: {repaired:?}");
     }

@@ -183,18 +183,33 @@ async fn new_groups_are_limited_and_members_are_not() {
     let target = daemon.send("PUT", "/v1/groups/ci-3/targets/t", json!({})).await;
     assert_eq!(target.status, 201, "{target:?}");
     for (method, path, body) in [
-        ("POST", "/v1/groups/ci-4/members", json!({"member": "a", "ttl_ms": 5_000})),
+        (
+            "POST",
+            "/v1/groups/ci-4/members",
+            json!({"member": "a", "ttl_ms": 5_000}),
+        ),
         ("PUT", "/v1/groups/ci-4/targets/t", json!({})),
     ] {
         let refused = daemon.send(method, path, body).await;
-        assert_eq!((refused.status.as_u16(), &*refused.code()), (429, "rate_limited"), "{path}");
+        assert_eq!(
+            (refused.status.as_u16(), &*refused.code()),
+            (429, "rate_limited"),
+            "{path}"
+        );
         let wait = refused.json()["retry_after_ms"].as_u64().expect("a time");
         assert!((1..=20_000).contains(&wait), "{wait}");
-            let told = refused.json();
+        let told = refused.json();
         let detail = told["detail"].as_str().expect("a text");
-        assert!(detail.contains("limits.new_groups") && detail.contains("ci-4"), "{detail}");
+        assert!(
+            detail.contains("limits.new_groups") && detail.contains("ci-4"),
+            "{detail}"
+        );
     }
-    assert_eq!(daemon.get("/v1/groups/ci-4").await.json()["members"], 0, "nothing was done");
+    assert_eq!(
+        daemon.get("/v1/groups/ci-4").await.json()["members"],
+        0,
+        "nothing was done"
+    );
     for n in 0..10 {
         daemon.join("ci-1", &format!("m{n}")).await;
     }
