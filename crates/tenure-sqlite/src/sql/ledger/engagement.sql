@@ -29,7 +29,7 @@ ORDER BY p.occupancy, p.idle_us, p.provider;
 
 -- name: is_full
 SELECT p.capacity <= (
-    SELECT count(*) FROM engagements e
+    SELECT count(*) FROM engagements e INDEXED BY engagements_open
     WHERE e.roster = ?1 AND e.provider = ?2 AND e.status IN ('pending', 'active'))
 FROM providers p WHERE p.roster = ?1 AND p.provider = ?2;
 
@@ -40,7 +40,7 @@ UPDATE providers SET version = 0 WHERE roster = ?1 AND provider = ?2;
 -- name: miscounted
 SELECT p.provider FROM providers p
 WHERE p.roster = ?1 AND p.occupancy <> (
-    SELECT count(*) FROM engagements e
+    SELECT count(*) FROM engagements e INDEXED BY engagements_open
     WHERE e.roster = ?1 AND e.provider = p.provider AND e.status IN ('pending', 'active'))
 ORDER BY p.provider;
 
