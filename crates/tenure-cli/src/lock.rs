@@ -148,8 +148,8 @@ impl Lock {
             ));
             return Ok(not(NOT_ACQUIRED));
         }
-        let ended = self.run_under(&guard, connected, membership, signals).await?;
-        if ended.is_gone && guard.verdict() == Verdict::Held {
+        let (ended, is_lost) = self.run_under(&guard, connected, membership, signals).await?;
+        if ended.is_gone && !is_lost {
             // An error: the tenure is over, or `leave` reports that the store is away.
             let _ = guard.release().await;
         } else {
@@ -222,14 +222,14 @@ impl Lock {
         }
     }
 
-    /// Runs the command until it exits or the lock may be lost.
+    /// Runs the command until it exits or the lock may be lost. Returns whether it was.
     async fn run_under(
         &self,
         guard: &LeaseGuard,
         connected: &Connected,
         membership: &Membership,
         signals: Signals,
-    ) -> anyhow::Result<Ended> {
+    ) -> anyhow::Result<(Ended, bool)> {
         let mut variables = wrapped::variables(membership, connected);
         variables.extend([
             ("TENURE_LEASE".into(), guard.lease().as_str().into()),
@@ -247,13 +247,13 @@ impl Lock {
             }
         };
         match wrapped.run(variables, evidence, signals, clock, lost).await? {
-            (ended, None) => Ok(ended),
+            (ended, None) => Ok((ended, false)),
             (ended, Some(())) => {
                 let (lease, command) = (&self.lease, wrapped.name());
                 say(format_args!(
                     "stopped {command}: lock \"{lease}\" was lost, or could not be confirmed in time"
                 ));
-                Ok(Ended { code: FAILED, ..ended })
+                Ok((Ended { code: FAILED, ..ended }, true))
             }
         }
     }
