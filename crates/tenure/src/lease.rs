@@ -153,8 +153,8 @@ impl Leases {
     ///
     /// # Errors
     /// As [`Leases::acquire`]. `Held` when a later request of this tenure has taken over the place (another process that
-    /// acts under it), or when the wait is over although nothing holds the lease. `Invalid` for a target
-    /// of a fleet.
+    /// acts under it), or when the wait is over although nothing holds the lease. `Invalid` for a target of a
+    /// fleet.
     pub async fn acquire_with(&self, lease: &str, options: AcquireOptions) -> Result<Acquire> {
         let lease = LeaseName::new(lease)?;
         if options.wait.is_zero() {
