@@ -1,6 +1,8 @@
 """Networks and daemons that fail."""
 
-from suite.calls import BEAT
+import asyncio
+
+from suite.calls import BEAT, CLAIM
 from suite.proxy import BLACK_HOLE, CUT, HALF_OPEN, PASS
 from suite.world import GROUP, case, follows
 
@@ -177,3 +179,39 @@ async def data_loss(world):
     assert (refused.code, refused.status, refused.outcome) == ("unsettled", 409, "unchanged"), refused
     assert refused.retry_after_ms > 0, refused
     assert len(work.lines()) == lines, "no work after the loss"
+
+
+async def idle_connections(driver, count=40):
+    """Leaves this many idle connections in the driver's pool."""
+    delayed = driver.proxy.delay_answer(*CLAIM, 0.3, times=count)
+    calls = (driver.call("claim", handle=driver.handle, registry="r", key=f"k{n}") for n in range(count))
+    await asyncio.gather(*calls)
+    delayed.stop()
+
+
+@case("Many idle connections that were closed, as by a restart of a balancer, cost neither a call nor a lease.")
+async def pool_of_dead_connections(world):
+    a = await world.member("a", ttl_ms=3_000)
+    held = await a.call("acquire", handle=a.handle, lease="l")
+    for turn in range(3):
+        await idle_connections(a)
+        a.proxy.reset_connections()
+        await a.call("claim", handle=a.handle, registry="r", key="k")
+        assert await world.lease_verdict(a, held["lease_handle"]) != "lost", f"lost in turn {turn}"
+    await beats(world, a, 3)
+    assert not a.had("lease_lost"), a.events
+
+
+@case("The first call after a restart of the daemon is answered, whatever the restart closed, and leases are kept.")
+async def first_call_after_a_restart(world):
+    a = await world.member("a", ttl_ms=9_000)
+    held = await a.call("acquire", handle=a.handle, lease="l")
+    for _ in range(2):
+        await idle_connections(a)
+        await world.daemon.kill()
+        a.proxy.reset_connections()
+        await world.restart()
+        await a.call("claim", handle=a.handle, registry="r", key="k")
+        assert await world.lease_verdict(a, held["lease_handle"]) == "held"
+    await beats(world, a, 2)
+    assert not a.had("lease_lost") and not a.had("ended"), a.events

@@ -1,7 +1,10 @@
-//! The HTTP client of a daemon, rebuilt when its TLS files change.
+//! The HTTP client of a daemon, rebuilt when its TLS files change or a connection fails.
 //!
 //! A member may outlive its certificate. The files are checked periodically beside requests, and again when a
 //! connection fails, so that a new certificate is used at the latest when the daemon rejects the old one.
+//!
+//! A restart of the daemon or of a balancer closes all connections at once. Each idle one would cost a request its
+//! answer, so the first failure drops them all: the new client has none.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -32,6 +35,7 @@ pub(super) struct Connector {
 pub(super) struct CurrentClient {
     pub(super) client: Client,
     pub(super) number: u64,
+    tls: ClientConfig,
 }
 
 impl Connector {
@@ -40,10 +44,11 @@ impl Connector {
     /// # Errors
     /// `Misconfigured` when the client cannot be set up.
     pub(super) fn new(settings: HttpSettings, tls: ClientConfig, files: Option<ReloadingTls>) -> Result<Self> {
-        let client = client(&settings, tls, files.is_some())?;
+        let client = client(&settings, tls.clone(), files.is_some())?;
+        let number = 0;
         Ok(Self {
             settings,
-            current: RwLock::new(CurrentClient { client, number: 0 }),
+            current: RwLock::new(CurrentClient { client, number, tls }),
             files,
             looked_at: Mutex::default(),
             looking: Arc::default(),
@@ -53,6 +58,24 @@ impl Connector {
     /// The current client.
     pub(super) fn current(&self) -> CurrentClient {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A client without idle connections.
+    ///
+    /// # Errors
+    /// `Misconfigured` when it cannot be set up.
+    pub(super) fn unused(&self) -> Result<Client> {
+        client(&self.settings, self.current().tls, self.files.is_some())
+    }
+
+    /// Drops the idle connections after a request with client `used` failed, unless they were dropped since.
+    pub(super) fn drop_idle(&self, used: u64) {
+        let Ok(client) = self.unused() else { return };
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if current.number == used {
+            current.client = client;
+            current.number += 1;
+        }
     }
 
     /// Checks the files periodically, in the background.
@@ -96,14 +119,16 @@ impl Connector {
         let Some(files) = &self.files else { return };
         let made = match files.reload() {
             Reload::Unchanged => return,
-            Reload::Changed(config) => client(&self.settings, *config, true),
+            Reload::Changed(config) => {
+                client(&self.settings, ClientConfig::clone(&config), true).map(|client| (client, *config))
+            }
             Reload::Unusable(error) => Err(Error::new(ErrorKind::Misconfigured, error.to_string())),
         };
         match made {
-            Ok(client) => {
+            Ok((client, tls)) => {
                 let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
                 let number = current.number + 1;
-                *current = CurrentClient { client, number };
+                *current = CurrentClient { client, number, tls };
                 tracing::info!("the TLS files have changed; new connections use them");
             }
             Err(error) => tracing::warn!(

@@ -66,8 +66,9 @@ impl Serve<RevokeLease> for HttpStore {
         let path = ["v1", "groups", group.as_str(), "leases", ask.lease.as_str()];
         let request = self.mutate(Method::DELETE, &path, call);
         let request = match &ask.of {
-            RevokeOf::Any => request,
-            RevokeOf::Holder(holder) => request.query(&[("holder", holder.as_str())]),
+            // Sent twice, it would take the lease from the next holder.
+            RevokeOf::Any => request.once(),
+            RevokeOf::Holder(holder) => request.once().query(&[("holder", holder.as_str())]),
             RevokeOf::Token(token) => request.query(&[("token", &token.to_string())]),
         };
         self.send(request).await?.json()

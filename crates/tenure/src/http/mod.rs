@@ -2,8 +2,9 @@
 //!
 //! Requests run on a runtime given at construction, so that a blocked user runtime cannot starve beats (connections
 //! live there, too). Each request has a deadline. A mutating one sends its not-after (`Tenure-Not-After`), so it cannot
-//! take effect after its caller has timed out. After a broken connection only harmless requests, reads and beats, are
-//! retried, once and immediately. A refusal that changed nothing and passes within the time-out is waited for.
+//! take effect after its caller has timed out. After a broken connection a request is sent again, once and immediately, on
+//! a new connection, and if that fails, too, the outcome of a change is unknown. What must not be repeated has a
+//! connection of its own. A refusal that changed nothing and passes within the time-out is waited for.
 //!
 //! This store does not sweep (the daemon does), has no queue, and replays nothing that could act twice.
 

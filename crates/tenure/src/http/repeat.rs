@@ -1,5 +1,5 @@
-//! When a request is sent again: after a broken connection if it has no effect, after a refusal that changed nothing and
-//! passes soon, with another not-after, and once more if it is durable and its answer was lost.
+//! When a request is sent again: after a refusal that changed nothing and passes soon, with another not-after, and once
+//! more if it is durable and its answer was lost. Broken connections: [`Inner::once`].
 
 use std::time::Duration;
 
@@ -38,41 +38,40 @@ impl Inner {
                 Effect::Commits => self.committing(ready, give_up).await,
             }
         };
+        let used = self.connector.current().number;
         let sent = within(&*self.clock, patience, sending).await;
         sent.unwrap_or_else(|| {
             self.timed_out();
+            // The other idle connections may lead to the same nowhere.
+            self.connector.drop_idle(used);
             Err(timeout.no_answer(&self.base))
         })
     }
 
-    /// Sends it, and retries once if the connection broke.
     async fn harmless(&self, ready: &PreparedRequest, give_up: Mono) -> Result<DaemonResponse> {
         let first = match ready.method == Method::GET {
             true => self.admitted(ready, Call::default(), give_up).await,
-            false => self.once(ready, Call::default()).await,
+            false => self.once(ready, Call::default(), give_up).await,
         };
-        match first {
-            Err(RequestFailure::Broken(_)) => self
-                .once(ready, Call::default())
-                .await
-                .map_err(|failed| failed.into_error(Outcome::Unchanged)),
-            other => other.map_err(|failed| failed.into_error(Outcome::Unchanged)),
-        }
+        first.map_err(|failed| failed.into_error(Outcome::Unchanged))
     }
 
     /// Sends it with a not-after. If the daemon rejects it as late although the caller is still waiting (the store's
     /// clock was set forward), nothing changed, and it is sent again with the corrected clock.
     async fn mutating(&self, ready: &PreparedRequest, call: Call, give_up: Mono) -> Result<DaemonResponse> {
         if !self.store_clock.is_fresh(self.clock.mono()) {
-            self.ask_now().await?;
+            self.ask_now(give_up).await?;
         }
         let limits = self.store_clock.not_after(give_up, call);
         let unknown = |failed: RequestFailure| failed.into_error(Outcome::Unknown);
         match self.admitted(ready, limits, give_up).await.map_err(unknown) {
             Err(error) if error.kind() == ErrorKind::TooLate && limits != call => {
-                self.ask_now().await?;
-                let limits = self.store_clock.not_after(give_up, call);
-                self.once(ready, limits).await.map_err(unknown)
+                let again = async {
+                    self.ask_now(give_up).await?;
+                    let limits = self.store_clock.not_after(give_up, call);
+                    self.once(ready, limits, give_up).await.map_err(unknown)
+                };
+                again.await.map_err(|later| after(&error, later))
             }
             other => other,
         }
@@ -88,23 +87,25 @@ impl Inner {
         let unknown = |failed: RequestFailure| failed.into_error(Outcome::Unknown);
         match self.admitted(ready, limits, give_up).await.map_err(unknown) {
             Err(error) if error.kind() == ErrorKind::TooLate => {
-                self.once(ready, Call::default()).await.map_err(unknown)
+                let again = self.once(ready, Call::default(), give_up).await.map_err(unknown);
+                again.map_err(|later| after(&error, later))
             }
             other => other,
         }
     }
 
     /// Reads the store's time.
-    async fn ask_now(&self) -> Result<()> {
+    async fn ask_now(&self, give_up: Mono) -> Result<()> {
         let ready = PreparedRequest {
             method: Method::GET,
             url: self.url(&["v1", "now"])?,
             body: None,
             expected: &[],
             token: None,
+            repeatable: true,
         };
         let asked = self.clock.mono();
-        let now: Now = self.harmless(&ready, asked).await?.json()?;
+        let now: Now = self.harmless(&ready, give_up).await?.json()?;
         self.store_clock.learn(now.now, asked, self.clock.mono());
         Ok(())
     }
@@ -118,7 +119,7 @@ impl Inner {
         give_up: Mono,
     ) -> Result<DaemonResponse, RequestFailure> {
         for _ in 1..ATTEMPTS {
-            let refusal = match self.once(ready, limits).await {
+            let refusal = match self.once(ready, limits, give_up).await {
                 Err(RequestFailure::Answered(refusal)) => refusal,
                 other => return other,
             };
@@ -129,7 +130,15 @@ impl Inner {
             }
             self.clock.sleep(pause).await;
         }
-        self.once(ready, limits).await
+        self.once(ready, limits, give_up).await
+    }
+}
+
+/// The error of a repetition. The request before it may have taken effect.
+fn after(earlier: &Error, later: Error) -> Error {
+    match earlier.outcome() {
+        Outcome::Unknown => later.with_outcome(Outcome::Unknown),
+        Outcome::Unchanged => later,
     }
 }
 

@@ -8,6 +8,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY
 use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tenure_core::clock::Mono;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::escape::server_words;
 use tenure_core::store::Call;
@@ -31,6 +32,7 @@ pub(super) struct Request {
     takes_effect: Option<Duration>,
     expected: &'static [Code],
     token: Option<HeaderValue>,
+    repeatable: bool,
 }
 
 /// The effect of a repeated or late request.
@@ -104,6 +106,7 @@ impl HttpStore {
             takes_effect: None,
             expected: &[],
             token: None,
+            repeatable: true,
         }
     }
 
@@ -159,6 +162,13 @@ impl Request {
         self
     }
 
+    /// Sends it on a connection of its own, and not again when that breaks: a repetition could hit what another caller
+    /// made since.
+    pub(super) fn once(mut self) -> Self {
+        self.repeatable = false;
+        self
+    }
+
     /// Returns problems with these codes as responses, because they carry more than an error.
     pub(super) fn expects(mut self, codes: &'static [Code]) -> Self {
         self.expected = codes;
@@ -173,6 +183,7 @@ pub(super) struct PreparedRequest {
     pub(super) body: Option<Vec<u8>>,
     pub(super) expected: &'static [Code],
     pub(super) token: Option<HeaderValue>,
+    pub(super) repeatable: bool,
 }
 
 impl Inner {
@@ -204,6 +215,7 @@ impl Inner {
             body,
             expected: request.expected,
             token: request.token,
+            repeatable: request.repeatable,
         };
         let (effect, patience) = (request.effect, request.patience);
         let first = self.answer(&ready, effect, patience, give_up).await;
@@ -221,25 +233,52 @@ impl Inner {
         Ok(answer)
     }
 
-    /// Sends it, and retries once if certainly nothing was done and a precondition has changed: a rejected token was
-    /// replaced in its file, or the TLS files changed after a failed connection.
-    pub(super) async fn once(&self, ready: &PreparedRequest, limits: Call) -> Result<DaemonResponse, RequestFailure> {
-        let CurrentClient { client, number } = self.connector.current();
-        match self.sent(&client, ready, limits).await {
+    /// Sends it, and once more when its connection broke: an idle connection may have been closed by the other side.
+    /// Also when connecting failed and the TLS files have changed. Not after `give_up`, when it must not take effect.
+    pub(super) async fn once(
+        &self,
+        ready: &PreparedRequest,
+        limits: Call,
+        give_up: Mono,
+    ) -> Result<DaemonResponse, RequestFailure> {
+        if !ready.repeatable {
+            let client = self.connector.unused().map_err(RequestFailure::Answered)?;
+            return self.accepted(&client, ready, limits).await;
+        }
+        let CurrentClient { client, number, .. } = self.connector.current();
+        let failed = match self.accepted(&client, ready, limits).await {
+            Err(failed @ (RequestFailure::NotSent(..) | RequestFailure::Broken(_))) => failed,
+            other => return other,
+        };
+        // A rejected certificate may break the connection only after the request was written.
+        let is_renewed = self.connector.is_renewed(number).await;
+        let is_broken = matches!(failed, RequestFailure::Broken(_));
+        if is_broken {
+            self.connector.drop_idle(number);
+        }
+        if !is_broken && !is_renewed || self.clock.mono() >= give_up {
+            return Err(failed);
+        }
+        let again = self.accepted(&self.connector.current().client, ready, limits).await;
+        match is_broken {
+            true => again.map_err(RequestFailure::after_broken),
+            false => again,
+        }
+    }
+
+    /// Sends it, and once more if the token was rejected and its file has a new one.
+    async fn accepted(
+        &self,
+        client: &Client,
+        ready: &PreparedRequest,
+        limits: Call,
+    ) -> Result<DaemonResponse, RequestFailure> {
+        match self.sent(client, ready, limits).await {
             Err(RequestFailure::Unknown(error)) => match self.another_token().await {
-                Ok(true) => self.sent(&client, ready, limits).await,
+                Ok(true) => self.sent(client, ready, limits).await,
                 Ok(false) => Err(RequestFailure::Unknown(error)),
                 Err(trouble) => Err(RequestFailure::Answered(trouble.because(error))),
             },
-            // A rejected certificate may break the connection only after the request was written.
-            Err(failed @ (RequestFailure::NotSent(..) | RequestFailure::Broken(_))) => {
-                let is_renewed = self.connector.is_renewed(number).await;
-                if is_renewed && matches!(failed, RequestFailure::NotSent(..)) {
-                    let client = self.connector.current().client;
-                    return self.sent(&client, ready, limits).await;
-                }
-                Err(failed)
-            }
             other => other,
         }
     }
@@ -378,6 +417,16 @@ pub(super) enum RequestFailure {
 }
 
 impl RequestFailure {
+    /// The failure of a repetition: the request before it may have taken effect.
+    fn after_broken(self) -> Self {
+        match self {
+            Self::Answered(error) => Self::Answered(error.with_outcome(Outcome::Unknown)),
+            Self::Unknown(error) => Self::Unknown(error.with_outcome(Outcome::Unknown)),
+            Self::NotSent(message, cause) => Self::Broken((message, cause)),
+            broken @ Self::Broken(_) => broken,
+        }
+    }
+
     /// Converts to an error. `broken` is the outcome of a request that may have arrived; `Unchanged` for a read, whatever
     /// the answer says.
     pub(super) fn into_error(self, broken: Outcome) -> Error {

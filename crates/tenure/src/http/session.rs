@@ -65,7 +65,7 @@ impl Serve<DeleteSession> for HttpStore {
     async fn serve(&self, group: &Group, ask: DeleteSession, call: Call) -> Result<DeleteOutcome> {
         let session = ask.session;
         let path = ["v1", "groups", group.as_str(), "sessions", session.as_str()];
-        let request = self.mutate(Method::DELETE, &path, call);
+        let request = self.mutate(Method::DELETE, &path, call).once();
         let answer = self
             .send(request.expects(&[Code::SessionNotFound, Code::SessionActive]))
             .await?;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
@@ -9,14 +10,16 @@ use tenure::http::{HttpSettings, HttpStore};
 use tenure_core::clock::SystemClock;
 use tenure_core::error::{ErrorKind, Outcome};
 use tenure_core::event::EventLog;
-use tenure_core::id::{Group, MemberId, TenureId};
+use tenure_core::id::{Group, LeaseName, MemberId, TenureId};
+use tenure_core::lease::{LeaseStore, RevokeOf};
 use tenure_core::membership::{Beat, BeatReply, EndBy, EndReason, Join, Labels, MembershipStore};
 use tenure_core::store::{Backend, Call, Health, Severity, Store};
 use tenure_server::Settings;
 use tenure_testkit::proxy::{Mode, Proxy};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
+use tokio::sync::Barrier;
 
 use crate::common::faulty::{Faulty, Mood};
 use crate::common::{Daemon, PATIENCE, promised};
@@ -170,7 +173,7 @@ async fn a_read_is_sent_again_once_when_its_connection_breaks() {
 }
 
 #[tokio::test]
-async fn a_beat_is_sent_again_and_a_join_is_not() {
+async fn a_beat_and_a_change_are_sent_again_once() {
     let now = reply("200 OK", "application/json", r#"{"now":"2026-01-01T00:00:00Z"}"#);
     let beaten =
         r#"{"results":[{"tenure":"a@1","status":"renewed","expires_in_ms":5}],"as_of":"2026-01-01T00:00:00Z"}"#;
@@ -191,7 +194,7 @@ async fn a_beat_is_sent_again_and_a_join_is_not() {
         1
     );
 
-    let (addr, mut asked) = stub(&[&now, "HTTP/1.1 201", &now]).await;
+    let (addr, mut asked) = stub(&[&now, "HTTP/1.1 201"]).await;
     let error = client(&format!("http://{addr}"), PATIENT)
         .join(&group(), &join("a"), Call::default())
         .await
@@ -204,16 +207,122 @@ async fn a_beat_is_sent_again_and_a_join_is_not() {
         asked.recv().await.unwrap().starts_with("GET /v1/now"),
         "the store's time must be known first"
     );
-    let sent = asked.recv().await.unwrap();
-    assert!(
-        sent.starts_with("POST") && sent.contains("tenure-not-after: 2026-01-01T00:00:"),
-        "{sent}"
+    for _ in 0..2 {
+        let sent = asked.recv().await.unwrap();
+        assert!(
+            sent.starts_with("POST") && sent.contains("tenure-not-after: 2026-01-01T00:00:"),
+            "{sent}"
+        );
+    }
+    assert!(asked.try_recv().is_err(), "twice");
+}
+
+/// The error of the repetition alone would say that nothing changed.
+#[tokio::test]
+async fn a_refused_repetition_has_an_unknown_outcome() {
+    let now = reply("200 OK", "application/json", r#"{"now":"2026-01-01T00:00:00Z"}"#);
+    let refusal = r#"{"code":"store_unavailable","status":503,"title":"t","detail":"d","outcome":"unchanged"}"#;
+    let refusal = reply("503 Service Unavailable", "application/problem+json", refusal);
+    let (addr, mut asked) = stub(&[&now, "HTTP/1.1 201", &refusal]).await;
+    let joining = client(&format!("http://{addr}"), PATIENT);
+    let error = joining.join(&group(), &join("a"), Call::default()).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Unavailable, Outcome::Unknown)
     );
+    for _ in 0..3 {
+        asked.recv().await.unwrap();
+    }
+    assert!(asked.try_recv().is_err(), "the membership decides what follows");
+}
+
+/// Another caller may hold the lease by then.
+#[tokio::test]
+async fn a_revocation_is_not_sent_again() {
+    let now = reply("200 OK", "application/json", r#"{"now":"2026-01-01T00:00:00Z"}"#);
+    let (addr, mut asked) = stub(&[&now, "HTTP/1.1 200"]).await;
+    let store = client(&format!("http://{addr}"), PATIENT);
+    let lease = LeaseName::new("l").expect("a good name");
+    let error = store
+        .revoke_lease(&group(), &lease, RevokeOf::Any, Call::default())
+        .await;
+    assert_eq!(error.unwrap_err().outcome(), Outcome::Unknown);
+    assert!(asked.recv().await.unwrap().starts_with("GET /v1/now"));
+    assert!(asked.recv().await.unwrap().starts_with("DELETE"));
     assert!(asked.try_recv().is_err(), "once");
 }
 
+/// Answers the first request of each of `idle` connections when all have arrived, and breaks each at its second
+/// request. Serves later connections.
+async fn pool_that_breaks(idle: usize) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let addr = listener.local_addr().expect("an address");
+    let (all, broken) = (Arc::new(Barrier::new(idle)), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&broken);
+    tokio::spawn(async move {
+        for n in 0.. {
+            let Ok((socket, _)) = listener.accept().await else {
+                return;
+            };
+            let (all, count) = (Arc::clone(&all), Arc::clone(&count));
+            tokio::spawn(async move {
+                let mut socket = BufReader::new(socket);
+                for request in 0.. {
+                    if !read_request(&mut socket).await {
+                        return;
+                    }
+                    match (n < idle, request) {
+                        (true, 0) => _ = all.wait().await,
+                        (true, _) => {
+                            count.fetch_add(1, Ordering::Relaxed);
+                            return;
+                        }
+                        _ => {}
+                    }
+                    let body = r#"{"tenure":"a@1","member":"a","term":1,"ttl_ms":30000,"expires_in_ms":30000,
+                        "now":"2026-01-01T00:00:00Z","as_of":"2026-01-01T00:00:00Z"}"#;
+                    let answer = reply("201 Created", "application/json", body).replace("connection: close\r\n", "");
+                    if socket.write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (addr, broken)
+}
+
+/// Returns whether there was one.
+async fn read_request(socket: &mut BufReader<TcpStream>) -> bool {
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if !matches!(socket.read_line(&mut line).await, Ok(count) if count > 0) {
+            return false;
+        }
+        let line = line.to_ascii_lowercase();
+        if let Some(value) = line.strip_prefix("content-length:") {
+            length = value.trim().parse().expect("a length");
+        }
+        if line == "\r\n" {
+            return socket.read_exact(&mut vec![0; length]).await.is_ok();
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_first_dead_connection_empties_the_pool() {
+    let (addr, broken) = pool_that_breaks(20).await;
+    let store = client(&format!("http://{addr}"), PATIENT);
+    let reads = (0..20).map(|_| store.now());
+    assert!(futures_util::future::join_all(reads).await.iter().all(Result::is_ok));
+    let joined = store.join(&group(), &join("a"), Call::default()).await;
+    assert_eq!(joined.expect("answered on a new connection").tenure.to_string(), "a@1");
+    assert_eq!(broken.load(Ordering::Relaxed), 1);
+}
+
 /// The client's own request, which it sends with its not-after, is looked at in
-/// `a_beat_is_sent_again_and_a_join_is_not`; here the connection stays open, so that the daemon has to answer.
+/// `a_beat_and_a_change_are_sent_again_once`; here the connection stays open, so that the daemon has to answer.
 #[tokio::test]
 async fn a_call_that_the_network_held_back_for_too_long_is_refused() {
     let daemon = Daemon::start().await;
