@@ -239,13 +239,8 @@ impl Lock {
         let (clock, wrapped) = (connected.tenure.clock(), self.wrapped());
         let (tell, evidence) = watch::channel(held(guard, guard.valid_until()));
         let lead = wrapped.settings().head_start();
-        let lost = async {
-            follow(guard, &tell, lead, membership.timing(), &**clock).await;
-            if membership.verdict() == Verdict::Held && guard.verdict() == Verdict::Lost {
-                // An operator released the lock, which comes free with the next heartbeat: there is no time for a TERM.
-                tell.send_replace(held(guard, clock.mono()));
-            }
-        };
+        // A lock that an operator released is free when this wrapper has left, so its command ends in order.
+        let lost = follow(guard, &tell, lead, membership.timing(), &**clock);
         match wrapped.run(variables, evidence, signals, clock, lost).await? {
             (ended, None) => Ok((ended, false)),
             (ended, Some(())) => {

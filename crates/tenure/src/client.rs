@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::clock::Clock;
-use tenure_core::error::Result;
+use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::Group;
 use tenure_core::store::Store;
 use tenure_core::timeout::Timeout;
@@ -18,6 +18,7 @@ use crate::group::GroupHandle;
 use crate::heartbeat::HeartbeatThread;
 use crate::lease::LeaseWaits;
 use crate::loops::{LoopStatus, Loops};
+use crate::membership::{Membership, Wrapper};
 use crate::on_runtime::OnRuntime;
 use crate::registry::PATIENCE;
 use crate::sweeper::{Sweeper, SweeperSettings};
@@ -192,6 +193,23 @@ impl Tenure {
     /// `Invalid`, naming the first character that is not allowed.
     pub fn group(&self, name: &str) -> Result<GroupHandle> {
         Ok(GroupHandle::new(self.inner.context.clone(), Group::new(name)?))
+    }
+
+    /// Acts under the tenure of the `tenure join` or `tenure lock` around this process, without a join of its own. Retries
+    /// for up to `patience` while the store is unavailable.
+    ///
+    /// The tenure is the holder: processes that share it share its leases, so let each acquire others. Leaving ends only
+    /// this handle; what it holds stays with the tenure until the wrapper leaves. When the wrapper joins again after a
+    /// lapse, the membership follows it.
+    ///
+    /// # Errors
+    /// `Misconfigured` outside a wrapper; `Ended` when the tenure is over; `Unavailable` after `patience`.
+    pub async fn inherit(&self, patience: Duration) -> Result<Membership> {
+        let wrapper = Wrapper::find()?.ok_or_else(|| {
+            let needs = "TENURE_ID and TENURE_GROUP are not set; start this program by `tenure join` or `tenure lock`";
+            Error::new(ErrorKind::Misconfigured, needs)
+        })?;
+        Membership::inherit(self.inner.context.clone(), wrapper, patience).await
     }
 
     /// The store, for calls that no handle offers.

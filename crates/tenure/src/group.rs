@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::error::Result;
+use tenure_core::error::{Error, Result};
 use tenure_core::event::{EventId, EventPage, EventQuery};
 use tenure_core::id::{Group, MemberId, TenureId};
 use tenure_core::membership::{EndBy, EndReason, Member};
@@ -11,7 +11,7 @@ use tenure_core::sweep::{GroupStatus, SweepReport, SweepRequest};
 
 use crate::client::Context;
 use crate::event::EventFeed;
-use crate::membership::{JoinOptions, Membership};
+use crate::membership::{JoinOptions, Membership, Wrapper};
 use crate::session::GroupSessions;
 use crate::why::{Explanation, Subject, why};
 
@@ -58,6 +58,14 @@ impl GroupHandle {
     /// # Errors
     /// Those of [`GroupHandle::join`]; `Unavailable` only after `patience`.
     pub async fn join_within(&self, options: JoinOptions, patience: Duration) -> Result<Membership> {
+        let wrapper = Wrapper::find()?.filter(|wrapper| wrapper.group == self.group);
+        if let Some(wrapper) = wrapper.filter(|wrapper| options.member.as_ref() == Some(wrapper.first.member())) {
+            let member = wrapper.first.member();
+            return Err(Error::invalid(format!(
+                "{member} is the member of the wrapper around this process, and joining as it would end the wrapper; \
+                 `Tenure::inherit` acts under its tenure"
+            )));
+        }
         Membership::join(self.context.clone(), self.group.clone(), options, patience).await
     }
 

@@ -9,6 +9,7 @@
 
 mod beating;
 mod shared;
+mod wrapper;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -36,7 +37,10 @@ use crate::session::Sessions;
 use beating::Beating;
 
 pub(crate) use shared::Shared;
+pub(crate) use wrapper::Wrapper;
 
+/// The pause between two attempts to inherit a tenure.
+const INHERIT_AGAIN: Duration = Duration::from_millis(200);
 /// How often a call with an unknown outcome is attempted in total, where a retry is safe.
 const TRIES: u32 = 3;
 
@@ -208,6 +212,30 @@ impl Membership {
         let mut shared = Shared::new(context, group, join, timing, options.progress_within, &joined, sent_at);
         shared.rejoin = options.rejoin;
         shared.leases.share(options.others_act);
+        Ok(Self::start(Arc::new(shared)))
+    }
+
+    /// Acts under the tenure of a wrapper, and follows it when it joins again.
+    pub(crate) async fn inherit(context: Context, wrapper: Wrapper, patience: Duration) -> Result<Self> {
+        let until = context.clock.mono() + patience;
+        let (joined, sent_at) = loop {
+            match wrapper.take_over(&context, None).await {
+                Err(error) if error.kind() == ErrorKind::Unavailable && context.clock.mono() < until => {
+                    tracing::debug!(error = error.chain(), "no tenure to inherit yet; retrying");
+                }
+                taken => break taken?,
+            }
+            context.clock.sleep(jitter(&*context.clock, INHERIT_AGAIN, 50)).await;
+        };
+        let join = Join {
+            member: joined.tenure.member().clone(),
+            ttl: joined.ttl,
+            labels: Labels::default(),
+        };
+        let (group, timing) = (wrapper.group.clone(), Timing::for_ttl(joined.ttl));
+        let mut shared = Shared::new(context, group, join, timing, None, &joined, sent_at);
+        shared.leases.share(true);
+        shared.wrapper = Some(wrapper);
         Ok(Self::start(Arc::new(shared)))
     }
 
@@ -408,6 +436,10 @@ async fn end_at_store(shared: &Arc<Shared>) -> Result<EndReason> {
     let (tenure, by) = (shared.tenure(), shared.leave_by());
     shared.end(by.reason());
     shared.publish(|_| {});
+    if shared.wrapper.is_some() {
+        // The tenure is the wrapper's to end.
+        return Ok(by.reason());
+    }
     let bound = shared.timing.request_timeout;
     let (clock, store) = (&*shared.context.clock, &shared.context.store);
     let mut tries = 1;

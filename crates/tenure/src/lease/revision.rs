@@ -95,14 +95,16 @@ impl LeaseTable {
     /// The snapshot for a beat that is about to be sent.
     pub(crate) fn sent(&self) -> BeatSnapshot {
         let state = self.state();
-        let is_unread = state.doubted || (self.others_act && !state.entries.is_empty());
+        let named = match (self.others_act, state.doubted) {
+            // An operator's release that was noticed here may be of a lease that another process works under.
+            (true, _) => Revision::NONE,
+            (false, true) => state.known.min(state.verified),
+            (false, false) => state.known.min(state.explained),
+        };
         BeatSnapshot {
             epoch: state.epoch,
             known: state.known,
-            named: match is_unread {
-                true => state.known.min(state.verified),
-                false => state.known.min(state.explained),
-            },
+            named,
         }
     }
 

@@ -27,7 +27,8 @@ enum Step {
     Beat,
     /// The work makes no progress: end the tenure.
     Stall,
-    /// The tenure ended: check whether another process of the same name has taken over.
+    /// The tenure ended: check whether another process of the same name has taken over. An inherited one: whether its
+    /// wrapper has joined again.
     Look(EndReason),
     /// No process has taken over: start a new tenure.
     Join(EndReason),
@@ -382,6 +383,7 @@ fn send(shared: Arc<Shared>, step: Step) -> BoxFuture<'static, CallReply> {
                 let end = store.end(group, &tenure, by, shared.call(patience));
                 CallReply::Stall(bound.step(clock, &**store, end).await)
             }
+            Step::Look(_) if shared.wrapper.is_some() => CallReply::Join(shared.inherit_again().await),
             Step::Look(_) => {
                 let look = store.member(group, shared.member());
                 CallReply::Look(Timeout::read(patience).step(clock, &**store, look).await)

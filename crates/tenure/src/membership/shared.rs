@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_core::clock::Mono;
-use tenure_core::error::{Error, Result};
+use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{Group, MemberId, RegistryName, TenureId};
 use tenure_core::membership::{EndBy, EndReason, Join, Joined, Labels};
 use tenure_core::remote_clock::RemoteClock;
@@ -17,6 +17,7 @@ use tenure_core::verdict::{Trust, Verdict};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::wrapper::Wrapper;
 use super::{MembershipStatus, Phase};
 use crate::client::Context;
 use crate::lease::{Act, LeaseTable};
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     pub(super) progress_within: Option<Duration>,
     /// Whether to join again after an end that allows it.
     pub(super) rejoin: bool,
+    /// The process that began the tenure, if it is another one.
+    pub(super) wrapper: Option<Wrapper>,
     /// Time of the last reported progress, in nanoseconds of the trust clock.
     progress_at: AtomicU64,
     state: Mutex<TenureState>,
@@ -97,6 +100,7 @@ impl Shared {
             timing,
             progress_within,
             rejoin: true,
+            wrapper: None,
             state: Mutex::new(TenureState {
                 tenure: joined.tenure.clone(),
                 trust: Trust::begin(sent_at, timing),
@@ -127,6 +131,16 @@ impl Shared {
             labels,
             ..self.join.clone()
         }
+    }
+
+    /// Takes over the tenure that the wrapper began after ours had ended.
+    pub(super) async fn inherit_again(&self) -> Result<Joined> {
+        let wrapper = self
+            .wrapper
+            .as_ref()
+            .ok_or_else(|| Error::new(ErrorKind::Internal, "no wrapper"))?;
+        let (joined, _) = wrapper.take_over(&self.context, Some(&self.tenure())).await?;
+        Ok(joined)
     }
 
     pub(super) fn keep_labels(&self, labels: Labels) {

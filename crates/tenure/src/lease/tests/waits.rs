@@ -285,64 +285,82 @@ async fn lease_released_by_an_operator_is_lost_before_it_is_granted() {
 
 #[tokio::test]
 async fn beat_names_no_release_that_was_not_read() {
-    for others_act in [false, true] {
+    let world = world().await;
+    let a = world.join().await;
+    let guard = world.granted(&a, "t1").await;
+    world.pass(TTL).await;
+    world
+        .store
+        .always(Verb::Look, Some(Fault::Fail(ErrorKind::Unavailable)));
+    let of = RevokeOf::Token(guard.token());
+    let (group, name) = (world.group.name(), lease("t1"));
+    let revoked = world.memory.revoke_lease(group, &name, of, Call::default());
+    assert_eq!(revoked.await.unwrap().free_when, FreeWhen::Noticed);
+    // More than one beat, and less than its deadline at the release.
+    world.pass(TTL / 2).await;
+    let seen = world.seen("t1").await.expect("it stays taken");
+    assert_eq!(seen.token, guard.token());
+    world.store.heal();
+    world.until("it is lost", || guard.verdict() == Verdict::Lost).await;
+}
+
+/// It may be of a lease that another process works under.
+#[tokio::test]
+async fn beat_for_others_names_no_release() {
+    for holds in [false, true] {
         let world = world().await;
         let options = JoinOptions {
-            others_act,
+            others_act: true,
             ..named("a")
         };
-        let a = world.group.join(options).await.unwrap();
-        let guard = world.granted(&a, "t1").await;
+        let (a, b) = (world.group.join(options).await.unwrap(), world.rival().await);
+        let (group, name, call) = (world.group.name(), [lease("theirs")], Call::default());
+        let theirs = world.memory.acquire(group, &a.tenure(), &name, call).await;
+        assert!(theirs.unwrap().outcomes[0].token().is_some());
+        let _own = if holds {
+            Some(world.granted(&a, "own").await)
+        } else {
+            None
+        };
         world.pass(TTL).await;
-        world
-            .store
-            .always(Verb::Look, Some(Fault::Fail(ErrorKind::Unavailable)));
-        let of = RevokeOf::Token(guard.token());
-        let (group, name) = (world.group.name(), lease("t1"));
-        let revoked = world.memory.revoke_lease(group, &name, of, Call::default());
-        assert_eq!(revoked.await.unwrap().free_when, FreeWhen::Noticed);
-        // More than one beat, and less than its deadline at the release.
-        world.pass(TTL / 2).await;
-        let seen = world.seen("t1").await.expect("it stays taken");
-        assert_eq!(seen.token, guard.token(), "others act: {others_act}");
-        world.store.heal();
-        world.until("it is lost", || guard.verdict() == Verdict::Lost).await;
+        let revoked = world
+            .memory
+            .revoke_lease(group, &name[0], RevokeOf::Any, Call::default());
+        assert_eq!(revoked.await.unwrap().free_when, FreeWhen::TenureEnds);
+        world.pass(TTL * 3).await;
+        assert!(world.acquire(&b, "theirs").await.granted().is_none(), "holds: {holds}");
+        world.run(a.leave()).await.unwrap();
+        assert!(world.acquire(&b, "theirs").await.granted().is_some());
     }
 }
 
 #[tokio::test]
 async fn release_by_an_operator_is_not_hidden_by_an_act_of_the_holder() {
-    for others_act in [false, true] {
-        let world = world().await;
-        let options = JoinOptions {
-            others_act,
-            ..named("a")
-        };
-        let (a, b) = (world.group.join(options).await.unwrap(), world.rival().await);
-        let guard = world.granted(&a, "t1").await;
-        world.pass(TTL).await;
-        let (name, of) = (lease("t1"), RevokeOf::Token(guard.token()));
-        let revoked = world
-            .memory
-            .revoke_lease(world.group.name(), &name, of, Call::default());
-        assert_eq!(revoked.await.unwrap().free_when, FreeWhen::Noticed);
-        // The answer names a revision above that of the release; the holder cannot read what it holds.
-        let fault = Fault::Fail(ErrorKind::Unavailable);
-        world.store.always(Verb::Look, Some(fault));
-        let devices = a.registry("devices").unwrap();
-        devices.claim("d1").await.unwrap();
-        let (mut freed, end) = (false, world.clock.mono() + TTL * 2);
-        while world.clock.mono() < end {
-            world.pass(ms(100)).await;
-            let rival = world.acquire(&b, "t1").await.granted();
-            freed |= rival.is_some();
-            assert!(!freed || !is_held(&guard), "two holders; others act: {others_act}");
-            assert_eq!(a.verdict(), Verdict::Held);
-        }
-        assert!(freed, "the lease is free at the deadline that it had");
-        world.store.always(Verb::Look, None);
-        world.until("it is re-read", || guard.verdict() == Verdict::Lost).await;
+    let world = world().await;
+    let (a, b) = (world.join().await, world.rival().await);
+    let guard = world.granted(&a, "t1").await;
+    world.pass(TTL).await;
+    let (name, of) = (lease("t1"), RevokeOf::Token(guard.token()));
+    let revoked = world
+        .memory
+        .revoke_lease(world.group.name(), &name, of, Call::default());
+    assert_eq!(revoked.await.unwrap().free_when, FreeWhen::Noticed);
+    // The answer names a revision above that of the release; the holder cannot read what it holds.
+    let fault = Fault::Fail(ErrorKind::Unavailable);
+    world.store.always(Verb::Look, Some(fault));
+    let devices = a.registry("devices").unwrap();
+    devices.claim("d1").await.unwrap();
+    let (mut freed, end) = (false, world.clock.mono() + TTL * 2);
+    while world.clock.mono() < end {
+        world.pass(ms(100)).await;
+        let rival = world.acquire(&b, "t1").await.granted();
+        freed |= rival.is_some();
+        assert!(!freed || !is_held(&guard), "two holders");
+        assert_eq!(a.verdict(), Verdict::Held);
     }
+    assert!(freed, "the lease is free at the deadline that it had");
+    world.store.always(Verb::Look, None);
+    world.until("it is re-read", || guard.verdict() == Verdict::Lost).await;
 }
 
 #[tokio::test]
