@@ -56,6 +56,7 @@ def arguments():
 class Result:
     def __init__(self, case):
         self.case, self.error, self.missing, self.seconds, self.details = case, None, set(), 0.0, ""
+        self.notes = []
 
 
 async def run_case(case, options):
@@ -77,7 +78,7 @@ async def run_case(case, options):
         await world.close()
     except AssertionError as error:
         result.error = result.error or str(error)
-    result.seconds = time.monotonic() - began
+    result.notes, result.seconds = world.notes, time.monotonic() - began
     if result.error:
         result.details = details(world, directory)
     if result.error and options.keep:
@@ -113,7 +114,8 @@ def report(result, options):
         state = "TOO OLD"
     else:
         state = "FAILED" if result.error else "ok"
-    print(f"{state:8}{result.seconds:6.1f} s  {case.section}.{case.name}", flush=True)
+    notes = "".join(f"  ({note})" for note in result.notes)
+    print(f"{state:8}{result.seconds:6.1f} s  {case.section}.{case.name}{notes}", flush=True)
     if result.missing:
         print(f"  not run: the daemon {options.tenure} has no {', '.join(sorted(result.missing))}", flush=True)
     if result.error:

@@ -31,12 +31,14 @@ type holdings struct {
 	acts        int              // Calls in flight that may change the holdings.
 	late        bool             // A call in flight has explained an unknown revision once.
 	doubts      int
-	doubted     bool    // The leases are uncertain until they are listed.
-	acquired    bool    // Whether a lease was ever asked for under this tenure.
-	look        bool    // The leases have to be listed.
-	reassert    bool    // The claims have to be repeated.
-	checked     instant // When they were repeated last.
-	reattach    bool    // The connections have to be attached again.
+	doubted     bool // The leases are uncertain until they are listed.
+	acquired    bool // Whether a lease was ever asked for under this tenure.
+	// Leases that may be ours at the store although none is here, under an inherited tenure, and from when on a list decides.
+	perhaps  map[string]instant
+	look     bool    // The leases have to be listed.
+	reassert bool    // The claims have to be repeated.
+	checked  instant // When they were repeated last.
+	reattach bool    // The connections have to be attached again.
 }
 
 type claimKey struct{ registry, key string }
@@ -45,7 +47,7 @@ type claimKey struct{ registry, key string }
 func (h *holdings) begin() {
 	again := h.epoch > 0
 	*h = holdings{epoch: h.epoch + 1, leases: map[string]*Lease{}, busy: h.busy, claims: h.claims,
-		connections: h.connections, acquired: len(h.busy) > 0, reassert: again, checked: now(), reattach: again}
+		connections: h.connections, acquired: len(h.busy) > 0, perhaps: map[string]instant{}, reassert: again, checked: now(), reattach: again}
 }
 
 // compare compares the revision in a beat's answer with the highest that was known when the beat was sent.
@@ -86,7 +88,15 @@ func (m *Membership) loseAll(reason string) {
 	for name, lease := range m.leases {
 		delete(m.leases, name)
 		lease.lose(reason)
-		m.look = true
+		m.mayHave(name)
+	}
+}
+
+// mayHave has a lease listed, and released if it is ours.
+func (m *Membership) mayHave(lease string) {
+	m.look = true
+	if m.inherited {
+		m.perhaps[lease] = now() // Counts from when its last call can no longer take effect.
 	}
 }
 
@@ -171,7 +181,7 @@ func (m *Membership) list() error {
 	for try := 1; ; try++ {
 		m.mutex.Lock()
 		m.look = false
-		epoch, doubts, known, tenure := m.epoch, m.doubts, m.known, m.tenure
+		epoch, doubts, known, tenure, began := m.epoch, m.doubts, m.known, m.tenure, now()
 		mine := make(map[*Lease]bool, len(m.leases))
 		for _, lease := range m.leases {
 			mine[lease] = true
@@ -187,7 +197,7 @@ func (m *Membership) list() error {
 		if !stable && try < listAttempts {
 			continue
 		}
-		return m.settle(epoch, doubts, known, mine, found, revision)
+		return m.settle(epoch, doubts, known, mine, found, revision, began)
 	}
 }
 
@@ -246,7 +256,8 @@ func (l *listedLease) tokenOf(tenure string) int64 {
 	return 0
 }
 
-func (m *Membership) settle(epoch, doubts int, known int64, mine map[*Lease]bool, found map[string]int64, revision int64) error {
+func (m *Membership) settle(epoch, doubts int, known int64, mine map[*Lease]bool, found map[string]int64,
+	revision int64, began instant) error {
 	m.mutex.Lock()
 	if m.epoch != epoch {
 		m.mutex.Unlock()
@@ -272,6 +283,8 @@ func (m *Membership) settle(epoch, doubts int, known int64, mine map[*Lease]bool
 		case m.leases[name] != nil:
 		case m.busy[name] != nil:
 			m.shown[name] = token
+		case m.inherited && !m.isPerhaps(name):
+			// Another process under this tenure has it.
 		default:
 			strange[name] = token
 			m.busy[name] = make(chan struct{})
@@ -286,15 +299,34 @@ func (m *Membership) settle(epoch, doubts int, known int64, mine map[*Lease]bool
 	if m.doubts == doubts {
 		m.doubted = false
 	}
+	undecided := m.decide(found, began)
 	m.mutex.Unlock()
-	var failed error
 	for name, token := range strange {
 		if _, err := m.release(m.ctx, name, token, ""); err != nil {
-			failed = err
+			undecided = err
 		}
 		m.free(name)
 	}
-	return failed
+	return undecided
+}
+
+func (m *Membership) isPerhaps(lease string) bool {
+	_, is := m.perhaps[lease]
+	return is
+}
+
+// decide forgets the leases that a list begun after their last call did not show. Those that are left need another list.
+func (m *Membership) decide(found map[string]int64, began instant) error {
+	for name, asked := range m.perhaps {
+		if _, is := found[name]; m.leases[name] != nil || !is && began.since(asked) > m.client.timeout {
+			delete(m.perhaps, name)
+		}
+	}
+	if len(m.perhaps) == 0 {
+		return nil
+	}
+	m.look = true
+	return errBusy
 }
 
 // free marks a lease as no longer being acquired or released.

@@ -287,7 +287,7 @@ func TestListThatBeganBeforeTheGrantIsReadAgain(t *testing.T) {
 	epoch, doubts, known := m.epoch, m.doubts, m.known
 	m.mutex.Unlock()
 	// Begun before the grant, and read after an operator's release: it shows neither.
-	if err := m.settle(epoch, doubts, known, nil, nil, known+1); err != nil || lease.Held() || lease.Reason() != "" {
+	if err := m.settle(epoch, doubts, known, nil, nil, known+1, now()); err != nil || lease.Held() || lease.Reason() != "" {
 		t.Fatal(err, lease.Verdict(), lease.Reason())
 	}
 	until(t, "the next list shows it", lease.Held)

@@ -29,13 +29,21 @@ func (c *Client) Join(ctx context.Context, group, member string, options JoinOpt
 	if member == "" {
 		member = generatedName()
 	}
-	if options.CheckClaims <= 0 {
-		options.CheckClaims = time.Minute
+	if isWrappers(group, member) {
+		return nil, invalid(member + " is the member of the wrapper around this process, and joining as it would end the wrapper; " +
+			"Inherit acts under its tenure")
 	}
-	m := &Membership{client: c, group: group, member: member, options: options, ttl: options.TTL,
-		poke: make(chan struct{}, 1), work: make(chan struct{}, 1), notices: make(chan struct{}, 1),
-		done: make(chan struct{})}
-	m.setLabels(options.Labels)
+	return c.begin(ctx, &Membership{client: c, group: group, member: member, options: options, ttl: options.TTL})
+}
+
+// begin begins the first tenure of a membership, and its goroutines.
+func (c *Client) begin(ctx context.Context, m *Membership) (*Membership, error) {
+	if m.options.CheckClaims <= 0 {
+		m.options.CheckClaims = time.Minute
+	}
+	m.poke, m.work, m.notices = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	m.done = make(chan struct{})
+	m.setLabels(m.options.Labels)
 	m.claims = map[claimKey]bool{}
 	m.busy = map[string]chan struct{}{}
 	m.connections = map[connectionKey]int64{}
@@ -62,10 +70,14 @@ func (m *Membership) joinPatiently(ctx context.Context) (joinAnswer, instant, er
 		var joined joinAnswer
 		var sent instant
 		err := m.client.joins.grant(ctx, []any{name}, func(ctx context.Context) (err error) {
-			joined, sent, err = m.join(ctx, 0, 0)
+			if m.inherited {
+				joined, sent, err = m.inherit(ctx, "")
+			} else {
+				joined, sent, err = m.join(ctx, 0, 0)
+			}
 			return err
 		}, func(ctx context.Context) {
-			if joined.Tenure != "" {
+			if joined.Tenure != "" && !m.inherited {
 				_ = m.client.do(ctx, m.call(http.MethodDelete, changes, "tenures", joined.Tenure))
 			}
 		})

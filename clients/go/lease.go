@@ -95,12 +95,18 @@ func (m *Membership) acquire(ctx context.Context, lease string, options AcquireO
 		if err == nil {
 			got := &Lease{m: m, name: lease, token: answer.Token, revision: answer.Revision, place: answer.Place,
 				waited: now().since(began), lost: make(chan struct{})}
-			if answer.Outcome == "kept" && answer.Token <= act.known {
+			if answer.Outcome == "kept" && answer.Token <= act.known && !m.inherited {
 				return got, true, nil
 			}
 			return got, false, m.hold(got, act)
 		}
 		failed := err.(*Error)
+		if request.unheard {
+			m.mutex.Lock()
+			m.mayHave(lease)
+			m.mutex.Unlock()
+			wake(m.work)
+		}
 		rest := options.Wait - now().since(began)
 		if rest <= 0 || !failed.mayWait() || ctx.Err() != nil {
 			return nil, false, err
@@ -128,6 +134,96 @@ func (m *Membership) acquireCall(tenure, lease string, holders int, wait time.Du
 		request.timeout, request.tries, request.pool = wait+m.client.timeout, 1, waits
 	}
 	return request
+}
+
+// AcquireMany acquires those of these leases that are free, 200 in a call, and returns them, and those that are held here already.
+// After an error the calls before it have taken effect, and their leases are returned.
+func (m *Membership) AcquireMany(ctx context.Context, leases []string) ([]*Lease, error) {
+	all := []*Lease{}
+	for len(leases) > 0 {
+		part := leases
+		if len(part) > batch {
+			part = part[:batch]
+		}
+		leases = leases[len(part):]
+		got, err := m.acquirePart(ctx, m.take(part, &all))
+		all = append(all, got...)
+		if err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// take marks leases as being acquired. Those that are held are added to held; those that another call acquires are left to it.
+func (m *Membership) take(leases []string, held *[]*Lease) []string {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	m.verdict() // Drops what was lost by time.
+	free := []string{}
+	for _, name := range leases {
+		if lease := m.leases[name]; lease != nil {
+			*held = append(*held, lease)
+		} else if m.busy[name] == nil {
+			m.busy[name], m.acquired = make(chan struct{}), true
+			free = append(free, name)
+		}
+	}
+	return free
+}
+
+type acquireManyAnswer struct {
+	revised
+	Results []struct {
+		Lease string `json:"lease"`
+		acquireAnswer
+	} `json:"results"`
+}
+
+func (m *Membership) acquirePart(ctx context.Context, leases []string) ([]*Lease, error) {
+	defer func() {
+		for _, name := range leases {
+			m.free(name)
+		}
+	}()
+	if len(leases) == 0 {
+		return nil, nil
+	}
+	act, err := m.act(false)
+	if err != nil {
+		return nil, err
+	}
+	answer := &acquireManyAnswer{}
+	request := m.call(http.MethodPost, changes, "leases-acquire")
+	request.body, request.answer = map[string]any{"tenure": act.tenure, "leases": leases}, answer
+	if err := act.do(ctx, request); err != nil {
+		if request.unheard {
+			m.mutex.Lock()
+			for _, name := range leases {
+				m.mayHave(name)
+			}
+			m.mutex.Unlock()
+			wake(m.work)
+		}
+		return nil, err
+	}
+	got := []*Lease{}
+	for _, result := range answer.Results {
+		if result.Outcome != "granted" && result.Outcome != "kept" || !result.complete() {
+			continue
+		}
+		lease := &Lease{m: m, name: result.Lease, token: result.Token, revision: answer.Revision, place: result.Place,
+			lost: make(chan struct{})}
+		if result.Outcome == "kept" && result.Token <= act.known && !m.inherited {
+			// A grant that was lost here, or was given up: the next list shows it, and it goes back.
+			continue
+		}
+		if err := m.hold(lease, act); err != nil {
+			return got, err
+		}
+		got = append(got, lease)
+	}
+	return got, nil
 }
 
 // mayWait reports whether a later attempt may get the lease.
@@ -263,6 +359,11 @@ func (m *Membership) release(ctx context.Context, lease string, token int64, to 
 	request := m.call(http.MethodPost, changes, "leases", lease, "release")
 	request.body, request.answer = body, &answer
 	err = act.do(ctx, request)
+	if err == nil || Code(err) == CodeNotHolder {
+		m.mutex.Lock()
+		delete(m.perhaps, lease)
+		m.mutex.Unlock()
+	}
 	if Code(err) == CodeNotHolder && request.unheard {
 		// An attempt without an answer released it: no other member could hold it otherwise.
 		if to != "" {
@@ -275,7 +376,7 @@ func (m *Membership) release(ctx context.Context, lease string, token int64, to 
 	}
 	if code := Code(err); err != nil && code != CodeNotHolder && code != CodeTenureEnded {
 		m.mutex.Lock()
-		m.look = true // If it is still ours, the list shows it, and it is released again.
+		m.mayHave(lease) // If it is still ours, the list shows it, and it is released again.
 		m.mutex.Unlock()
 		wake(m.work)
 	}

@@ -26,15 +26,17 @@ type Membership struct {
 	group   string
 	member  string
 	options JoinOptions
-	ctx     context.Context // Of the goroutines.
-	stop    context.CancelFunc
-	running sync.WaitGroup
-	poke    chan struct{} // Wakes the heartbeats.
-	work    chan struct{} // Wakes the reconciler.
-	notices chan struct{} // Wakes the goroutine that calls Notify.
-	done    chan struct{}
-	turns   turns // Of the claims and connections.
-	expiry  *time.Timer
+	// Whether another process began the tenure: it alone leaves, and joins again.
+	inherited bool
+	ctx       context.Context // Of the goroutines.
+	stop      context.CancelFunc
+	running   sync.WaitGroup
+	poke      chan struct{} // Wakes the heartbeats.
+	work      chan struct{} // Wakes the reconciler.
+	notices   chan struct{} // Wakes the goroutine that calls Notify.
+	done      chan struct{}
+	turns     turns // Of the claims and connections.
+	expiry    *time.Timer
 
 	mutex     sync.Mutex
 	ttl       time.Duration
@@ -160,7 +162,7 @@ func (m *Membership) Leave(ctx context.Context) error {
 	m.expiry.Stop()
 	return m.turns.giveBack(ctx, leaving{}, func(ctx context.Context) error {
 		m.running.Wait() // A join in flight may begin the tenure to end.
-		if m.Err() != nil {
+		if m.Err() != nil || m.inherited {
 			return nil
 		}
 		return m.client.do(ctx, m.call(http.MethodDelete, changes, "tenures", m.Tenure()))
@@ -242,6 +244,10 @@ func (m *Membership) beatOnce(tenure string) time.Duration {
 	request := m.call(http.MethodPut, reads, "tenures", tenure, "beat")
 	request.answer, request.timeout, request.tries, request.pool = &answer, m.beatTimeout(), 1, beats
 	request.body = map[string]any{"revision": named}
+	if m.inherited {
+		// A release by an operator that was noticed here may be of a lease that another process works under.
+		request.body = map[string]any{}
+	}
 	sent := now()
 	err := m.client.do(m.ctx, request)
 	if failed, ok := err.(*Error); ok {
@@ -287,6 +293,14 @@ func (m *Membership) mayRejoin(reason string) bool {
 // whether the membership is over, and the pause to the next attempt.
 func (m *Membership) rejoin(ended string, joins *bool) (bool, time.Duration) {
 	retry := jitter(m.interval()/4, 0.25)
+	if m.inherited {
+		taken, sent, err := m.inherit(m.ctx, ended)
+		if err != nil {
+			return false, retry
+		}
+		m.rejoined(taken, sent)
+		return false, m.interval() * 3 / 4
+	}
 	if !*joins {
 		taken, err := m.isTaken(ended)
 		if err != nil {
@@ -305,12 +319,16 @@ func (m *Membership) rejoin(ended string, joins *bool) (bool, time.Duration) {
 		return false, retry
 	}
 	*joins = false
+	m.rejoined(joined, sent)
+	return false, m.interval() * 3 / 4
+}
+
+func (m *Membership) rejoined(joined joinAnswer, sent instant) {
 	m.begin(joined.Tenure, sent)
 	m.mutex.Lock()
 	m.notice(Notice{Kind: NoticeRejoined, Tenure: joined.Tenure})
 	m.mutex.Unlock()
 	wake(m.work)
-	return false, m.interval() * 3 / 4
 }
 
 // isTaken reports whether a newer tenure of this member is alive.

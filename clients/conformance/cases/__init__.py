@@ -1,3 +1,3 @@
 """The cases, one module for each subject."""
 
-from . import answers, claims, errors, events, leases, membership, outages, rosters, sessions, waiting  # noqa: F401
+from . import answers, claims, errors, events, fleets, leases, membership, outages, rosters, sessions, waiting, wrapper  # noqa: F401

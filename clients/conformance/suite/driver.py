@@ -19,6 +19,7 @@ class Refused(Exception):
         self.reason = error.get("reason")
         self.outcome = error.get("outcome")
         self.retry_after_ms = error.get("retry_after_ms")
+        self.message = error.get("message", "")
 
 
 class Driver:

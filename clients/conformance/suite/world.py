@@ -38,6 +38,8 @@ class World:
         self.argv, self.directory, self.case = argv, directory, case
         self.daemon = Daemon(binary, directory, case.settings)
         self.drivers, self.proxies = [], []
+        # What a case measured; printed with its result.
+        self.notes = []
 
     async def start(self):
         await self.daemon.start()
@@ -48,11 +50,11 @@ class World:
         status, answer = await self.daemon.api("POST", "/v1/settle", {})
         assert status == 200, f"settle: {status} {answer}"
 
-    async def driver(self, name, token=None):
-        """A driver with a proxy of its own, `driver.proxy`."""
+    async def driver(self, name, token=None, wrapper=()):
+        """A driver with a proxy of its own, `driver.proxy`, as the command of a wrapper if that is given."""
         proxy = Proxy()
         await proxy.start(self.daemon.address)
-        driver = Driver(self.argv, name, proxy.url, token, self.directory)
+        driver = Driver([*wrapper, *self.argv], name, proxy.url, token, self.directory)
         driver.proxy = proxy
         self.proxies.append(proxy)
         await driver.start()
@@ -73,6 +75,14 @@ class World:
 
         joined = await self.until(f"{name} has joined", join)
         driver.handle, driver.tenure = joined["handle"], joined["tenure"]
+        return driver
+
+    async def wrapped(self, name, ttl_ms=30_000):
+        """A driver inside `tenure join`, whose tenure it acts under. Both reach the daemon through its proxy."""
+        wrapper = [self.daemon.binary, "join", "--group", GROUP, "--member", name, "--ttl", f"{ttl_ms}ms", "--"]
+        driver = await self.driver(name, wrapper=wrapper)
+        inherited = await driver.call("inherit")
+        driver.handle, driver.tenure = inherited["handle"], inherited["tenure"]
         return driver
 
     async def restart(self):

@@ -37,6 +37,7 @@ type command struct {
 	To           string            `json:"to"`
 	File         string            `json:"file"`
 	Period       int64             `json:"period_ms"`
+	Stability    int64             `json:"stability_ms"`
 	Session      string            `json:"session"`
 	Connection   string            `json:"connection"`
 	Data         object            `json:"data"`
@@ -60,6 +61,7 @@ type driver struct {
 	members   map[string]*tenure.Membership
 	leases    map[string]*tenure.Lease
 	followers map[string]context.CancelFunc
+	fleets    map[string]*tenure.Fleet
 }
 
 func main() {
@@ -69,7 +71,7 @@ func main() {
 		os.Exit(1)
 	}
 	d := &driver{client: client, members: map[string]*tenure.Membership{}, leases: map[string]*tenure.Lease{},
-		followers: map[string]context.CancelFunc{}}
+		followers: map[string]context.CancelFunc{}, fleets: map[string]*tenure.Fleet{}}
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -117,7 +119,7 @@ func (d *driver) write(line object) {
 
 func (d *driver) run(ctx context.Context, given command) (any, error) {
 	switch given.Op {
-	case "join":
+	case "join", "inherit":
 		return d.join(ctx, given)
 	case "members":
 		members, err := d.client.Members(ctx, given.Group)
@@ -149,12 +151,17 @@ func (d *driver) run(ctx context.Context, given command) (any, error) {
 
 func (d *driver) join(ctx context.Context, given command) (any, error) {
 	handle := d.name("m")
-	member, err := d.client.Join(ctx, given.Group, given.Member, tenure.JoinOptions{
+	options := tenure.JoinOptions{
 		TTL:      time.Duration(given.TTL) * time.Millisecond,
 		Labels:   given.Labels,
 		NoRejoin: given.Rejoin != nil && !*given.Rejoin,
 		Notify:   func(notice tenure.Notice) { d.notice(handle, given.Member, notice) },
-	})
+	}
+	join := func() (*tenure.Membership, error) { return d.client.Join(ctx, given.Group, given.Member, options) }
+	if given.Op == "inherit" {
+		join = func() (*tenure.Membership, error) { return d.client.Inherit(ctx, options) }
+	}
+	member, err := join()
 	if err != nil {
 		return nil, err
 	}
@@ -190,6 +197,27 @@ func (d *driver) name(kind string) string {
 	return fmt.Sprintf("%s%d", kind, d.made)
 }
 
+// fleet works on targets: each cycle is a line in a file.
+func (d *driver) fleet(member *tenure.Membership, given command) error {
+	file, err := os.OpenFile(given.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	period := time.Duration(given.Period) * time.Millisecond
+	work := func(_ context.Context, assignment *tenure.Assignment) {
+		for assignment.NextCycle(period) {
+			at := monotonic()
+			if assignment.Lease.Held() {
+				fmt.Fprintf(file, "%s %d %d\n", assignment.Target, assignment.Lease.Token(), at)
+			}
+		}
+	}
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	d.fleets[given.Handle] = member.Fleet(work, tenure.FleetOptions{Stability: time.Duration(given.Stability) * time.Millisecond})
+	return nil
+}
+
 func (d *driver) member(ctx context.Context, member *tenure.Membership, given command) (any, error) {
 	switch given.Op {
 	case "verdict":
@@ -218,6 +246,13 @@ func (d *driver) member(ctx context.Context, member *tenure.Membership, given co
 		d.mutex.Unlock()
 		return object{"lease_handle": leaseHandle(lease), "token": lease.Token(), "place": lease.Place(),
 			"waited_ms": lease.Waited().Milliseconds()}, nil
+	case "fleet":
+		return object{}, d.fleet(member, given)
+	case "drain":
+		d.mutex.Lock()
+		fleet := d.fleets[given.Handle]
+		d.mutex.Unlock()
+		return object{"stubborn": fleet.Drain(ctx)}, nil
 	case "attach":
 		return member.Attach(ctx, given.Session, given.Connection, tenure.AttachOptions{
 			Data: given.Data, Grace: time.Duration(given.Grace) * time.Millisecond})

@@ -13,7 +13,7 @@ from typing import Any, Callable
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src"))
 import driver_asyncio
 
-from tenure_client import Event, Lease, Membership, Tenure, TenureError
+from tenure_client import Assignment, Event, Fleet, Lease, Membership, Tenure, TenureError
 
 JSON = dict[str, Any]
 OUT = threading.Lock()
@@ -57,6 +57,7 @@ class Driver:
     def __init__(self) -> None:
         self.client: Any = driver_asyncio.client() if "--asyncio" in sys.argv else Tenure()
         self.members, self.leases, self.follows = Names("h"), Names("l"), Names("f")
+        self.fleets: dict[str, Fleet] = {}
         self.told = threading.Lock()  # An event follows the answer that names its handle.
 
     def on_ended(self, membership: Membership, tenure: str, reason: str) -> None:
@@ -94,6 +95,13 @@ class Driver:
                 on_ended=self.on_ended,
                 on_rejoined=self.on_rejoined,
                 on_lease_lost=self.on_lease_lost,
+            )
+            return {"handle": self.members.add(membership), "tenure": membership.tenure}
+
+    def inherit(self, _: JSON) -> JSON:
+        with self.told:
+            membership = self.client.inherit(
+                on_ended=self.on_ended, on_rejoined=self.on_rejoined, on_lease_lost=self.on_lease_lost
             )
             return {"handle": self.members.add(membership), "tenure": membership.tenure}
 
@@ -161,6 +169,25 @@ class Driver:
 
         threading.Thread(target=run, daemon=True).start()
         return {}
+
+    def fleet(self, a: JSON) -> JSON:
+        file = open(a["file"], "a")  # noqa: SIM115
+        period = a["period_ms"] / 1000
+
+        def work(assignment: Assignment) -> None:
+            while assignment.next_cycle(period):
+                at = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+                if assignment.lease.verdict() == "held":
+                    with OUT:
+                        file.write(f"{assignment.target} {assignment.token} {at}\n")
+                        file.flush()
+
+        member = self.members[a["handle"]]
+        self.fleets[a["handle"]] = Fleet(member, work, stability=a["stability_ms"] / 1000)
+        return {}
+
+    def drain(self, a: JSON) -> JSON:
+        return {"stubborn": self.fleets[a["handle"]].drain()}
 
     def attach(self, a: JSON) -> JSON:
         grace = a["grace_ms"] / 1000 if "grace_ms" in a else None

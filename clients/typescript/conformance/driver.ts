@@ -3,7 +3,16 @@
 import { appendFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 
-import { type Group, type Lease, type Membership, Tenure, TenureError } from "../src/index.js";
+import {
+  type Assignment,
+  type Fleet,
+  type Group,
+  type JoinOptions,
+  type Lease,
+  type Membership,
+  Tenure,
+  TenureError,
+} from "../src/index.js";
 
 type Fields = Record<string, unknown>;
 // Commands come from the runner, which checks them.
@@ -16,6 +25,7 @@ const tenure = new Tenure(
 );
 const handles = new Map<string, Membership>();
 const leases = new Map<string, Lease>();
+const fleets = new Map<string, Fleet>();
 const follows = new Map<string, AbortController>();
 let names = 0;
 
@@ -34,9 +44,9 @@ function find<T>(map: Map<string, T>, name: string): T {
   return found;
 }
 
-async function join({ group, member, ttl_ms, labels, rejoin }: Command) {
+async function join({ op, group, member, ttl_ms, labels, rejoin }: Command) {
   const handle = `h${++names}`;
-  const membership = await tenure.group(group).join(member, {
+  const options: JoinOptions = {
     ...given({ ttlMs: ttl_ms, labels, rejoin }),
     onEvent: (event) => {
       // The protocol of the suite does not have these.
@@ -50,7 +60,8 @@ async function join({ group, member, ttl_ms, labels, rejoin }: Command) {
       // A lease that is lost before the runner has its handle reads as lost.
       if (name) write({ event: "lease_lost", lease_handle: name, lease: lease.name, token: lease.token });
     },
-  });
+  };
+  const membership = await (op === "inherit" ? tenure.inherit(options) : tenure.group(group).join(member, options));
   handles.set(handle, membership);
   return { handle, tenure: membership.tenure };
 }
@@ -73,6 +84,18 @@ function work({ lease_handle, file, period_ms }: Command) {
   return {};
 }
 
+function startFleet({ handle, file, period_ms, stability_ms }: Command) {
+  const work = async (assignment: Assignment) => {
+    while (await assignment.nextCycle(period_ms)) {
+      const now = process.hrtime.bigint();
+      if (assignment.lease.verdict() === "held")
+        appendFileSync(file, `${assignment.target} ${assignment.token} ${now}\n`);
+    }
+  };
+  fleets.set(handle, find(handles, handle).fleet(work, { stabilityMs: stability_ms }));
+  return {};
+}
+
 async function follow(group: Group, after: number | undefined, name: string, signal: AbortSignal) {
   for await (const item of group.follow({ ...given({ after }), signal })) {
     write(item.type === "gap" ? { event: "gap", follow: name } : { event: "item", follow: name, item: item.event });
@@ -81,6 +104,9 @@ async function follow(group: Group, after: number | undefined, name: string, sig
 
 const operations: Record<string, (command: Command) => unknown> = {
   join,
+  inherit: join,
+  fleet: startFleet,
+  drain: async ({ handle }) => ({ stubborn: await find(fleets, handle).drain() }),
   acquire,
   work,
   verdict: ({ handle }) => ({ verdict: find(handles, handle).verdict(), tenure: find(handles, handle).tenure }),

@@ -2,7 +2,17 @@ import { sleep } from "./clock.js";
 import { orNull, TenureError } from "./error.js";
 import { type Call, type Http, isList, isText, path } from "./http.js";
 import { type JoinOptions, Membership } from "./membership.js";
-import type { Claim, EventsPage, LeaseState, Member, Page, Session, SessionData, TenureEvent } from "./types.js";
+import type {
+  Claim,
+  EventsPage,
+  LeaseState,
+  Member,
+  Page,
+  Session,
+  SessionData,
+  Target,
+  TenureEvent,
+} from "./types.js";
 
 export interface EventOptions {
   /** The id of the last event that is known; from the oldest kept without it. */
@@ -62,6 +72,22 @@ export class Group {
   async *leases(): AsyncGenerator<LeaseState> {
     const pages = this.#http.pages<Page & { leases: LeaseState[] }>({ path: this.#path("leases") }, "leases", "lease");
     for await (const page of pages) yield* page.leases;
+  }
+
+  /** The targets of a fleet, each with the node that it prefers and the one that has it. */
+  async *targets(): AsyncGenerator<Target> {
+    const call: Call = { path: this.#path("targets") };
+    for await (const page of this.#http.pages<Page & { targets: Target[] }>(call, "targets", "target"))
+      yield* page.targets;
+  }
+
+  /** Adds a target, or changes it. No node works on a paused one. */
+  async putTarget(target: string, options: { paused?: boolean; weight?: number } = {}): Promise<void> {
+    await this.#http.json<unknown>({ method: "PUT", path: this.#path("targets", target), body: options });
+  }
+
+  async removeTarget(target: string): Promise<void> {
+    await orNull(this.#http.json<void>({ method: "DELETE", path: this.#path("targets", target) }));
   }
 
   session(session: string): Promise<Session | null> {

@@ -1,11 +1,14 @@
 import { jitter, type Stopwatch, sleep } from "./clock.js";
 import { gaveUp, TenureError, tenureEnded } from "./error.js";
-import { type Call, type Http, isCount, isText, passes, path } from "./http.js";
+import { parts } from "./holder.js";
+import { type Call, type Http, isCount, isList, isText, passes, path } from "./http.js";
 import type { Verdict } from "./membership.js";
-import type { Acquired, LeaseState, Page } from "./types.js";
+import type { Acquired, AcquiredMany, LeaseState, Page } from "./types.js";
 
 /** The longest wait of one call. */
 const PART_MS = 60_000;
+/** A call without an answer takes effect within this time. */
+const ATTEMPT_MS = 1_000;
 /** A call that took this long has waited. */
 const WAITED_MS = 250;
 
@@ -13,6 +16,8 @@ const WAITED_MS = 250;
 export interface Holder {
   readonly http: Http;
   readonly group: string;
+  /** Whether other processes act under the tenure: what is unknown here may be theirs. */
+  readonly isShared: boolean;
   tenure(): string;
   verdict(): Verdict;
   /** Makes an act under the current tenure. */
@@ -99,6 +104,8 @@ export class Leases {
   /** Acquires in flight, by name. */
   readonly #asking = new Map<string, number>();
   #releasing = new Map<string, Promise<void>>();
+  /** Leases that the store may have for us although none is here, since when. */
+  readonly #perhaps = new Map<string, Stopwatch>();
   /** The revision at which the leases were listed last; without leases that of the last beat. */
   #listed: number | undefined;
   /** The highest revision in an answer under this tenure. */
@@ -157,6 +164,49 @@ export class Leases {
     abort();
   }
 
+  async acquireMany(names: string[]): Promise<Lease[]> {
+    const all: Lease[] = [];
+    for (const part of parts([...new Set(names)].filter((name) => !this.#releasing.has(name))))
+      all.push(...(await this.#askMany(part)));
+    return all;
+  }
+
+  async #askMany(names: string[]): Promise<Lease[]> {
+    return this.#holder.act(async (tenure) => {
+      const lists = this.#lists;
+      for (const name of names) this.#asking.set(name, (this.#asking.get(name) ?? 0) + 1);
+      const url = path("groups", this.#holder.group, "leases-acquire");
+      const check = ({ results }: Record<string, unknown>) => isList(results, "lease", "outcome");
+      const call: Call = { method: "POST", path: url, body: { tenure, leases: names }, check };
+      try {
+        const { results } = await this.changing(() => this.#holder.http.json<AcquiredMany>(call));
+        if (tenure !== this.#holder.tenure()) throw tenureEnded(tenure, undefined);
+        const granted = results.flatMap(({ lease, token, place, outcome }) =>
+          (outcome === "granted" || outcome === "kept") && isCount(token) && token > 0
+            ? [this.#enter(lease, tenure, { lease, token, outcome, place: place ?? 0 }, undefined)]
+            : [],
+        );
+        if (lists !== this.#lists) await this.#listAgain();
+        return granted;
+      } catch (error) {
+        if (error instanceof TenureError && error.outcome === "unknown") for (const name of names) this.#mayHave(name);
+        throw error;
+      } finally {
+        for (const name of names) this.#asked(name);
+      }
+    });
+  }
+
+  /** A grant; the one that is held if it is the same. */
+  #enter(name: string, tenure: string, granted: Acquired, waitedMs: number | undefined): Lease {
+    const held = this.#entries.get(name);
+    if (held?.token === granted.token && held.verdict() !== "lost") return held;
+    if (held) this.#lose(held);
+    const lease = new Lease(this, tenure, name, granted, waitedMs);
+    this.#entries.set(name, lease);
+    return lease;
+  }
+
   async #askOnce(name: string, waitMs: number, options: AcquireOptions, waited: Stopwatch | undefined): Promise<Lease> {
     try {
       return await this.#holder.act(async (tenure) => {
@@ -165,11 +215,7 @@ export class Leases {
         try {
           const granted = await this.#ask(name, tenure, waitMs, options);
           if (tenure !== this.#holder.tenure()) throw tenureEnded(tenure, undefined);
-          const held = this.#entries.get(name);
-          if (held?.token === granted.token && held.verdict() !== "lost") return held;
-          if (held) this.#lose(held);
-          const lease = new Lease(this, tenure, name, granted, waited && Math.round(waited.elapsed()));
-          this.#entries.set(name, lease);
+          const lease = this.#enter(name, tenure, granted, waited && Math.round(waited.elapsed()));
           // A list in between may have named the revision of an operator's release of this very grant.
           if (lists !== this.#lists) await this.#listAgain();
           return lease;
@@ -179,7 +225,10 @@ export class Leases {
       });
     } catch (error) {
       // It may be granted: then the list shows it, and it is released.
-      if (error instanceof TenureError && error.outcome === "unknown") void this.#list();
+      if (error instanceof TenureError && error.outcome === "unknown") {
+        this.#mayHave(name);
+        void this.#list();
+      }
       throw error;
     }
   }
@@ -204,6 +253,11 @@ export class Leases {
     }
   }
 
+  #mayHave(name: string): void {
+    this.#perhaps.set(name, this.#holder.http.stopwatch());
+    this.#wanted++;
+  }
+
   #path(name: string, verb: string): string {
     return path("groups", this.#holder.group, "leases", name, verb);
   }
@@ -219,14 +273,16 @@ export class Leases {
     const body = { tenure, token, ...(to === undefined ? {} : { to }) };
     const given = this.changing(() =>
       this.#holder.http.json<void>({ method: "POST", path: this.#path(name, "release"), body }),
-    ).catch((error: unknown) => {
-      // Released by an earlier attempt, taken away, or ended with the tenure: it is not ours in any case.
-      const over = error instanceof TenureError && ["not_holder", "tenure_ended"].includes(error.code);
-      if (over) return;
-      // If it is still ours, the list shows it, and it is released again.
-      this.#wanted++;
-      throw error;
-    });
+    )
+      .catch((error: unknown) => {
+        // Released by an earlier attempt, taken away, or ended with the tenure: it is not ours in any case.
+        const over = error instanceof TenureError && ["not_holder", "tenure_ended"].includes(error.code);
+        if (over) return;
+        // If it is still ours, the list shows it, and it is released again.
+        this.#mayHave(name);
+        throw error;
+      })
+      .then(() => void this.#perhaps.delete(name));
     const settled: Promise<void> = given
       .catch(() => {})
       .then(() => {
@@ -300,6 +356,7 @@ export class Leases {
 
   async #readBack(): Promise<void> {
     const tenure = this.#holder.tenure();
+    const began = this.#holder.http.stopwatch();
     const [before, wanted] = [[...this.#entries.values()], this.#wanted];
     const busy = new Set([...this.#asking.keys(), ...this.#releasing.keys()]);
     this.#lists++;
@@ -318,8 +375,15 @@ export class Leases {
       [busy, this.#asking, this.#releasing, this.#entries].some((names) => names.has(name));
     for (const [name, token] of held) {
       // Lost by time, or granted by an acquire whose answer was lost: nobody works under it.
-      if (!isOurs(name)) this.#giveUp(name, token, tenure).catch(() => {});
+      const mayGive = !this.#holder.isShared || this.#perhaps.has(name);
+      if (!isOurs(name) && mayGive) this.#giveUp(name, token, tenure).catch(() => {});
     }
+    for (const [name, asked] of this.#perhaps) {
+      const isOver = !held.has(name) && asked.elapsed() - began.elapsed() > ATTEMPT_MS;
+      if (this.#entries.has(name) || isOver) this.#perhaps.delete(name);
+    }
+    // A call without an answer can still take effect for a while: the next beat lists again.
+    if (this.#holder.isShared && this.#perhaps.size > 0) this.#wanted++;
   }
 
   async #readAll(tenure: string): Promise<{ held: Map<string, number>; revision: number }> {
@@ -341,7 +405,7 @@ export class Leases {
     if (!lease.lose()) return;
     if (this.#entries.get(lease.name) === lease) this.#entries.delete(lease.name);
     // The daemon may still have it for this tenure: the list shows it.
-    this.#wanted++;
+    this.#mayHave(lease.name);
     this.#holder.leaseLost(lease);
   }
 
@@ -357,6 +421,7 @@ export class Leases {
   begin(): void {
     this.#entries = new Map();
     this.#releasing = new Map();
+    this.#perhaps.clear();
     this.#listing = this.#listed = undefined;
     this.#known = 0;
     this.#unexplained = this.#doubted = false;

@@ -1,12 +1,15 @@
 import { type ClaimOptions, Claims } from "./claims.js";
 import { clamp, jitter, type Stopwatch, sleep } from "./clock.js";
-import { orNull, TenureError, tenureEnded } from "./error.js";
+import { invalid, orNull, TenureError, tenureEnded } from "./error.js";
+import { type Assignment, Fleet, type FleetOptions } from "./fleet.js";
+import { Group } from "./group.js";
 import type { Holder } from "./holder.js";
 import { type Call, type Http, isCount, isText, passes, path } from "./http.js";
 import { type AcquireOptions, type Lease, Leases } from "./lease.js";
 import { generatedName } from "./place.js";
 import { type AttachOptions, Sessions } from "./sessions.js";
 import type { Attached, Claimed, ClaimResult, Joined, Member, Session, SessionData } from "./types.js";
+import { findWrapper, notYet } from "./wrapper.js";
 
 /** What a process may assume about what it holds. `held`: work. `uncertain`: pause. `lost`: stop. */
 export type Verdict = "held" | "uncertain" | "lost";
@@ -38,12 +41,17 @@ export interface JoinOptions {
   onEvent?: (event: MembershipEvent) => void;
 }
 
+/** Of these the wrapper does not decide. */
+export type InheritOptions = Pick<JoinOptions, "patienceMs" | "checkClaimsMs" | "signal" | "onEvent">;
+
 /** A process as a member of a group: it beats until `leave()`, and joins again when its tenure lapsed. */
 export class Membership {
   readonly group: string;
   readonly member: string;
   readonly #http: Http;
   readonly #options: JoinOptions;
+  /** Whether another process began the tenure: it alone leaves, and joins again. */
+  readonly #isInherited: boolean;
   #running: Promise<EndReason> = Promise.resolve("left");
   readonly #stop = new AbortController();
   readonly #leases: Leases;
@@ -63,11 +71,12 @@ export class Membership {
   #lostTimer: ReturnType<typeof setTimeout> | undefined;
   #wake = new AbortController();
 
-  private constructor(http: Http, group: string, member: string, options: JoinOptions) {
+  private constructor(http: Http, group: string, member: string, options: JoinOptions, isInherited: boolean) {
     this.group = group;
     this.member = member;
     this.#http = http;
     this.#options = options;
+    this.#isInherited = isInherited;
     this.#labels = options.labels;
     this.#confirmed = this.#checked = http.stopwatch();
     const holder: Holder = {
@@ -81,6 +90,7 @@ export class Membership {
     this.#leases = new Leases({
       http,
       group,
+      isShared: isInherited,
       tenure,
       verdict: () => this.verdict(),
       act: (make) => this.#act(make),
@@ -90,14 +100,29 @@ export class Membership {
 
   static async join(http: Http, group: string, member: string | undefined, options: JoinOptions): Promise<Membership> {
     const name = member ?? (await generatedName());
-    const membership = new Membership(http, group, name, options);
+    const wrapper = await findWrapper();
+    if (wrapper?.group === group && wrapper.member === name)
+      throw invalid(
+        `${name} is the member of the wrapper around this process, and joining as it would end the wrapper; inherit() acts under its tenure`,
+      );
+    return new Membership(http, group, name, options, false).#start();
+  }
+
+  static async inherit(http: Http, options: InheritOptions): Promise<Membership> {
+    const wrapper = await findWrapper();
+    if (!wrapper)
+      throw invalid("TENURE_ID and TENURE_GROUP are not set: start this program by tenure join or tenure lock");
+    return new Membership(http, wrapper.group, wrapper.member, options, true).#start();
+  }
+
+  #start(): Promise<Membership> {
     const join = async () => {
-      await membership.#joinPatiently();
-      membership.#running = membership.#beat();
-      return membership;
+      await this.#joinPatiently();
+      this.#running = this.#beat();
+      return this;
     };
-    const leave = async () => membership.#tenure && membership.leave();
-    return http.joins.grant([`${group}/${name}`], options.signal, join, leave);
+    const leave = async () => this.#tenure && this.leave();
+    return this.#http.joins.grant([`${this.group}/${this.member}`], this.#options.signal, join, leave);
   }
 
   /** Resolves when the membership is over: the process left, another one took over, or it may not join again. */
@@ -147,6 +172,16 @@ export class Membership {
     return this.#leases.acquire(lease, options);
   }
 
+  /** Acquires those of these leases that are free, 200 in a call. After an error the calls before it have taken effect. */
+  acquireMany(leases: string[]): Promise<Lease[]> {
+    return this.#leases.acquireMany(leases);
+  }
+
+  /** Works on targets of the group, as a node of a fleet. */
+  fleet(work: (assignment: Assignment) => Promise<void>, options: FleetOptions = {}): Fleet {
+    return new Fleet(new Group(this.#http, this.group), this, work, options, () => this.#http.stopwatch());
+  }
+
   /** Attaches a connection to a session, which is created or resumed. */
   attach(session: string, connection: string, options: AttachOptions = {}): Promise<Attached> {
     return this.#sessions.attach(session, connection, options);
@@ -184,7 +219,8 @@ export class Membership {
     this.#wake.abort();
     await this.#running;
     clearTimeout(this.#lostTimer);
-    if (!over) await this.#http.json<void>({ method: "DELETE", path: this.#tenurePath(this.#tenure) });
+    if (!over && !this.#isInherited)
+      await this.#http.json<void>({ method: "DELETE", path: this.#tenurePath(this.#tenure) });
   }
 
   /** `await using` leaves. No error of it replaces one of the block: the store frees all when the ttl is over. */
@@ -214,7 +250,7 @@ export class Membership {
     const waited = this.#http.stopwatch();
     for (let pause = 50; ; pause = Math.min(2 * pause, 1_000)) {
       try {
-        return await this.#join(signal);
+        return await this.#enter(signal);
       } catch (error) {
         const rest = patienceMs - waited.elapsed();
         if (!(error instanceof TenureError && passes(error)) || rest <= 0 || signal?.aborted) throw error;
@@ -222,6 +258,29 @@ export class Membership {
         if (signal?.aborted) throw error;
       }
     }
+  }
+
+  #enter(caller?: AbortSignal): Promise<void> {
+    return this.#isInherited ? this.#takeOver() : this.#join(caller);
+  }
+
+  /** Takes over the tenure that the wrapper has now. It runs from a heartbeat. */
+  async #takeOver(): Promise<void> {
+    const wrapper = await findWrapper();
+    if (!wrapper || wrapper.tenure === this.#tenure) throw notYet("the wrapper has not joined again");
+    const url = path("groups", this.group, "members", this.member);
+    const member = await this.#http.json<Member & Joined>({ path: url, check: isJoined });
+    if (member.tenure !== wrapper.tenure) throw tenureEnded(wrapper.tenure, "unknown");
+    const check = ({ expires_in_ms }: Record<string, unknown>) => isCount(expires_in_ms);
+    const beat: Call = {
+      method: "PUT",
+      path: this.#tenurePath(wrapper.tenure, "beat"),
+      isBeat: true,
+      pool: "beats",
+      check,
+    };
+    const { sent } = await this.#http.call<unknown>(beat);
+    this.#begin(member, sent);
   }
 
   async #join(caller?: AbortSignal): Promise<void> {
@@ -233,9 +292,12 @@ export class Membership {
     const url = path("groups", this.group, "members");
     // A late join would supersede the one that was repeated.
     await this.#http.learn();
-    const check = ({ tenure, ttl_ms }: Record<string, unknown>) => isText(tenure) && isCount(ttl_ms) && ttl_ms > 0;
-    const call: Call = { method: "POST", path: url, body, check, caller };
+    const call: Call = { method: "POST", path: url, body, check: isJoined, caller };
     const { body: joined, sent } = await this.#http.call<Joined>(call);
+    this.#begin(joined, sent);
+  }
+
+  #begin(joined: Joined, sent: Stopwatch): void {
     this.#leases.begin();
     this.#tenure = joined.tenure;
     this.#ttl = joined.ttl_ms;
@@ -272,7 +334,8 @@ export class Membership {
   async #beatOnce(): Promise<EndReason | undefined> {
     const tenure = this.#tenure;
     const snapshot = this.#leases.sending();
-    const body = snapshot.named ? { revision: snapshot.named } : undefined;
+    // Another process may work under a lease whose release by an operator was noticed here.
+    const body = snapshot.named && !this.#isInherited ? { revision: snapshot.named } : undefined;
     const timeoutMs = Math.min(500, this.#ttl / 6);
     const beat = {
       method: "PUT" as const,
@@ -311,7 +374,7 @@ export class Membership {
 
   /** Joins again, unless another process of this name has taken over. */
   async #joinAgain(): Promise<EndReason | undefined> {
-    if (!this.#mayHaveJoined) {
+    if (!this.#mayHaveJoined && !this.#isInherited) {
       const check = ({ tenure, alive }: Record<string, unknown>) => isText(tenure) && typeof alive === "boolean";
       const call = this.#http.json<Member>({ path: path("groups", this.group, "members", this.member), check });
       const found = await orNull(call);
@@ -322,7 +385,7 @@ export class Membership {
     }
     if (this.#stop.signal.aborted) return "left";
     try {
-      await this.#join();
+      await this.#enter();
     } catch (error) {
       this.#mayHaveJoined ||= error instanceof TenureError && error.outcome === "unknown";
       throw error;
@@ -388,4 +451,5 @@ export class Membership {
   }
 }
 
+const isJoined = ({ tenure, ttl_ms }: Record<string, unknown>) => isText(tenure) && isCount(ttl_ms) && ttl_ms > 0;
 const isSession = ({ session }: Record<string, unknown>) => isText(session);

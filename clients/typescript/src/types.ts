@@ -88,6 +88,25 @@ export interface LeaseState {
   waiting?: number;
 }
 
+/** A thing that one node of a fleet works on: the one that holds the lease of its name. */
+export interface Target {
+  target: string;
+  paused: boolean;
+  weight: number;
+  /** The node that should have it. Only the lease decides. */
+  preferred?: string | null;
+  holder?: string | null;
+  tenure?: string | null;
+  token?: number | null;
+  alive?: boolean | null;
+}
+
+/** The answer to an acquire of many leases: one result for each. */
+export interface AcquiredMany {
+  results: { lease: string; outcome: string; token?: number | null; place?: number | null }[];
+  revision?: number | null;
+}
+
 export interface Acquired {
   lease: string;
   token: number;

@@ -12,6 +12,7 @@
 
 from .client import Tenure
 from .errors import ClaimHeld, LeaseHeld, NotFound, TenureEnded, TenureError, Unreachable
+from .fleet import Assignment, Fleet
 from .lease import HELD, LOST, UNCERTAIN, Lease
 from .membership import Membership
 from .roster import Roster
@@ -35,6 +36,7 @@ __all__ = [
     "HELD",
     "LOST",
     "UNCERTAIN",
+    "Assignment",
     "Attached",
     "Claim",
     "ClaimHeld",
@@ -42,6 +44,7 @@ __all__ = [
     "Event",
     "EventStream",
     "Events",
+    "Fleet",
     "Gap",
     "Lease",
     "LeaseHeld",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from typing import Any, Callable, TypeVar
 
@@ -60,22 +60,47 @@ class Tenure:
         on_lease_lost: Callable[[Lease], None] | None = None,
         on_claim_lost: Callable[[LostClaim], None] | None = None,
     ) -> Membership:
-        loop, made = asyncio.get_running_loop(), Membership(self._threads)
+        made = Membership(self._threads)
+        callbacks = self._callbacks(made, on_ended, on_rejoined, on_lease_lost, on_claim_lost)
+        joining = self._sync._joining(group, member, ttl, labels, rejoin, callbacks, patience)
+        made._sync = await self._threads.run_async(joining)
+        return made
+
+    async def inherit(
+        self,
+        *,
+        patience: float = 0.0,
+        on_ended: Callable[[Membership, str, str], None] | None = None,
+        on_rejoined: Callable[[Membership], None] | None = None,
+        on_lease_lost: Callable[[Lease], None] | None = None,
+        on_claim_lost: Callable[[LostClaim], None] | None = None,
+    ) -> Membership:
+        made = Membership(self._threads)
+        callbacks = self._callbacks(made, on_ended, on_rejoined, on_lease_lost, on_claim_lost)
+        made._sync = await self._threads.run_async(self._sync._inheriting(callbacks, patience))
+        return made
+
+    def _callbacks(
+        self,
+        made: Membership,
+        on_ended: Callable[[Membership, str, str], None] | None,
+        on_rejoined: Callable[[Membership], None] | None,
+        on_lease_lost: Callable[[Lease], None] | None,
+        on_claim_lost: Callable[[LostClaim], None] | None,
+    ) -> Callbacks:
+        loop = asyncio.get_running_loop()
 
         def tell(callback: Callable[..., None] | None, *args: Any) -> None:
             if callback:
                 with contextlib.suppress(RuntimeError):  # The loop is closed.
                     loop.call_soon_threadsafe(callback, *args)
 
-        callbacks = Callbacks(
+        return Callbacks(
             lambda _, tenure, reason: tell(on_ended, made, tenure, reason),
             lambda _: tell(on_rejoined, made),
             lambda lease: tell(on_lease_lost, Lease(lease, self._threads)),
             lambda claim: tell(on_claim_lost, claim),
         )
-        joining = self._sync._joining(group, member, ttl, labels, rejoin, callbacks, patience)
-        made._sync = await self._threads.run_async(joining)
-        return made
 
     async def _run(self, function: Callable[..., _T], *args: Any) -> _T:
         return await self._threads.run_async(Call(partial(function, *args)))
@@ -91,6 +116,12 @@ class Tenure:
 
     async def targets(self, group: str) -> list[Target]:
         return await self._run(self._sync._targets, group)
+
+    async def put_target(self, group: str, target: str, *, paused: bool = False, weight: int = 1) -> None:
+        await self._run(partial(self._sync.put_target, paused=paused, weight=weight), group, target)
+
+    async def remove_target(self, group: str, target: str) -> None:
+        await self._run(self._sync._remove_target, group, target)
 
     async def session(self, group: str, session: str) -> Session | None:
         return await self._run(self._sync._session, group, session)
@@ -164,6 +195,13 @@ class Membership:
 
     async def acquire(self, lease: str, wait: float = 0.0, holders: int = 1) -> Lease:
         return Lease(await self._threads.run_async(self._sync._acquiring(lease, wait, holders)), self._threads)
+
+    async def acquire_many(self, leases: Iterable[str]) -> list[Lease]:
+        granted = await self._threads.run_async(self._sync._acquiring_many(list(leases)))
+        return [Lease(lease, self._threads) for lease in granted]
+
+    async def claim_many(self, registry: str, keys: Iterable[str]) -> dict[str, str]:
+        return await self._threads.run_async(self._sync._claiming_many(registry, list(keys)))
 
     async def attach(
         self,

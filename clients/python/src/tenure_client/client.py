@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import ssl
 from collections.abc import Iterator, Mapping
@@ -13,8 +14,10 @@ from ._cancel import Cancel
 from ._http import Http, following, path
 from ._threads import Call, Threads
 from ._worker import Worker
+from ._wrapper import Wrapper
+from .errors import NotFound
 from .lease import Lease
-from .membership import Callbacks, Membership, generated_name
+from .membership import Callbacks, Membership, Options, generated_name
 from .roster import Roster
 from .stream import EventStream
 from .types import Claim, Event, Events, LeaseState, LostClaim, Member, Session, Target
@@ -60,6 +63,23 @@ class Tenure:
         callbacks = Callbacks(on_ended, on_rejoined, on_lease_lost, on_claim_lost)
         return self._threads.run(self._joining(group, member, ttl, labels, rejoin, callbacks, patience))
 
+    def inherit(
+        self,
+        *,
+        patience: float = 0.0,
+        on_ended: Callable[[Membership, str, str], None] | None = None,
+        on_rejoined: Callable[[Membership], None] | None = None,
+        on_lease_lost: Callable[[Lease], None] | None = None,
+        on_claim_lost: Callable[[LostClaim], None] | None = None,
+    ) -> Membership:
+        """Acts under the tenure of the `tenure join` or `tenure lock` around this process, without a join of its own.
+
+        The tenure is the holder: processes that share it share its leases, so let each acquire others. `leave` ends the
+        beats of this process; what it holds stays with the tenure until the wrapper leaves.
+        """
+        callbacks = Callbacks(on_ended, on_rejoined, on_lease_lost, on_claim_lost)
+        return self._threads.run(self._inheriting(callbacks, patience))
+
     def _joining(
         self,
         group: str,
@@ -70,14 +90,25 @@ class Tenure:
         callbacks: Callbacks,
         patience: float,
     ) -> Call[Membership]:
-        wrapper = (os.environ.get("TENURE_GROUP"), os.environ.get("TENURE_MEMBER"))
-        if os.environ.get("TENURE_ID") and (group, member) == wrapper:
+        wrapper = Wrapper.find()
+        if wrapper and (group, member) == (wrapper.group, wrapper.member):
             raise ValueError(
-                f"{member} is the member of the wrapper around this process; joining as it would end the wrapper"
+                f"{member} is the member of the wrapper around this process, and joining as it would end the wrapper; "
+                "inherit() acts under its tenure"
             )
-        cancel, name = Cancel(), member or generated_name()
-        options = (group, name, ttl, labels or {}, rejoin, callbacks, patience, cancel)
-        join = partial(Membership, self._http, self._threads, self._notifier, *options)
+        return self._beginning(
+            Options(group, member or generated_name(), ttl, labels or {}, rejoin, callbacks), patience
+        )
+
+    def _inheriting(self, callbacks: Callbacks, patience: float) -> Call[Membership]:
+        wrapper = Wrapper.find()
+        if wrapper is None:
+            raise ValueError("TENURE_ID and TENURE_GROUP are not set: start this program by tenure join or tenure lock")
+        return self._beginning(Options(wrapper.group, wrapper.member, 0.0, {}, True, callbacks, True), patience)
+
+    def _beginning(self, options: Options, patience: float) -> Call[Membership]:
+        cancel = Cancel()
+        join = partial(Membership, self._http, self._threads, self._notifier, options, patience, cancel)
         # The call itself is not cut off: an answer that is lost would leave a member behind until it lapses.
         return Call(join, lambda made: made._leave() if made else None, cancel)
 
@@ -95,6 +126,14 @@ class Tenure:
     def targets(self, group: str) -> Iterator[Target]:
         """What the members of a fleet work on, each with its preferred member and its holder."""
         return iter(self._threads.run(Call(partial(self._targets, group))))
+
+    def put_target(self, group: str, target: str, *, paused: bool = False, weight: int = 1) -> None:
+        """Adds a target for the members of a fleet, or changes it. A paused one is worked on by no member."""
+        body = {"paused": paused, "weight": weight}
+        self._threads.run(Call(partial(self._http.change, "PUT", path("groups", group, "targets", target), body)))
+
+    def remove_target(self, group: str, target: str) -> None:
+        self._threads.run(Call(partial(self._remove_target, group, target)))
 
     def session(self, group: str, session: str) -> Session | None:
         return self._threads.run(Call(partial(self._session, group, session)))
@@ -129,6 +168,10 @@ class Tenure:
 
     def _targets(self, group: str) -> list[Target]:
         return list(self._http.pages(Target.read, "targets", "groups", group, "targets"))
+
+    def _remove_target(self, group: str, target: str) -> None:
+        with contextlib.suppress(NotFound):  # An earlier attempt removed it.
+            self._http.change("DELETE", path("groups", group, "targets", target))
 
     def _session(self, group: str, session: str) -> Session | None:
         found = self._http.find(path("groups", group, "sessions", session))

@@ -7,7 +7,8 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Callable, TypeVar
@@ -20,12 +21,14 @@ from ._http import Answer, Http, number, passes, path, text
 from ._process import here
 from ._threads import LOG, Call, Threads
 from ._worker import Worker
-from .errors import FORKED, UNKNOWN, TenureEnded, TenureError, ended
+from ._wrapper import Wrapper
+from .errors import FORKED, UNCHANGED, UNKNOWN, TenureEnded, TenureError, Unreachable, ended
 from .lease import HELD, LOST, UNCERTAIN, Lease
 from .types import Attached, LostClaim, Session
 
 _T = TypeVar("_T")
 _MARGIN = 1 / 12
+_PART = 200
 REJOIN_AFTER = ("lapsed", "unknown")
 _STARTED = time.time_ns()
 
@@ -47,6 +50,17 @@ class Callbacks:
     on_claim_lost: Callable[[LostClaim], None] | None = None
 
 
+@dataclass(frozen=True)
+class Options:
+    group: str
+    member: str
+    ttl: float
+    labels: Mapping[str, str]
+    rejoin: bool
+    callbacks: Callbacks
+    is_inherited: bool = False
+
+
 class Membership:
     """A member from its join until it leaves, or is superseded or expelled.
 
@@ -61,26 +75,22 @@ class Membership:
         http: Http,
         threads: Threads,
         notifier: Worker,
-        group: str,
-        member: str,
-        ttl: float,
-        labels: Mapping[str, str],
-        rejoin: bool,
-        callbacks: Callbacks,
+        options: Options,
         patience: float,
         cancel: Cancel,
     ) -> None:
         self._http, self._threads, self._notifier, self._home = http, threads, notifier, here()
-        self.group, self.member, self.ttl = group, member, ttl
-        self._labels, self._rejoin, self._callbacks = dict(labels), rejoin, callbacks
+        self.group, self.member, self.ttl = options.group, options.member, options.ttl
+        self._labels, self._rejoin, self._callbacks = dict(options.labels), options.rejoin, options.callbacks
+        self._is_inherited = options.is_inherited
         self._lock = threading.RLock()
         self._wakeup, self._is_leaving = threading.Event(), False
         self._join_is_unanswered = False
         self._holdings = _holdings.Holdings(self)
         self._connection = Connections(http.address)  # Of the beats alone.
         self._state, self._next_beat = _State("", 0.0), 0.0
-        self._begin(self._first_join(patience, cancel))
-        self._thread = threading.Thread(target=self._run, name=f"tenure-beats-{member}", daemon=True)
+        self._first_join(patience, cancel)
+        self._thread = threading.Thread(target=self._run, name=f"tenure-beats-{self.member}", daemon=True)
         self._thread.start()
 
     # What the program asks.
@@ -147,6 +157,17 @@ class Membership:
         """
         return self._threads.run(self._acquiring(lease, wait, holders))
 
+    def acquire_many(self, leases: Iterable[str]) -> list[Lease]:
+        """Acquires those of these leases that are free, 200 in a call, and returns them."""
+        return self._threads.run(self._acquiring_many(list(leases)))
+
+    def claim_many(self, registry: str, keys: Iterable[str]) -> dict[str, str]:
+        """Claims those of these keys that have no living owner, 200 in a call: `new`, `kept` or `held` for each.
+
+        After an error the calls before it have taken effect.
+        """
+        return self._threads.run(self._claiming_many(registry, list(keys)))
+
     def attach(
         self,
         session: str,
@@ -182,7 +203,7 @@ class Membership:
         self._wakeup.set()
         self._thread.join()
         self._connection.clear()
-        if not was_over:
+        if not was_over and not self._is_inherited:
             self._http.change("DELETE", path("groups", self.group, "tenures", self.tenure))
 
     def _finish(self) -> None:
@@ -222,6 +243,32 @@ class Membership:
             self._holdings.claimed(place, tenure, call)
             return outcome
 
+    def _claiming_many(self, registry: str, keys: list[str]) -> Call[dict[str, str]]:
+        call = object()
+        fresh = [place for place in ((registry, key) for key in keys) if not self._holdings.has_claim(place)]
+
+        def undo(_: dict[str, str] | None) -> None:
+            for place in fresh:
+                self._undo_claim(place, call, None)
+
+        return self._calling(self._claim_many, registry, keys, call, undo=undo)
+
+    def _claim_many(self, registry: str, keys: list[str], call: object) -> dict[str, str]:
+        outcomes: dict[str, str] = {}
+        target = path("groups", self.group, "registries", registry, "claims")
+        for part in _parts(keys):
+            with ExitStack() as asking:
+                for key in part:
+                    asking.enter_context(self._holdings.asking("claim", registry, key))
+                body = {"keys": part, "if_absent": True}
+                answer, tenure = self._act_under("POST", lambda _: target, body, in_body=True)
+                found = answer.read(lambda body: {text(item["key"]): text(item["outcome"]) for item in body["results"]})
+                for key, outcome in found.items():
+                    if outcome != "held":
+                        self._holdings.claimed((registry, key), tenure, call)
+                outcomes.update(found)
+        return outcomes
+
     def _undo_claim(self, place: tuple[str, str], call: object, _: str | None) -> None:
         def act(tenure: str) -> None:
             self._holdings.unclaimed(place)
@@ -255,6 +302,37 @@ class Membership:
             # The daemon knows of the last part of the wait.
             waited += max(0.0, answer.sent - began) if wait else 0.0
             return self._holdings.granted(Lease(self, lease, tenure, token, place, waited))
+
+    def _acquiring_many(self, leases: list[str]) -> Call[list[Lease]]:
+        return self._calling(self._acquire_many, leases, undo=lambda granted: self._give_up_all(granted or []))
+
+    def _acquire_many(self, leases: list[str]) -> list[Lease]:
+        granted: list[Lease] = []
+        target = path("groups", self.group, "leases-acquire")
+        for part in _parts(leases):
+            with ExitStack() as asking:
+                for lease in part:
+                    asking.enter_context(self._holdings.asking(lease))
+                try:
+                    answer, tenure = self._act_under("POST", lambda _: target, {"leases": part}, in_body=True)
+                    found = answer.read(_grants)
+                except TenureError as error:
+                    if error.outcome == UNKNOWN:
+                        for lease in part:
+                            self._holdings.may_have(lease)
+                    self._give_up_all(granted)
+                    raise
+                granted += [
+                    self._holdings.granted(Lease(self, name, tenure, token, place, 0.0)) for name, token, place in found
+                ]
+        return granted
+
+    def _give_up_all(self, granted: list[Lease]) -> None:
+        for lease in granted:
+            self._holdings.give_up(lease)
+
+    def _pages(self, read: Callable[[Any], _T], field: str, *parts: str) -> list[_T]:
+        return self._threads.run(Call(lambda: list(self._http.pages(read, field, *parts))))
 
     def _attaching(
         self,
@@ -419,7 +497,9 @@ class Membership:
         target = path("groups", self.group, "tenures", tenure, "beat")
         timeout = min(0.5, self.ttl / 6)
         try:
-            answer = self._http.beat(target, {"revision": listed} if listed else {}, timeout, self._connection)
+            # A revision says that a release by an operator was noticed here, not that the wrapper noticed it.
+            named = {"revision": listed} if listed and not self._is_inherited else {}
+            answer = self._http.beat(target, named, timeout, self._connection)
             answer.number("expires_in_ms")
             revision = answer.revision()
         except TenureEnded as error:
@@ -454,11 +534,11 @@ class Membership:
 
     # Joining.
 
-    def _first_join(self, patience: float, cancel: Cancel) -> Answer:
+    def _first_join(self, patience: float, cancel: Cancel) -> None:
         end, pause = now() + patience, 0.1
         while True:
             try:
-                return self._call_join()
+                return self._inherit() if self._is_inherited else self._call_join()
             except TenureError as error:
                 left = end - now()
                 if left <= 0 or cancel.is_set or not passes(error):
@@ -466,44 +546,77 @@ class Membership:
                 cancel.wait(min(left, max(pause, error.retry_after or 0.0)))
                 pause = min(1.0, pause * 2) * random.uniform(0.8, 1)
 
-    def _call_join(self) -> Answer:
+    def _call_join(self) -> None:
         # A late join would supersede the one that was repeated.
         self._http.learn()
         body = {"member": self.member, "ttl_ms": int(self.ttl * 1000), "labels": self._labels}
         answer = self._http.change("POST", path("groups", self.group, "members"), body)
-        answer.read(lambda found: _term(found["tenure"]))
-        return answer
+        self._begin(answer.read(lambda found: _checked(found["tenure"])), answer.sent)
+
+    def _inherit(self) -> None:
+        """Takes over the tenure that the wrapper has now."""
+        try:
+            wrapper = Wrapper.find()
+        except ValueError as error:
+            raise Unreachable(str(error), UNCHANGED) from error
+        if wrapper is None or wrapper.tenure == self.tenure:
+            raise Unreachable(f"the wrapper has not joined again after {self.tenure}", UNCHANGED)
+        found = self._http.find(path("groups", self.group, "members", self.member))
+        if found is None or found.text("tenure") != wrapper.tenure or not found.read(lambda member: member["alive"]):
+            raise ended(wrapper.tenure, "unknown")
+        ttl, left = found.number("ttl_ms") / 1000, found.number("expires_in_ms") / 1000
+        self.ttl = ttl
+        self._begin(wrapper.tenure, found.sent - max(0.0, ttl - left))
+        self._next_beat = now()
 
     def _join_again(self) -> float:
         """Returns the pause after it."""
         try:
-            if not self._join_is_unanswered and self._is_taken():
+            if self._is_inherited:
+                self._inherit()
+            elif not self._join_is_unanswered and self._is_taken():
                 # Another process of this name has begun since; joining would end it.
                 with self._lock:
                     self._state = replace(self._state, ended="superseded")
                 return 0.0
-            joined = self._call_join()
+            else:
+                self._call_join()
         except TenureError as error:
             self._join_is_unanswered |= error.outcome == UNKNOWN
             return max(self.ttl * _MARGIN, error.retry_after or 0.0) * random.uniform(0.9, 1.2)
-        self._begin(joined)
         if self._callbacks.on_rejoined and not self._is_leaving:
             tell = self._callbacks.on_rejoined
             self._notifier.submit(lambda: tell(self))
-        return self.ttl / 3 * random.uniform(0.9, 1)
+        return 0.0 if self._is_inherited else self.ttl / 3 * random.uniform(0.9, 1)
 
     def _is_taken(self) -> bool:
         found = self._http.find(path("groups", self.group, "members", self.member))
         mine = _term(self.tenure)
         return found is not None and found.read(lambda member: bool(member["alive"]) and _term(member["tenure"]) > mine)
 
-    def _begin(self, joined: Answer) -> None:
+    def _begin(self, tenure: str, confirmed: float) -> None:
         with self._lock:
             self._holdings.lose_all()
-            self._state = _State(joined.text("tenure"), joined.sent, self._state.ended if self._is_leaving else None)
+            self._state = _State(tenure, confirmed, self._state.ended if self._is_leaving else None)
             self._join_is_unanswered = False
             self._holdings.begin()
         self._next_beat = now() + self.ttl / 3 * random.uniform(0.5, 1)
+
+
+def _parts(names: list[str]) -> Iterator[list[str]]:
+    """Without repetitions, as many as the store takes in one step."""
+    once = list(dict.fromkeys(names))
+    return (once[at : at + _PART] for at in range(0, len(once), _PART))
+
+
+def _grants(body: dict[str, Any]) -> list[tuple[str, int, int]]:
+    granted = [item for item in body["results"] if item["outcome"] in ("granted", "kept")]
+    return [(text(item["lease"]), number(item["token"]), number(item.get("place") or 0)) for item in granted]
+
+
+def _checked(tenure: object) -> str:
+    _term(tenure)
+    return text(tenure)
 
 
 def _term(tenure: object) -> int:

@@ -8,6 +8,7 @@
 
 mod answer;
 mod events;
+mod fleet;
 mod leases;
 mod member;
 mod roster;
@@ -17,10 +18,12 @@ use std::env;
 use std::io::{self, BufRead, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
 use tenure::connect::OpenOptions;
+use tenure::fleet::Fleet;
 use tenure::http::{HttpSettings, HttpStore, RemoteRosters};
 use tenure::{AccessToken, ClientSettings, GroupHandle, SystemClock, Tenure};
 use tokio::runtime::{Builder, Handle};
@@ -36,6 +39,7 @@ struct Driver {
     members: Mutex<HashMap<String, Arc<member::Member>>>,
     leases: Mutex<HashMap<String, Arc<leases::Held>>>,
     followers: Mutex<HashMap<String, AbortHandle>>,
+    fleets: Mutex<HashMap<String, Arc<Fleet>>>,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -81,6 +85,7 @@ async fn connect() -> anyhow::Result<Driver> {
         members: Mutex::default(),
         leases: Mutex::default(),
         followers: Mutex::default(),
+        fleets: Mutex::default(),
     })
 }
 
@@ -88,11 +93,14 @@ impl Driver {
     async fn run(self: &Arc<Self>, command: &Command) -> Answered {
         match command.text("op")? {
             "join" => self.join(command).await,
+            "inherit" => Ok(self.add(self.client.inherit(Duration::ZERO).await?)),
             "members" => self.list_members(command).await,
             "verdict" | "leave" | "labels" | "claim" | "release_claim" | "acquire" | "attach" | "detach" => {
                 let member = found(&self.members, command.text("handle")?)?;
                 self.act(&member, command).await
             }
+            "fleet" => self.fleet(&*found(&self.members, command.text("handle")?)?, command),
+            "drain" => self.drain(&*found(&self.members, command.text("handle")?)?).await,
             "owner" => self.owner(command).await,
             "lease" => self.lease(command).await,
             "lease_verdict" | "release" | "work" => {

@@ -30,7 +30,11 @@ impl Driver {
             rejoin: command.flag("rejoin").unwrap_or(true),
             ..JoinOptions::named(command.text("member")?)?
         };
-        let membership = self.group(command)?.join(options).await?;
+        Ok(self.add(self.group(command)?.join(options).await?))
+    }
+
+    /// Reports what becomes of a membership, and returns its handle.
+    pub(crate) fn add(&self, membership: Membership) -> Value {
         let (handle, tenure) = (self.name("m"), membership.tenure().to_string());
         let member = Arc::new(Member {
             handle: handle.clone(),
@@ -40,7 +44,7 @@ impl Driver {
         });
         locked(&self.members).insert(handle.clone(), Arc::clone(&member));
         tokio::spawn(async move { member.report().await });
-        Ok(json!({ "handle": handle, "tenure": tenure }))
+        json!({ "handle": handle, "tenure": tenure })
     }
 
     pub(crate) async fn list_members(&self, command: &Command) -> Answered {
