@@ -54,13 +54,7 @@ const CLIENTS: [Client; 4] = [
     },
     Client {
         name: "typescript",
-        prepare: |dir| {
-            let npm = find("npm").context("this machine has no npm")?;
-            // Not `npm ci`: it refuses the lock file where the registry lacks a linter for another platform.
-            let keep = ["install", "--no-save", "--omit-lockfile-registry-resolved"];
-            let quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"];
-            must(Command::new(npm).args(keep).args(quiet).current_dir(dir))
-        },
+        prepare: prepare_typescript,
         check: |dir| {
             let mut npm = Command::new("npm");
             npm.env("TENURE_BIN", run::target().join("debug/tenure"));
@@ -151,6 +145,15 @@ fn target() -> PathBuf {
 /// The interpreter of the virtual environment with the tools.
 fn python() -> PathBuf {
     target().join("python/bin/python")
+}
+
+/// Installs the tools of the package.
+pub(crate) fn prepare_typescript(dir: &Path) -> Result<()> {
+    let npm = find("npm").context("this machine has no npm")?;
+    // Not `npm ci`: it refuses the lock file where the registry lacks a linter for another platform.
+    let keep = ["install", "--no-save", "--omit-lockfile-registry-resolved"];
+    let quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"];
+    must(Command::new(npm).args(keep).args(quiet).current_dir(dir))
 }
 
 fn prepare_python(_: &Path) -> Result<()> {

@@ -1,9 +1,10 @@
-//! The packages: a stripped binary as an archive, a Debian package, a Python wheel and an npm package, with checksums and a
-//! bill of materials. The same input gives the same bytes: names are sorted, and times come from `SOURCE_DATE_EPOCH` or the
+//! The packages: a stripped binary as an archive, a Debian package, a Python wheel and an npm package, and those of the client
+//! libraries, with checksums and a bill of materials. The same input gives the same bytes: names are sorted, and times come from `SOURCE_DATE_EPOCH` or the
 //! last commit.
 
 mod binary;
 mod check;
+mod client;
 mod contents;
 mod deb;
 mod npm;
@@ -75,7 +76,7 @@ pub(crate) fn dist(args: &[String]) -> Result<bool> {
         None => binary::build()?,
     };
     let release = Release::new(out, Effort::Full);
-    let mut done = make(&release, &built)?;
+    let mut done = make(&release, &built, options.check)?;
     if options.binary.is_none() {
         binary::within_limit(&release.binary())?;
     }
@@ -89,11 +90,11 @@ pub(crate) fn dist(args: &[String]) -> Result<bool> {
 pub(crate) fn check(built: &Path) -> Result<bool> {
     let out = built.with_file_name("packages");
     let release = Release::new(out, Effort::Quick);
-    Ok(make(&release, built)? & check::installs(&release)?)
+    Ok(make(&release, built, true)? & check::installs(&release)?)
 }
 
 /// Makes everything that goes into the folder. Returns whether all of it could be made.
-fn make(release: &Release, built: &Path) -> Result<bool> {
+fn make(release: &Release, built: &Path, check: bool) -> Result<bool> {
     fs::remove_dir_all(&release.out).ok();
     fs::create_dir_all(&release.out).with_context(|| format!("create {}", release.out.display()))?;
     binary::split(built, release)?;
@@ -108,6 +109,9 @@ fn make(release: &Release, built: &Path) -> Result<bool> {
             is_whole = false;
         }
     }
+    let (clients, are_whole) = client::packages(release, check)?;
+    files.extend(clients);
+    is_whole &= are_whole;
     files.push(sbom::write(release)?);
     files.push(sums::write(release, &files)?);
     fs::remove_dir_all(release.out.join("stage")).ok();

@@ -8,7 +8,10 @@ use anyhow::{Context, Result, ensure};
 use super::release::Release;
 
 pub(crate) fn write(release: &Release, files: &[PathBuf]) -> Result<PathBuf> {
-    let mut names: Vec<_> = files.iter().filter_map(|file| file.file_name()).collect();
+    let mut names: Vec<_> = files
+        .iter()
+        .filter_map(|file| file.strip_prefix(&release.out).ok())
+        .collect();
     names.sort_unstable();
     let mut command = Command::new("sha256sum");
     let output = command

@@ -1,6 +1,6 @@
 //! The Python wheel: the program as a script of the environment it is installed into. It contains no Python.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
@@ -40,14 +40,19 @@ pub(crate) fn package(release: &Release, contents: &Contents) -> Result<PathBuf>
     stage.write(&format!("{info}/WHEEL"), PLAIN, wheel)?;
 
     let file = release.out.join(format!("{name}-{tag}.whl"));
+    write(release, &stage, &file)?;
+    Ok(file)
+}
+
+/// Writes a stage as a wheel.
+pub(crate) fn write(release: &Release, stage: &Stage, file: &Path) -> Result<()> {
     must(
         Command::new("python3")
             .args(["-I", "-c", WRITER])
             .arg(stage.root())
-            .arg(&file)
+            .arg(file)
             .arg(release.epoch.to_string()),
-    )?;
-    Ok(file)
+    )
 }
 
 fn metadata(version: &str, readme: &str) -> String {
