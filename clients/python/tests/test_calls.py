@@ -300,7 +300,7 @@ class Environment(unittest.TestCase):
     def test_token_from_the_environment(self):
         def shown(**environment):
             with mock.patch.dict(os.environ, environment):
-                return Tenure("http://h")._http._headers.get("Authorization")
+                return Tenure("http://h")._http._token.header().get("Authorization")
 
         with tempfile.NamedTemporaryFile("w") as file:
             file.write("in-file\n")
@@ -312,6 +312,16 @@ class Environment(unittest.TestCase):
             shown(TENURE_TOKEN_FILE="/nowhere/token")
         with self.assertRaises(ValueError):
             shown(TENURE_TOKEN="a\r\nHost: b")
+
+    def test_token_file_is_read_again(self):
+        with tempfile.NamedTemporaryFile("w") as file, mock.patch.dict(os.environ, {"TENURE_TOKEN_FILE": file.name}):
+            token = Tenure("http://h")._http._token
+            for text, wanted in (("new", "new"), ("newer\n", "newer"), ("a\r\nHost: b", "newer")):
+                file.seek(0)
+                file.truncate()
+                file.write(text)
+                file.flush()
+                self.assertEqual(token.header(), {"Authorization": f"Bearer {wanted}"})
 
 
 STRANGE = (None, True, -1, 0.5, 1 << 70, 10**400, "", "x", "9" * 5000, [], [1], {}, {"a": 1}, [[]], float("nan"), 1e308)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import ssl
@@ -58,16 +59,33 @@ def _wrong(url: str, why: str) -> ValueError:
     return ValueError(f"the URL {shown!r}: {why}; {_EXPECTED}")
 
 
-def token_of(given: str | None) -> str | None:
-    """The token that was given, else that in `TENURE_TOKEN_FILE`, else that in `TENURE_TOKEN`."""
-    file = os.environ.get("TENURE_TOKEN_FILE")
-    if given is None and file:
+class Token:
+    """The token that was given, else that in `TENURE_TOKEN_FILE`, else that in `TENURE_TOKEN`.
+
+    That in the file may be replaced: it is read for each call. While it cannot be read, the last one counts.
+    """
+
+    def __init__(self, given: str | None) -> None:
+        self._file = os.environ.get("TENURE_TOKEN_FILE") if given is None else None
+        self._last = _checked((os.environ.get("TENURE_TOKEN", "") if given is None else given).strip())
+        if self._file:
+            self._last = self._read(self._file)
+
+    def header(self) -> dict[str, str]:
+        if self._file:
+            with contextlib.suppress(ValueError):
+                self._last = self._read(self._file)
+        return {"Authorization": f"Bearer {self._last}"} if self._last else {}
+
+    def _read(self, file: str) -> str:
         try:
             with open(file, encoding="utf-8") as opened:
-                given = opened.read()
+                return _checked(opened.read().strip())
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"TENURE_TOKEN_FILE cannot be read: {error}") from error
-    found = (os.environ.get("TENURE_TOKEN", "") if given is None else given).strip()
-    if not (found.isascii() and found.isprintable()):
+
+
+def _checked(token: str) -> str:
+    if not (token.isascii() and token.isprintable()):
         raise ValueError("the token has characters that no token has")
-    return found or None
+    return token

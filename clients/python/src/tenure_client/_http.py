@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Callable, NoReturn, TypeVar
 from urllib.parse import quote, urlencode
 
-from ._address import Address
+from ._address import Address, Token
 from ._cancel import Cancel
 from ._clock import now
 from ._connections import Connections, close, connect, limit
@@ -83,11 +83,8 @@ def text(value: object) -> str:
 class Http:
     """The daemon at one URL. Safe to use from many threads."""
 
-    def __init__(self, address: Address, token: str | None) -> None:
-        self.address, self._idle = address, Connections(address)
-        self._headers = {"Accept": "application/json"}
-        if token:
-            self._headers["Authorization"] = f"Bearer {token}"
+    def __init__(self, address: Address, token: Token) -> None:
+        self.address, self._token, self._idle = address, token, Connections(address)
         self._store_time: tuple[datetime, float] | None = None
 
     def close(self) -> None:
@@ -172,7 +169,7 @@ class Http:
     ) -> Answer:
         data = None if body is None else json.dumps(body).encode()
         kind = {} if data is None else {"Content-Type": "application/json"}
-        headers = {**self._headers, **bound, **kind}
+        headers = {"Accept": "application/json", **self._token.header(), **bound, **kind}
         lost, outcome = UNKNOWN if method != "GET" else UNCHANGED, UNCHANGED
         while True:
             connection, is_used = idle.take()
@@ -223,7 +220,7 @@ class Http:
 
     def stream(self, connection: http.client.HTTPConnection, target: str, last: str | None) -> http.client.HTTPResponse:
         """Opens a stream of events after the event `last`."""
-        headers = {**self._headers, "Accept": "text/event-stream"}
+        headers = {"Accept": "text/event-stream", **self._token.header()}
         if last is not None:
             headers["Last-Event-ID"] = last
         connection.request("GET", self.address.prefix + target, None, headers)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Callable
 
-from ._address import Address, token_of
+from ._address import Address, Token
 from ._cancel import Cancel
 from ._http import Http, following, path
 from ._threads import Call, Threads
@@ -34,7 +34,7 @@ class Tenure:
         self, url: str | None = None, *, token: str | None = None, ssl_context: ssl.SSLContext | None = None
     ) -> None:
         url = url or os.environ.get("TENURE_STORE") or "http://127.0.0.1:7717"
-        self._http, self._threads = Http(Address(url, ssl_context), token_of(token)), Threads()
+        self._http, self._threads = Http(Address(url, ssl_context), Token(token)), Threads()
         self._notifier = Worker("tenure-callbacks")
 
     def close(self) -> None:
