@@ -27,6 +27,7 @@ func findWrapper() (*wrapper, *Error) {
 	}
 	text, err := os.ReadFile(file)
 	var content struct {
+		Group  string `json:"group"`
 		Tenure string `json:"tenure"`
 	}
 	if err == nil {
@@ -35,7 +36,10 @@ func findWrapper() (*wrapper, *Error) {
 	if err != nil || !strings.Contains(content.Tenure, "@") {
 		return nil, &Error{Code: CodeUnreachable, Detail: "TENURE_FILE cannot be read", Outcome: Unchanged, Cause: err}
 	}
-	found.tenure = content.Tenure
+	// In a wrapper within a wrapper it may be the file of the outer one.
+	if current := (&wrapper{content.Group, content.Tenure}); current.group == found.group && current.member() == found.member() {
+		return current, nil
+	}
 	return found, nil
 }
 

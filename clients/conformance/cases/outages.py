@@ -191,7 +191,7 @@ async def idle_connections(driver, count=40):
 
 @case("Many idle connections that were closed, as by a restart of a balancer, cost neither a call nor a lease.")
 async def pool_of_dead_connections(world):
-    a = await world.member("a", ttl_ms=3_000)
+    a = await world.member("a", ttl_ms=6_000)
     held = await a.call("acquire", handle=a.handle, lease="l")
     for turn in range(3):
         await idle_connections(a)

@@ -43,6 +43,16 @@ async def wrappers_name_is_taken(world):
     assert await world.verdict(a) == "held"
 
 
+@case("Inside a lock within tenure join a program acts under the tenure of the lock, which is the nearer one.")
+async def nearest_wrapper(world):
+    lock = [world.daemon.binary, "lock", "deploy", "--group", "locks", "--"]
+    a = await world.wrapped("a", within=lock)
+    assert not a.tenure.startswith("a@"), a.tenure
+    held = await a.call("acquire", handle=a.handle, lease="l")
+    lease = await world.daemon.get("/v1/groups/locks/leases/l")
+    assert (lease["tenure"], lease["token"]) == (a.tenure, held["token"]), lease
+
+
 @case("Leaving an inherited tenure ends nothing but the handle: the wrapper leaves when its command ends.")
 async def leaving_is_the_wrappers(world):
     a = await world.wrapped("a")
@@ -58,7 +68,7 @@ async def leaving_is_the_wrappers(world):
 
 @case("When the wrapper lapsed and joined again, the program follows it: its leases are lost, its claims made again.")
 async def follows_the_wrapper(world):
-    a = await world.wrapped("a", ttl_ms=2_000)
+    a = await world.wrapped("a", ttl_ms=4_000)
     held = await a.call("acquire", handle=a.handle, lease="l")
     await a.call("claim", handle=a.handle, registry="r", key="k")
     a.proxy.set(BLACK_HOLE)

@@ -11,16 +11,25 @@ export interface Wrapper {
 
 /** From the environment. `TENURE_FILE` names the tenure of now: the wrapper joins again after a lapse. */
 export async function findWrapper(): Promise<Wrapper | undefined> {
-  const [group, first, file] = [variable("TENURE_GROUP"), variable("TENURE_ID"), variable("TENURE_FILE")];
-  if (!group || !first) return undefined;
-  const tenure = (file && (await named(file))) || first;
-  return { group, member: tenure.slice(0, tenure.lastIndexOf("@")), tenure };
+  const [group, tenure, file] = [variable("TENURE_GROUP"), variable("TENURE_ID"), variable("TENURE_FILE")];
+  if (!group || !tenure) return undefined;
+  const first = wrapper(group, tenure);
+  const current = file ? await named(file) : first;
+  // In a wrapper within a wrapper it may be the file of the outer one.
+  return current.group === first.group && current.member === first.member ? current : first;
 }
 
-async function named(file: string): Promise<string> {
+const wrapper = (group: string, tenure: string): Wrapper => ({
+  group,
+  member: tenure.slice(0, tenure.lastIndexOf("@")),
+  tenure,
+});
+
+async function named(file: string): Promise<Wrapper> {
   const fs = await nodeModule<typeof import("node:fs/promises")>("node:fs/promises");
   try {
-    return String(JSON.parse((await fs?.readFile(file, "utf8")) ?? "").tenure);
+    const { group, tenure } = JSON.parse((await fs?.readFile(file, "utf8")) ?? "");
+    return wrapper(String(group), String(tenure));
   } catch (cause) {
     throw notYet(`TENURE_FILE cannot be read: ${cause instanceof Error ? cause.message : cause}`);
   }

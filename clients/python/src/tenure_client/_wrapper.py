@@ -23,10 +23,14 @@ class Wrapper:
         group, tenure, file = (os.environ.get(name) for name in ("TENURE_GROUP", "TENURE_ID", "TENURE_FILE"))
         if not group or not tenure:
             return None
-        if file:
-            try:
-                with open(file, encoding="utf-8") as opened:
-                    tenure = str(json.load(opened)["tenure"])
-            except (OSError, ValueError, LookupError, TypeError) as error:
-                raise ValueError(f"TENURE_FILE {file} cannot be read: {error}") from error
-        return Wrapper(group, tenure)
+        first = Wrapper(group, tenure)
+        if not file:
+            return first
+        try:
+            with open(file, encoding="utf-8") as opened:
+                content = json.load(opened)
+                current = Wrapper(str(content["group"]), str(content["tenure"]))
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise ValueError(f"TENURE_FILE {file} cannot be read: {error}") from error
+        # In a wrapper within a wrapper it may be that of the outer one.
+        return current if (current.group, current.member) == (first.group, first.member) else first

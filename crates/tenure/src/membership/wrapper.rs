@@ -29,6 +29,7 @@ pub(crate) struct Wrapper {
 /// The part of `TENURE_FILE` that is read.
 #[derive(Deserialize)]
 struct Content {
+    group: Group,
     tenure: TenureId,
 }
 
@@ -57,7 +58,9 @@ impl Wrapper {
             |error: String| Error::unavailable(format!("TENURE_FILE {}: {error}", file.display()), Outcome::Unchanged);
         let text = std::fs::read(file).map_err(|error| unreadable(error.to_string()))?;
         let content: Content = serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
-        Ok(content.tenure)
+        // In a wrapper within a wrapper it may be the file of the outer one.
+        let is_ours = content.group == self.group && content.tenure.member() == self.first.member();
+        Ok(if is_ours { content.tenure } else { self.first.clone() })
     }
 
     /// Takes over the wrapper's tenure, unless it is `ended`. Also returns when it was confirmed.
