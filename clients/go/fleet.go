@@ -59,7 +59,7 @@ type Fleet struct {
 }
 
 // Fleet begins to work on targets of the group. Every node runs the same program. Work runs in a goroutine for each target whose
-// lease this node holds, and goes on while Assignment.NextCycle is true; its context is cancelled when it has to end.
+// lease this node holds, and continues while Assignment.NextCycle is true; its context is cancelled when it has to end.
 //
 // A target is taken by the node that it prefers; when that one does not come, by the next one. Work that does not end keeps its
 // lease.

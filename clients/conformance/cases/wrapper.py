@@ -34,7 +34,7 @@ async def inherits(world):
     assert not a.events, a.events
 
 
-@case("Joining under the name of the wrapper is refused, and the wrapper goes on.")
+@case("Joining under the name of the wrapper is refused, and the wrapper continues.")
 async def wrappers_name_is_taken(world):
     a = await world.wrapped("a", ttl_ms=3_000)
     refused = await a.refused("join", group=GROUP, member="a", ttl_ms=3_000)

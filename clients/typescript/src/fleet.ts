@@ -62,7 +62,7 @@ interface Work {
 
 /**
  * This node's part in a fleet: nodes that share the targets of a group, so that exactly one works on each. Every node runs the
- * same program. `work` runs for each target whose lease this node holds, and goes on while `assignment.nextCycle()` is true.
+ * same program. `work` runs for each target whose lease this node holds, and continues while `assignment.nextCycle()` is true.
  *
  * A target is taken by the node that it prefers; when that one does not come, by the next one. Work that does not end keeps its
  * lease.

@@ -50,7 +50,7 @@ class Assignment:
 class Fleet:
     """This node's part in a fleet. Every node of the group runs the same program.
 
-    `work(assignment)` runs in a thread for each target whose lease this node holds, and goes on while
+    `work(assignment)` runs in a thread for each target whose lease this node holds, and continues while
     `assignment.next_cycle(pause)`. A target is taken by the node that it prefers; when that one does not come, by the
     next one. It moves to a node that it prefers after `stability` seconds. Work that does not end keeps its lease.
 
@@ -115,7 +115,7 @@ class Fleet:
                 # Work on held leases continues while their verdict is held.
                 LOG.info("the targets of %s were not read: %s", self._member.group, error)
             except Exception:
-                LOG.exception("the fleet of %s goes on after an error", self._member.group)
+                LOG.exception("the fleet of %s continues after an error", self._member.group)
 
     def _look(self) -> None:
         group = self._member.group
