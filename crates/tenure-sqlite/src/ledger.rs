@@ -6,7 +6,7 @@
 //! readers, and a clock that never falls.
 //!
 //! Each step is one savepoint of the writer's transaction and decides by the contents of the file; nothing is cached.
-//! Triggers write the version, the outbox and the log of a change (`sql/ledger/migrations/0002_triggers.sql`).
+//! Triggers write the version, the outbox and the log of a change (`sql/ledger/schema/triggers.sql`).
 
 mod engagement;
 mod liveness;

@@ -37,23 +37,3 @@ BEGIN
       AND b.behind < 1073741824;
     RETURN coalesce(lowest, given);
 END $$;
-
--- As before, but no further than what is decided.
-CREATE OR REPLACE FUNCTION tenure.read_log(in_roster text, name text, after bigint, most integer) RETURNS jsonb
-LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    entries jsonb;
-    decided bigint := tenure.log_decided();
-BEGIN
-    IF name IS NULL THEN
-        SELECT jsonb_agg(to_jsonb(l) || jsonb_build_object('at', tenure.micros(l.logged_at)) ORDER BY l.id) INTO entries
-        FROM (SELECT * FROM tenure.provider_log x WHERE x.roster = in_roster AND x.id > after AND x.id <= decided
-              ORDER BY x.id LIMIT most) l;
-    ELSE
-        SELECT jsonb_agg(to_jsonb(l) || jsonb_build_object('at', tenure.micros(l.logged_at)) ORDER BY l.id) INTO entries
-        FROM (SELECT * FROM tenure.provider_log x WHERE x.roster = in_roster AND x.provider = name AND x.id > after
-                AND x.id <= decided
-              ORDER BY x.id LIMIT most) l;
-    END IF;
-    RETURN tenure.answer(jsonb_build_object('items', coalesce(entries, '[]')));
-END $$;

@@ -1,6 +1,5 @@
 -- The steps about engagements. Those about the same one come one after the other: whoever asks again while the first call
 -- is under way waits for its answer, and gets the same.
-
 CREATE FUNCTION tenure.lock_engagement(in_roster text, name text) RETURNS void LANGUAGE sql
 AS $$ SELECT pg_advisory_xact_lock(hashtextextended('tenure/' || in_roster || '/' || name, 0)) $$;
 
@@ -12,6 +11,7 @@ LANGUAGE sql AS $$
     FROM tenure.engagements e WHERE e.roster = in_roster AND e.engagement = name
 $$;
 
+-- An engagement that is over is not created again.
 CREATE FUNCTION tenure.create_engagement(
     in_roster text, name text, whose text, begin_as text, expires_in bigint, not_after bigint
 ) RETURNS jsonb LANGUAGE plpgsql AS $$
@@ -22,7 +22,7 @@ BEGIN
     PERFORM tenure.lock_engagement(in_roster, name);
     SELECT * INTO e FROM tenure.engagements x WHERE x.roster = in_roster AND x.engagement = name FOR UPDATE;
     IF FOUND THEN
-        IF whose IS NOT NULL AND whose IS DISTINCT FROM e.provider THEN
+        IF e.status NOT IN ('pending', 'active') OR (whose IS NOT NULL AND whose IS DISTINCT FROM e.provider) THEN
             RETURN tenure.end_step(not_after,
                 jsonb_build_object('outcome', 'conflict', 'engagement', tenure.engagement_json(e)));
         END IF;
@@ -37,7 +37,7 @@ BEGIN
     RETURN tenure.end_step(not_after, tenure.engagement_change(whose, in_roster, name, true));
 END $$;
 
--- `expires_in`: absent to keep what is there, 0 for never.
+-- `expires_in`: absent for the rule of the triggers (going active clears it), 0 for never.
 CREATE FUNCTION tenure.move_engagement(
     in_roster text, name text, to_status text, to_provider text, expires_in bigint, not_after bigint
 ) RETURNS jsonb LANGUAGE plpgsql AS $$
@@ -46,6 +46,7 @@ DECLARE
     wanted tenure.engagements;
 BEGIN
     PERFORM tenure.begin_step(not_after);
+    PERFORM tenure.because('asked');
     PERFORM tenure.lock_engagement(in_roster, name);
     SELECT * INTO e FROM tenure.engagements x WHERE x.roster = in_roster AND x.engagement = name FOR UPDATE;
     IF NOT FOUND THEN
@@ -56,9 +57,10 @@ BEGIN
     wanted.provider := coalesce(to_provider, e.provider);
     IF e.status IN ('pending', 'active') THEN
         wanted.expires_at := CASE
-            WHEN expires_in IS NULL THEN e.expires_at
             WHEN expires_in = 0 THEN NULL
-            ELSE tenure.ledger_now() + expires_in * interval '1 microsecond' END;
+            WHEN expires_in > 0 THEN tenure.ledger_now() + expires_in * interval '1 microsecond'
+            WHEN e.status = 'pending' AND to_status = 'active' THEN NULL
+            ELSE e.expires_at END;
     ELSIF wanted IS DISTINCT FROM e THEN
         RETURN tenure.end_step(not_after,
             jsonb_build_object('outcome', 'conflict', 'engagement', tenure.engagement_json(e)));
@@ -76,32 +78,26 @@ BEGIN
     RETURN tenure.end_step(not_after, tenure.engagement_change(e.provider, in_roster, name, true));
 END $$;
 
--- The first with room, locked; nothing when none of those that nobody else is changing has any.
-CREATE FUNCTION tenure.take_at_once(in_roster text, ranked text[], fresh_since bigint) RETURNS text
+-- The least occupied candidate with room, of several the one that has been idle longest, locked; nothing if none of those
+-- that no other transaction is changing has room. `among`: absent for all that are fresh.
+CREATE FUNCTION tenure.take_at_once(in_roster text, among text[], fresh_since bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     taken text;
-    candidate text;
 BEGIN
-    IF ranked IS NULL THEN
+    IF among IS NULL THEN
         SELECT p.provider INTO taken FROM tenure.providers p
         WHERE p.roster = in_roster AND p.online AND p.active AND p.occupancy < p.capacity
           AND (fresh_since IS NULL OR tenure.is_fresh(p, fresh_since))
-        ORDER BY p.occupancy, p.provider LIMIT 1
+        ORDER BY p.occupancy, p.idle_since, p.provider LIMIT 1
         FOR NO KEY UPDATE OF p SKIP LOCKED;
-        RETURN taken;
-    END IF;
-    -- One after the other, so that no more is locked than what is taken.
-    FOREACH candidate IN ARRAY ranked LOOP
+    ELSE
         SELECT p.provider INTO taken FROM tenure.providers p
-        WHERE p.roster = in_roster AND p.provider = candidate
-          AND p.online AND p.active AND p.occupancy < p.capacity
-        FOR NO KEY UPDATE SKIP LOCKED;
-        IF FOUND THEN
-            RETURN taken;
-        END IF;
-    END LOOP;
-    RETURN NULL;
+        WHERE p.roster = in_roster AND p.provider = ANY (among) AND p.online AND p.active AND p.occupancy < p.capacity
+        ORDER BY p.occupancy, p.idle_since, p.provider LIMIT 1
+        FOR NO KEY UPDATE OF p SKIP LOCKED;
+    END IF;
+    RETURN taken;
 END $$;
 
 -- Those with room as it was committed last, whoever is changing them: if there is none, there is no place.
@@ -152,8 +148,25 @@ BEGIN
     END LOOP;
 END $$;
 
+-- A provider with room, by a count of its engagements: other programs can write engagements without triggers.
+CREATE FUNCTION tenure.take_counted(in_roster text, among text[], fresh_since bigint) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    taken text;
+BEGIN
+    LOOP
+        taken := tenure.take(in_roster, among, fresh_since);
+        IF taken IS NULL OR EXISTS (
+            SELECT FROM tenure.providers p WHERE p.roster = in_roster AND p.provider = taken AND p.capacity > (
+                SELECT count(*) FROM tenure.engagements e
+                WHERE e.roster = in_roster AND e.provider = taken AND e.status IN ('pending', 'active'))) THEN
+            RETURN taken;
+        END IF;
+        PERFORM tenure.touch(ARRAY[in_roster], ARRAY[taken]);
+    END LOOP;
+END $$;
+
 CREATE FUNCTION tenure.reserve(
-    in_roster text, name text, ranked text[], fresh_since bigint, begin_as text, expires_in bigint, not_after bigint
+    in_roster text, name text, among text[], fresh_since bigint, begin_as text, expires_in bigint, not_after bigint
 ) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     e tenure.engagements;
@@ -171,7 +184,7 @@ BEGIN
     IF is_known AND e.provider IS NOT NULL THEN
         RETURN tenure.end_step(not_after, tenure.engagement_change(e.provider, in_roster, name, false));
     END IF;
-    whose := tenure.take(in_roster, ranked, fresh_since);
+    whose := tenure.take_counted(in_roster, among, fresh_since);
     IF whose IS NULL THEN
         RETURN tenure.end_step(not_after, '{"outcome": "none_available"}');
     END IF;
@@ -209,4 +222,21 @@ BEGIN
     RETURN tenure.end_step(not_after, jsonb_build_object(
         'expired', coalesce(expired, '[]'), 'providers', tenure.rows_json(in_roster, coalesce(whose, '{}')),
         'next', next_at));
+END $$;
+
+CREATE FUNCTION tenure.recount(in_roster text, not_after bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    names text[];
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    names := ARRAY(
+        SELECT p.provider FROM tenure.providers p
+        LEFT JOIN (SELECT e.provider, count(*) AS open FROM tenure.engagements e
+                   WHERE e.roster = in_roster AND e.status IN ('pending', 'active') GROUP BY e.provider) c
+            ON c.provider = p.provider
+        WHERE p.roster = in_roster AND p.occupancy <> coalesce(c.open, 0));
+    IF names <> '{}' THEN
+        PERFORM tenure.touch(array_fill(in_roster, ARRAY[cardinality(names)]), names);
+    END IF;
+    RETURN tenure.end_step(not_after, jsonb_build_object('count', cardinality(names)));
 END $$;
