@@ -11,6 +11,7 @@
 
 pub mod engagement;
 pub mod heartbeats;
+pub mod hot_store;
 pub mod log;
 pub mod memory;
 pub mod outbox;
@@ -28,6 +29,7 @@ pub use self::engagement::{
     ReserveOutcome, Status,
 };
 pub use self::heartbeats::{HeartbeatMarks, HeartbeatPass};
+pub use self::hot_store::{HotStore, HotStoreClaim, HotStoreOutcome, RecordedHotStore};
 pub use self::log::{Change, LogEntry, Reason};
 pub use self::memory::MemoryLedger;
 pub use self::outbox::Dirty;
@@ -89,6 +91,18 @@ pub trait Ledger: Send + Sync {
 
     /// Closes the connections. Later calls fail with `Unavailable`.
     async fn close(&self);
+
+    /// Names the hot store of this process, and repeats that every [`CONFIRM_EVERY`](hot_store::CONFIRM_EVERY). A
+    /// ledger has one hot store; see [`RecordedHotStore::yields_to`]. By default every claim is admitted: one process at
+    /// a time can use the ledger. O(1).
+    async fn claim_hot_store(&self, _claim: &HotStoreClaim) -> Result<HotStoreOutcome> {
+        Ok(HotStoreOutcome::Admitted)
+    }
+
+    /// The recorded hot store; `None` if none was recorded. O(1).
+    async fn hot_store(&self) -> Result<Option<RecordedHotStore>> {
+        Ok(None)
+    }
 
     /// The rosters that have settings or ever had a provider, by name. O(rosters).
     async fn rosters(&self) -> Result<Vec<RosterName>>;

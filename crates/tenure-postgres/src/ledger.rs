@@ -9,12 +9,13 @@ use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 use tenure_core::clock::{Clock, within};
 use tenure_core::error::Outcome;
+use tenure_core::ledger::hot_store::{CONFIRM_EVERY, UNCONFIRMED};
 use tenure_core::ledger::provider::check_batch;
 use tenure_core::ledger::{
     Candidate, Candidates, Capacity, Dirty, EndedBatch, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch,
-    Expiry, Follow, HeartbeatPass, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange,
-    ProviderSpec, ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
-    check_follows, check_tenure,
+    Expiry, Follow, HeartbeatPass, HotStoreClaim, HotStoreOutcome, LogEntry, Move, NewEngagement, OnlineOutcome,
+    Overview, Provider, ProviderChange, ProviderSpec, ProviderState, RecordedHotStore, RemoveOutcome, ReserveOutcome,
+    RosterSettings, RosterStats, SettingsPatch, Version, check_follows, check_tenure,
 };
 use tenure_core::store::{Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use tenure_core::time::micros;
@@ -27,8 +28,8 @@ use crate::migrate::SchemaChange;
 use crate::options::PostgresOptions;
 use crate::rows::{
     Acknowledgement, Count, DirtyCount, DirtyRow, DrawnVersion, EndedReply, EngagementRead, EngagementReply,
-    ExpiredReply, HeartbeatRow, Items, LogRow, NowReply, OverviewRead, PassRead, ProviderReply, ProviderRow,
-    SettingsRead, StatsRow, providers,
+    ExpiredReply, HeartbeatRow, HotStoreRead, Items, LogRow, NowReply, OverviewRead, PassRead, ProviderReply,
+    ProviderRow, SettingsRead, StatsRow, providers,
 };
 use crate::{examine, migrate, pool};
 
@@ -306,6 +307,27 @@ impl Ledger for PostgresLedger {
 
     async fn close(&self) {
         self.caller.pool.close();
+    }
+
+    async fn claim_hot_store(&self, claim: &HotStoreClaim) -> Result<HotStoreOutcome> {
+        let params = vec![
+            name(claim.own.id.clone()),
+            name(claim.own.place.clone()),
+            text(claim.was.clone()),
+            flag(Some(claim.replaces)),
+            number(span(Some(CONFIRM_EVERY.mul_f64(0.9)))),
+            number(span(Some(UNCONFIRMED))),
+        ];
+        let read: HotStoreRead = self.ask("claim_hot_store", params, self.following()).await?;
+        Ok(match read.into() {
+            Some(recorded) => HotStoreOutcome::Refused(recorded),
+            None => HotStoreOutcome::Admitted,
+        })
+    }
+
+    async fn hot_store(&self) -> Result<Option<RecordedHotStore>> {
+        let read: HotStoreRead = self.ask("read_hot_store", Vec::new(), self.reading()).await?;
+        Ok(read.into())
     }
 
     async fn rosters(&self) -> Result<Vec<RosterName>> {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tenure_core::ledger::{
-    Change, Dirty, EndedBatch, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, HeartbeatPass, LogEntry,
-    OnlineOutcome, Overview, Provider, ProviderChange, Reason, RemoveOutcome, ReserveOutcome, RosterSettings,
-    RosterStats, RosterView, Status, Version,
+    Change, Dirty, EndedBatch, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, HeartbeatPass, HotStore,
+    LogEntry, OnlineOutcome, Overview, Provider, ProviderChange, Reason, RecordedHotStore, RemoveOutcome,
+    ReserveOutcome, RosterSettings, RosterStats, RosterView, Status, Version,
 };
 use tenure_core::{EngagementId, Error, ErrorKind, ProviderId, Result, RosterName, StoreTime, TenureId};
 
@@ -65,6 +65,31 @@ impl From<PassRow> for HeartbeatPass {
             fresh_since: instant(Some(row.fresh_since)).unwrap_or_default(),
             age: Duration::from_micros(row.age),
         }
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct HotStoreRead {
+    recorded: Option<HotStoreRow>,
+}
+
+#[derive(Deserialize)]
+struct HotStoreRow {
+    id: String,
+    place: String,
+    confirmed_ago: u64,
+}
+
+impl From<HotStoreRead> for Option<RecordedHotStore> {
+    fn from(read: HotStoreRead) -> Self {
+        let row = read.recorded?;
+        Some(RecordedHotStore {
+            hot_store: HotStore {
+                id: row.id,
+                place: row.place,
+            },
+            confirmed_ago: Duration::from_micros(row.confirmed_ago),
+        })
     }
 }
 

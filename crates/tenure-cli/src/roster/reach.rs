@@ -11,6 +11,7 @@ use tenure::roster::{
     self, Availability, EngagementAnswer, HeartbeatOutcome, Online, ProviderView, Removal, Reservation, Rosters,
     RostersSettings, Sourced, Written,
 };
+use tenure::wire::roster::HotStoreState;
 use tenure_core::error::Result;
 use tenure_core::id::{EngagementId, ProviderId, RosterName};
 use tenure_core::ledger::{
@@ -96,6 +97,22 @@ impl RosterAccess {
         match self {
             Self::Daemon(rosters, _) => rosters.names().await,
             Self::Local(own) => own.ledger.rosters().await,
+        }
+    }
+
+    /// The hot store, and that of the ledger.
+    pub(super) async fn hot_store(&self) -> Result<HotStoreState> {
+        match self {
+            Self::Daemon(rosters, _) => rosters.hot_store().await,
+            Self::Local(own) => own.rosters.hot_store().await.map(HotStoreState::from),
+        }
+    }
+
+    /// Makes the hot store that of the ledger.
+    pub(super) async fn replace_hot_store(&self) -> Result<HotStoreState> {
+        match self {
+            Self::Daemon(rosters, _) => rosters.replace_hot_store().await,
+            Self::Local(own) => own.rosters.replace_hot_store().await.map(HotStoreState::from),
         }
     }
 

@@ -110,6 +110,9 @@ fn roster_notes(app: &App) -> Vec<String> {
     if let Health::Down { reason } = &status.ledger {
         notes.push(format!("ledger: {reason}"));
     }
+    if let Some(why) = &status.hot_store_refused {
+        notes.push(format!("ledger: {why}"));
+    }
     if !status.discovered {
         notes.push("rosters: seeding; the ledger has not listed them yet".to_owned());
     }

@@ -4,6 +4,7 @@ mod alone;
 mod away;
 mod loss;
 mod many;
+mod two_stores;
 mod world;
 
 use tenure_core::call::Verb;

@@ -10,12 +10,13 @@ use super::model::{Moment, RosterModel};
 use crate::clock::{Clock, Mono};
 use crate::error::{Error, Outcome, Result};
 use crate::id::{EngagementId, ProviderId, RosterName, TenureId};
+use crate::ledger::hot_store::HotStoreRecord;
 use crate::ledger::provider::check_batch;
 use crate::ledger::{
     Candidate, Candidates, Dirty, EndedBatch, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow,
-    HeartbeatMarks, HeartbeatPass, Ledger, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider,
-    ProviderChange, ProviderSpec, ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats,
-    SettingsPatch, Version, check_follows, check_tenure,
+    HeartbeatMarks, HeartbeatPass, HotStoreClaim, HotStoreOutcome, Ledger, LogEntry, Move, NewEngagement,
+    OnlineOutcome, Overview, Provider, ProviderChange, ProviderSpec, ProviderState, RecordedHotStore, RemoveOutcome,
+    ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows, check_tenure,
 };
 use crate::store::{Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use crate::time::StoreTime;
@@ -34,6 +35,7 @@ pub struct MemoryLedger {
 struct State {
     rosters: BTreeMap<RosterName, RosterModel>,
     heartbeats: HeartbeatMarks,
+    hot_store: HotStoreRecord,
     last_version: u64,
     closed: bool,
 }
@@ -127,6 +129,16 @@ impl Ledger for MemoryLedger {
 
     async fn close(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+    }
+
+    async fn claim_hot_store(&self, claim: &HotStoreClaim) -> Result<HotStoreOutcome> {
+        let mut state = self.open()?;
+        let now = self.time();
+        Ok(state.hot_store.claim(claim, now))
+    }
+
+    async fn hot_store(&self) -> Result<Option<RecordedHotStore>> {
+        Ok(self.open()?.hot_store.read(self.time()))
     }
 
     async fn rosters(&self) -> Result<Vec<RosterName>> {

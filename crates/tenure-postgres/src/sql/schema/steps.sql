@@ -344,3 +344,42 @@ BEGIN
     PERFORM tenure.begin_step(not_after);
     RETURN tenure.answer(jsonb_build_object('version', nextval('tenure.versions')));
 END $$;
+
+-- How long ago some process confirmed the hot store.
+CREATE FUNCTION tenure.hot_store_json(h tenure.hot_store) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
+    SELECT jsonb_build_object('id', (h).id, 'place', (h).place, 'confirmed_ago',
+        greatest(tenure.micros(tenure.ledger_now()) - tenure.micros((h).confirmed_at), 0))
+$$;
+
+CREATE FUNCTION tenure.read_hot_store() RETURNS jsonb LANGUAGE sql VOLATILE AS $$
+    SELECT tenure.answer(jsonb_build_object('recorded', (SELECT tenure.hot_store_json(h) FROM tenure.hot_store h)))
+$$;
+
+-- `was`: the id that the caller was admitted with before. `unconfirmed`: after this time without a confirmation, no running
+-- process reaches the recorded data. A record that was just confirmed is only read.
+CREATE FUNCTION tenure.claim_hot_store(
+    own_id text, own_place text, was text, replaces boolean, fresh bigint, unconfirmed bigint, not_after bigint
+) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    h tenure.hot_store;
+    moment timestamptz;
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    SELECT * INTO h FROM tenure.hot_store;
+    moment := tenure.ledger_now();
+    IF FOUND AND h.id = own_id AND h.place = own_place AND moment - h.confirmed_at < fresh * interval '1 microsecond' THEN
+        RETURN tenure.end_step(not_after, '{"recorded": null}');
+    END IF;
+    INSERT INTO tenure.hot_store (id, place, confirmed_at) VALUES (own_id, own_place, moment) ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        RETURN tenure.end_step(not_after, '{"recorded": null}');
+    END IF;
+    SELECT * INTO h FROM tenure.hot_store FOR NO KEY UPDATE;
+    moment := tenure.ledger_now();
+    IF replaces OR h.id = own_id OR (h.place = own_place
+        AND (h.id = was OR moment - h.confirmed_at >= unconfirmed * interval '1 microsecond')) THEN
+        UPDATE tenure.hot_store SET id = own_id, place = own_place, confirmed_at = moment;
+        RETURN tenure.end_step(not_after, '{"recorded": null}');
+    END IF;
+    RETURN tenure.end_step(not_after, jsonb_build_object('recorded', tenure.hot_store_json(h)));
+END $$;

@@ -26,6 +26,14 @@ CREATE TABLE tenure.rosters (
     version bigint NOT NULL DEFAULT 0
 );
 
+-- One row: the hot store. Two with one ledger would take each other's providers offline.
+CREATE TABLE tenure.hot_store (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    id text NOT NULL,
+    place text NOT NULL,
+    confirmed_at timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
 -- `active` is what the operator wants, `online` what was observed. `occupancy` is derived from the engagements whenever the
 -- row changes; writing it does nothing. A provider without a capacity of its own (`uses_default`) has the roster's default,
 -- also after that has changed; an empty `capacity` in a statement gives it the default. `idle_since`: since its occupancy

@@ -10,9 +10,9 @@ use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::{EngagementId, Group, ProviderId, RosterName, TenureId};
 use tenure_core::ledger::{
     Candidate, Candidates, Dirty, EndedBatch, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow,
-    HeartbeatPass, Ledger, LogEntry, MemoryLedger, Move, NewEngagement, OnlineOutcome, Overview, Provider,
-    ProviderChange, ProviderSpec, ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats,
-    SettingsPatch, Version,
+    HeartbeatPass, HotStoreClaim, HotStoreOutcome, Ledger, LogEntry, MemoryLedger, Move, NewEngagement, OnlineOutcome,
+    Overview, Provider, ProviderChange, ProviderSpec, ProviderState, RecordedHotStore, RemoveOutcome, ReserveOutcome,
+    RosterSettings, RosterStats, SettingsPatch, Version,
 };
 use tenure_core::membership::MembershipStore;
 use tenure_core::memory::MemoryStore;
@@ -82,6 +82,12 @@ impl Flaky {
 impl Middleware for Flaky {
     fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.inner.lock().unwrap())
+    }
+
+    async fn identity(&self) -> Result<Option<String>> {
+        let mode = *self.mode.lock().unwrap();
+        mode.pass().await?;
+        self.store().identity().await
     }
 
     async fn handle(&self, ask: StoreRequest) -> Result<Reply> {
@@ -190,6 +196,14 @@ macro_rules! watched {
             }
             async fn close(&self) {
                 self.inner.close().await;
+            }
+            async fn claim_hot_store(&self, claim: &HotStoreClaim) -> Result<HotStoreOutcome> {
+                let mode = *self.mode.lock().unwrap();
+                mode.pass().await?;
+                self.inner.claim_hot_store(claim).await
+            }
+            async fn hot_store(&self) -> Result<Option<RecordedHotStore>> {
+                self.inner.hot_store().await
             }
             $(
                 async fn $name(&self $(, $argument: $type)*) -> Result<$answer> {
