@@ -25,7 +25,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use self::engagement::{
-    Candidates, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, Expiry, Move, NewEngagement,
+    Candidates, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, Expiry, Move, NewEngagement, Reassign,
     ReserveOutcome, Status,
 };
 pub use self::heartbeats::{HeartbeatMarks, HeartbeatPass};
@@ -295,12 +295,12 @@ pub trait Ledger: Send + Sync {
     ) -> Result<EngagementOutcome>;
 
     /// Assigns an engagement to the least occupied candidate with room, of several the one that has been idle longest,
-    /// under a lock on its row, so two callers cannot take the last place. A candidate that another transaction is
-    /// changing is skipped while another one has room. An open engagement without a provider gets one; one with a
-    /// provider is returned as it is. O(candidates passed over).
+    /// under a lock on its row, so two callers cannot take the last place. If the engagement names a provider, that is the
+    /// only candidate. A candidate that another transaction is changing is skipped while another one has room. An open
+    /// engagement without a provider gets one; one with a provider is returned as it is. O(candidates passed over).
     ///
     /// # Errors
-    /// `Invalid` for too many candidates, or for a new engagement with a provider; nothing changed.
+    /// `Invalid` for too many candidates, `NotFound` for an unknown provider; nothing changed.
     async fn reserve(
         &self,
         roster: &RosterName,
@@ -317,6 +317,13 @@ pub trait Ledger: Send + Sync {
     /// # Errors
     /// `Invalid` for a limit out of range; nothing changed.
     async fn expire_due(&self, roster: &RosterName, limit: u32) -> Result<ExpiredBatch>;
+
+    /// Removes closed engagements that last changed more than `age` ago, at most `limit` (1..=1000), the oldest first, and
+    /// returns how many. Concurrent instances share the work. O(limit).
+    ///
+    /// # Errors
+    /// `Invalid` for a limit out of range; nothing changed.
+    async fn remove_closed(&self, roster: &RosterName, age: Duration, limit: u32) -> Result<u64>;
 
     /// Recounts the open engagements of all providers, and corrects the occupancies that differ. Returns how many: 0
     /// unless engagements were written with triggers off. O(providers and open engagements).

@@ -14,8 +14,8 @@ use tenure_core::ledger::provider::check_batch;
 use tenure_core::ledger::{
     Candidate, Candidates, Capacity, Dirty, EndedBatch, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch,
     Expiry, Follow, HeartbeatPass, HotStoreClaim, HotStoreOutcome, LogEntry, Move, NewEngagement, OnlineOutcome,
-    Overview, Provider, ProviderChange, ProviderSpec, ProviderState, RecordedHotStore, RemoveOutcome, ReserveOutcome,
-    RosterSettings, RosterStats, SettingsPatch, Version, check_follows, check_tenure,
+    Overview, Provider, ProviderChange, ProviderSpec, ProviderState, Reassign, RecordedHotStore, RemoveOutcome,
+    ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows, check_tenure,
 };
 use tenure_core::store::{Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use tenure_core::time::micros;
@@ -597,7 +597,8 @@ impl Ledger for PostgresLedger {
             name(engagement.engagement.clone()),
             text(engagement.provider.clone().map(String::from)),
             name(engagement.status.as_str()),
-            number(span(engagement.expires_in)),
+            number(span(engagement.first_expiry())),
+            number(span(engagement.active_for)),
         ];
         let answer: EngagementReply = self.ask("create_engagement", params, self.writing()).await?;
         answer.outcome()
@@ -614,7 +615,11 @@ impl Ledger for PostgresLedger {
             name(roster.clone()),
             name(engagement.clone()),
             text(to.status.map(|status| status.as_str().to_owned())),
-            text(to.provider.clone().map(String::from)),
+            text(match &to.provider {
+                Reassign::Keep => None,
+                Reassign::Unassign => Some(String::new()),
+                Reassign::To(provider) => Some(provider.to_string()),
+            }),
             number(match to.expiry {
                 Expiry::Keep => None,
                 Expiry::Never => Some(0),
@@ -631,19 +636,23 @@ impl Ledger for PostgresLedger {
         new: &NewEngagement,
         candidates: &Candidates,
     ) -> Result<ReserveOutcome> {
-        new.check_reserve()?;
+        new.check()?;
         candidates.check()?;
-        let (among, fresh_since) = match candidates {
-            Candidates::Among(ranked) => (Some(ranked.iter().map(ToString::to_string).collect()), None),
-            Candidates::Any { fresh_since } => (None, *fresh_since),
+        let names = |names: &[ProviderId]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let (among, except) = match candidates {
+            Candidates::Among(among) => (Some(names(among)), Vec::new()),
+            Candidates::Any { except, .. } => (None, names(except)),
         };
         let params = vec![
             name(roster.clone()),
             name(new.engagement.clone()),
+            text(new.provider.clone().map(String::from)),
             texts(among),
-            instant(fresh_since),
+            texts(Some(except)),
+            instant(candidates.fresh_since()),
             name(new.status.as_str()),
-            number(span(new.expires_in)),
+            number(span(new.first_expiry())),
+            number(span(new.active_for)),
         ];
         let answer: EngagementReply = self.ask("reserve", params, self.writing()).await?;
         answer.reserved()
@@ -660,6 +669,13 @@ impl Ledger for PostgresLedger {
         let params = vec![name(roster.clone()), small(Some(limit))];
         let answer: ExpiredReply = self.ask("expire_due", params, self.writing_many()).await?;
         answer.try_into()
+    }
+
+    async fn remove_closed(&self, roster: &RosterName, age: Duration, limit: u32) -> Result<u64> {
+        let limit = check_limit(limit)?;
+        let params = vec![name(roster.clone()), number(span(Some(age))), small(Some(limit))];
+        let count: Count = self.ask("remove_closed", params, self.writing_many()).await?;
+        Ok(count.count)
     }
 
     async fn recount(&self, roster: &RosterName) -> Result<u64> {

@@ -151,6 +151,7 @@ pub(crate) struct EngagementRow {
     created_at: i64,
     changed_at: i64,
     expires_at: Option<i64>,
+    active_for: Option<u64>,
     version: u64,
 }
 
@@ -164,6 +165,7 @@ impl TryFrom<EngagementRow> for Engagement {
             created_at: instant(Some(row.created_at)).unwrap_or_default(),
             changed_at: instant(Some(row.changed_at)).unwrap_or_default(),
             expires_at: instant(row.expires_at),
+            active_for: row.active_for.map(Duration::from_micros),
             version: Version(row.version),
         })
     }

@@ -365,7 +365,7 @@ impl Ledger for SqliteLedger {
         new: &NewEngagement,
         candidates: &Candidates,
     ) -> Result<ReserveOutcome> {
-        new.check_reserve()?;
+        new.check()?;
         candidates.check()?;
         let (new, candidates) = (new.clone(), candidates.clone());
         self.step(roster, move |step| step.reserve(&new, &candidates)).await
@@ -380,6 +380,11 @@ impl Ledger for SqliteLedger {
     async fn expire_due(&self, roster: &RosterName, limit: u32) -> Result<ExpiredBatch> {
         let limit = check_limit(limit)?;
         self.step(roster, move |step| step.expire_due(limit)).await
+    }
+
+    async fn remove_closed(&self, roster: &RosterName, age: Duration, limit: u32) -> Result<u64> {
+        let limit = check_limit(limit)?;
+        self.step(roster, move |step| step.remove_closed(age, limit)).await
     }
 
     async fn recount(&self, roster: &RosterName) -> Result<u64> {

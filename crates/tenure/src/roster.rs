@@ -37,7 +37,7 @@ pub use self::answer::{
 pub use self::handle::Roster;
 pub use self::hot_store::HotStoreStatus;
 pub use self::service::Rosters;
-pub use self::settings::RostersSettings;
+pub use self::settings::{MIN_KEPT, RostersSettings};
 pub use self::status::{Belief, BreakerView, RosterStatus, RostersStatus, Sweep, SweepAges};
 pub use self::sweeps::{EXPIRY, FOLLOW, HEARTBEATS, RECONCILE, SweepIntervals};
 

@@ -162,7 +162,7 @@ either! {
     fn create_engagement(engagement: &NewEngagement) -> EngagementAnswer;
     fn move_engagement(engagement: &EngagementId, to: &Move) -> EngagementAnswer;
     fn engagement(engagement: &EngagementId) -> Option<Engagement>;
-    fn reserve(new: &NewEngagement) -> Reservation;
+    fn reserve_except(new: &NewEngagement, except: &[ProviderId]) -> Reservation;
 }
 
 impl RosterClient {

@@ -281,6 +281,7 @@ pub async fn an_overview_covers_every_roster(make: Make<'_>) {
             provider: None,
             status: Status::Pending,
             expires_in: Some(s(after)),
+            active_for: None,
         };
         let created = ledger.create_engagement(&care, &new).await;
         created.expect("an engagement");

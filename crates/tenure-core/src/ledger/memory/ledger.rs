@@ -357,9 +357,9 @@ impl Ledger for MemoryLedger {
         new: &NewEngagement,
         candidates: &Candidates,
     ) -> Result<ReserveOutcome> {
-        new.check_reserve()?;
+        new.check()?;
         candidates.check()?;
-        self.step(roster, |model, moment| Ok(model.reserve(new, candidates, moment)))
+        self.step(roster, |model, moment| model.reserve(new, candidates, moment))
     }
 
     async fn engagement(&self, roster: &RosterName, engagement: &EngagementId) -> Result<Option<Engagement>> {
@@ -369,6 +369,13 @@ impl Ledger for MemoryLedger {
     async fn expire_due(&self, roster: &RosterName, limit: u32) -> Result<ExpiredBatch> {
         let limit = check_limit(limit)?;
         self.step(roster, |model, moment| Ok(model.expire_due(limit, moment)))
+    }
+
+    async fn remove_closed(&self, roster: &RosterName, age: Duration, limit: u32) -> Result<u64> {
+        let limit = check_limit(limit)?;
+        self.step(roster, |model, moment| {
+            Ok(model.remove_closed(moment.now.minus(age), limit))
+        })
     }
 
     async fn recount(&self, roster: &RosterName) -> Result<u64> {

@@ -23,7 +23,8 @@ CREATE FUNCTION tenure.engagement_json(e tenure.engagements) RETURNS jsonb LANGU
     SELECT jsonb_build_object(
         'engagement', (e).engagement, 'provider', (e).provider, 'status', (e).status,
         'created_at', tenure.micros((e).created_at), 'changed_at', tenure.micros((e).changed_at),
-        'expires_at', tenure.micros((e).expires_at), 'version', (e).version)
+        'expires_at', tenure.micros((e).expires_at), 'version', (e).version,
+        'active_for', (extract(epoch FROM (e).active_for) * 1000000)::bigint)
 $$;
 
 CREATE FUNCTION tenure.settings_json(in_roster text) RETURNS jsonb LANGUAGE sql STABLE AS $$

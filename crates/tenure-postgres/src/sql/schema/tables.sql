@@ -78,6 +78,7 @@ CREATE TABLE tenure.heartbeats (
     FOREIGN KEY (roster, provider) REFERENCES tenure.providers ON DELETE CASCADE
 ) WITH (fillfactor = 50);
 
+-- `active_for`: how long it may be active.
 CREATE TABLE tenure.engagements (
     roster text COLLATE "C" NOT NULL CHECK (roster ~ '^[A-Za-z0-9._:-]{1,200}$'),
     engagement text COLLATE "C" NOT NULL CHECK (engagement ~ '^[A-Za-z0-9._:-]{1,200}$'),
@@ -86,6 +87,7 @@ CREATE TABLE tenure.engagements (
     created_at timestamptz NOT NULL DEFAULT tenure.ledger_now(),
     changed_at timestamptz NOT NULL DEFAULT tenure.ledger_now(),
     expires_at timestamptz,
+    active_for interval CHECK (active_for > interval '0'),
     version bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (roster, engagement)
 );
@@ -94,6 +96,8 @@ CREATE INDEX engagements_open ON tenure.engagements (roster, provider) WHERE sta
 
 CREATE INDEX engagements_due ON tenure.engagements (roster, expires_at)
     WHERE status IN ('pending', 'active') AND expires_at IS NOT NULL;
+
+CREATE INDEX engagements_closed ON tenure.engagements (roster, changed_at) WHERE status NOT IN ('pending', 'active');
 
 CREATE TABLE tenure.provider_log (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

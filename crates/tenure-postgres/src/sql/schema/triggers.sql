@@ -173,7 +173,7 @@ CREATE TRIGGER providers_updated AFTER UPDATE ON tenure.providers REFERENCING OL
 CREATE TRIGGER providers_deleted AFTER DELETE ON tenure.providers REFERENCING OLD TABLE AS old_rows
     FOR EACH STATEMENT EXECUTE FUNCTION tenure.providers_deleted();
 
--- The deadline of an offer does not end accepted work. A step says itself what becomes of the deadline; another program that
+-- The deadline of an offer does not end accepted work, which has a time of its own. A step says itself what becomes of the deadline; another program that
 -- wants one for the work writes it in the same statement.
 CREATE FUNCTION tenure.engagement_before() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -186,7 +186,7 @@ BEGIN
         END IF;
         IF OLD.status = 'pending' AND NEW.status = 'active' AND NEW.expires_at IS NOT DISTINCT FROM OLD.expires_at
            AND tenure.reason() IS NULL THEN
-            NEW.expires_at := NULL;
+            NEW.expires_at := tenure.ledger_now() + NEW.active_for;
         END IF;
     END IF;
     NEW.changed_at := CASE WHEN TG_OP = 'INSERT' THEN NEW.created_at ELSE tenure.ledger_now() END;
@@ -220,7 +220,7 @@ BEGIN
         FROM new_rows n WHERE n.provider IS NOT NULL;
     ELSIF TG_OP = 'DELETE' THEN
         SELECT array_agg(o.roster), array_agg(o.provider) INTO rosters, names
-        FROM old_rows o WHERE o.provider IS NOT NULL;
+        FROM old_rows o WHERE o.provider IS NOT NULL AND o.status IN ('pending', 'active');
     ELSE
         SELECT array_agg(t.roster), array_agg(t.provider) INTO rosters, names FROM (
             SELECT c.roster, c.provider

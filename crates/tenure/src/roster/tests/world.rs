@@ -229,6 +229,7 @@ watched! {
     go_online(roster: &RosterName, provider: &ProviderId, tenure: Option<&TenureId>) -> OnlineOutcome;
     go_offline(roster: &RosterName, provider: &ProviderId, tenure: Option<&TenureId>) -> ProviderChange;
     offline_ended(roster: &RosterName, ended: &[EndedTenure]) -> EndedBatch;
+    remove_closed(roster: &RosterName, age: Duration, limit: u32) -> u64;
     recount(roster: &RosterName) -> u64;
     follow_tenures(roster: &RosterName, follows: &[Follow]) -> Vec<Provider>;
     record_heartbeats(roster: &RosterName, heartbeats: &[(ProviderId, StoreTime)]) -> u64;

@@ -79,7 +79,7 @@ CREATE TABLE heartbeats (
     PRIMARY KEY (roster, provider)
 ) STRICT, WITHOUT ROWID;
 
--- An empty `created_us` becomes the time of the insert.
+-- An empty `created_us` becomes the time of the insert. `active_for_us`: how long it may be active.
 CREATE TABLE engagements (
     roster TEXT NOT NULL CHECK (length(roster) BETWEEN 1 AND 200 AND roster NOT GLOB '*[^A-Za-z0-9._:-]*'),
     engagement TEXT NOT NULL CHECK (length(engagement) BETWEEN 1 AND 200 AND engagement NOT GLOB '*[^A-Za-z0-9._:-]*'),
@@ -88,6 +88,7 @@ CREATE TABLE engagements (
     created_us INTEGER CHECK (created_us >= 0),
     changed_us INTEGER,
     expires_us INTEGER CHECK (expires_us >= 0),
+    active_for_us INTEGER CHECK (active_for_us > 0),
     version INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (roster, engagement)
 ) STRICT, WITHOUT ROWID;
@@ -95,6 +96,8 @@ CREATE TABLE engagements (
 CREATE INDEX engagements_open ON engagements (roster, provider) WHERE status IN ('pending', 'active');
 CREATE INDEX engagements_due ON engagements (roster, expires_us, engagement)
     WHERE status IN ('pending', 'active') AND expires_us IS NOT NULL;
+
+CREATE INDEX engagements_closed ON engagements (roster, changed_us) WHERE status NOT IN ('pending', 'active');
 
 CREATE TABLE provider_log (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

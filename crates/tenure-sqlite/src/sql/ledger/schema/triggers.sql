@@ -150,8 +150,10 @@ END;
 
 CREATE TRIGGER engagement_changed AFTER UPDATE ON engagements
 WHEN (NEW.version = OLD.version OR NEW.version <> (SELECT last_version FROM steps))
- AND (NEW.roster, NEW.engagement, NEW.provider, NEW.status, NEW.created_us, NEW.changed_us, NEW.expires_us, NEW.version)
-     IS NOT (OLD.roster, OLD.engagement, OLD.provider, OLD.status, OLD.created_us, OLD.changed_us, OLD.expires_us, OLD.version)
+ AND (NEW.roster, NEW.engagement, NEW.provider, NEW.status, NEW.created_us, NEW.changed_us, NEW.expires_us,
+      NEW.active_for_us, NEW.version)
+     IS NOT (OLD.roster, OLD.engagement, OLD.provider, OLD.status, OLD.created_us, OLD.changed_us, OLD.expires_us,
+             OLD.active_for_us, OLD.version)
 BEGIN
     SELECT RAISE(ABORT, 'an engagement keeps its name')
     WHERE (NEW.roster, NEW.engagement) IS NOT (OLD.roster, OLD.engagement);
@@ -167,16 +169,17 @@ BEGIN
     UPDATE providers SET version = 0 WHERE roster = NEW.roster AND provider IN (OLD.provider, NEW.provider);
 END;
 
-CREATE TRIGGER engagement_removed AFTER DELETE ON engagements
+CREATE TRIGGER engagement_removed AFTER DELETE ON engagements WHEN OLD.status IN ('pending', 'active')
 BEGIN
     UPDATE providers SET version = 0 WHERE roster = OLD.roster AND provider = OLD.provider;
 END;
 
--- The deadline of an offer does not end accepted work. A step says itself what becomes of the deadline; another program that
+-- The deadline of an offer does not end accepted work, which has a time of its own. A step says itself what becomes of the deadline; another program that
 -- wants one for the work writes it in the same statement.
 CREATE TRIGGER engagement_accepted AFTER UPDATE OF status ON engagements
 WHEN OLD.status = 'pending' AND NEW.status = 'active' AND NEW.expires_us IS OLD.expires_us
  AND (SELECT at_us FROM steps) IS NULL
 BEGIN
-    UPDATE engagements SET expires_us = NULL WHERE roster = NEW.roster AND engagement = NEW.engagement;
+    UPDATE engagements SET expires_us = (SELECT at_us FROM moment) + NEW.active_for_us
+    WHERE roster = NEW.roster AND engagement = NEW.engagement;
 END;
