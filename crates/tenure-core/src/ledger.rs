@@ -138,6 +138,16 @@ pub trait Ledger: Send + Sync {
     /// Reads a provider; `None` if it does not exist. O(1).
     async fn provider(&self, roster: &RosterName, provider: &ProviderId) -> Result<Option<Provider>>;
 
+    /// Reads providers by name, without those that do not exist. At most [`provider::MAX_BATCH`]. O(batch).
+    ///
+    /// # Errors
+    /// `Invalid` for too many.
+    async fn providers_named(
+        &self,
+        roster: &RosterName,
+        providers: &[ProviderId],
+    ) -> Result<BTreeMap<ProviderId, Provider>>;
+
     /// Lists providers by name, of one state or all. Each page is consistent; several pages together are not. O(page)
     /// for all and for online ones, O(providers) for the other states.
     ///
@@ -262,7 +272,7 @@ pub trait Ledger: Send + Sync {
     async fn stats(&self, roster: &RosterName, fresh_since: Option<StoreTime>) -> Result<RosterStats>;
 
     /// Reads the log forwards, of one provider or all. An entry appears once all earlier ones are committed or rolled
-    /// back, so no reader skips one that is still being written; a long transaction of another program delays later
+    /// back, so no reader skips one that is still being written; a long transaction on the same roster delays later
     /// entries. O(page).
     ///
     /// # Errors

@@ -396,6 +396,19 @@ impl Ledger for PostgresLedger {
         Ok(providers(read.items).pop())
     }
 
+    async fn providers_named(
+        &self,
+        roster: &RosterName,
+        providers: &[ProviderId],
+    ) -> Result<BTreeMap<ProviderId, Provider>> {
+        check_batch(providers.len())?;
+        let names = providers.iter().map(ToString::to_string).collect();
+        let params = vec![name(roster.clone()), texts(Some(names))];
+        let read: Items<ProviderRow> = self.ask("read_named", params, self.reading_many()).await?;
+        let rows = self::providers(read.items);
+        Ok(rows.into_iter().map(|row| (row.provider.clone(), row)).collect())
+    }
+
     async fn providers(
         &self,
         roster: &RosterName,

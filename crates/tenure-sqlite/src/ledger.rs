@@ -204,6 +204,23 @@ impl Ledger for SqliteLedger {
             .await
     }
 
+    async fn providers_named(
+        &self,
+        roster: &RosterName,
+        providers: &[ProviderId],
+    ) -> Result<BTreeMap<ProviderId, Provider>> {
+        check_batch(providers.len())?;
+        let names = providers.to_vec();
+        self.read(roster, move |sql, roster| {
+            let mut rows = BTreeMap::new();
+            for name in names {
+                rows.extend(provider::get(sql, roster, name.as_str())?.map(|row| (name, row)));
+            }
+            Ok(rows)
+        })
+        .await
+    }
+
     async fn providers(
         &self,
         roster: &RosterName,

@@ -230,6 +230,14 @@ impl Ledger for NodeLedger {
         self.exchange(|memory, _| poll_once(memory.remove_closed(roster, age, limit)))
             .await
     }
+    async fn providers_named(
+        &self,
+        roster: &RosterName,
+        providers: &[ProviderId],
+    ) -> Result<BTreeMap<ProviderId, Provider>> {
+        self.exchange(|memory, _| poll_once(memory.providers_named(roster, providers)))
+            .await
+    }
     async fn recount(&self, roster: &RosterName) -> Result<u64> {
         self.exchange(|memory, _| poll_once(memory.recount(roster))).await
     }

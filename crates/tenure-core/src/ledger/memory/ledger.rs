@@ -182,6 +182,18 @@ impl Ledger for MemoryLedger {
         self.read(roster, |model| model.providers.get(provider).cloned())
     }
 
+    async fn providers_named(
+        &self,
+        roster: &RosterName,
+        providers: &[ProviderId],
+    ) -> Result<BTreeMap<ProviderId, Provider>> {
+        check_batch(providers.len())?;
+        self.read(roster, |model| {
+            let rows = providers.iter().filter_map(|name| model.providers.get(name));
+            rows.map(|row| (row.provider.clone(), row.clone())).collect()
+        })
+    }
+
     async fn providers(
         &self,
         roster: &RosterName,

@@ -69,6 +69,9 @@ AS $$ SELECT tenure.answer(jsonb_build_object('settings', tenure.settings_json(i
 CREATE FUNCTION tenure.read_provider(in_roster text, name text) RETURNS jsonb LANGUAGE sql VOLATILE
 AS $$ SELECT tenure.answer(jsonb_build_object('items', tenure.rows_json(in_roster, ARRAY[name]))) $$;
 
+CREATE FUNCTION tenure.read_named(in_roster text, names text[]) RETURNS jsonb LANGUAGE sql VOLATILE
+AS $$ SELECT tenure.answer(jsonb_build_object('items', tenure.rows_json(in_roster, names))) $$;
+
 CREATE FUNCTION tenure.read_engagement(in_roster text, name text) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
     SELECT tenure.answer(jsonb_build_object('engagement', (
         SELECT tenure.engagement_json(e) FROM tenure.engagements e
@@ -163,7 +166,7 @@ CREATE FUNCTION tenure.read_log(in_roster text, name text, after bigint, most in
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     entries jsonb;
-    decided bigint := tenure.log_decided();
+    decided bigint := tenure.log_decided(in_roster);
 BEGIN
     IF name IS NULL THEN
         SELECT jsonb_agg(to_jsonb(l) || jsonb_build_object('at', tenure.micros(l.logged_at)) ORDER BY l.id) INTO entries
@@ -183,8 +186,10 @@ BEGIN
     RETURN tenure.answer(jsonb_build_object('items', coalesce((
         SELECT jsonb_agg(jsonb_build_object(
             'provider', o.provider, 'version', o.version, 'since', tenure.micros(o.since),
-            'row', (tenure.rows_json(in_roster, ARRAY[o.provider]) -> 0)) ORDER BY o.version)
-        FROM (SELECT * FROM tenure.outbox x WHERE x.roster = in_roster ORDER BY x.version LIMIT most) o), '[]')));
+            'row', CASE WHEN p.provider IS NOT NULL THEN tenure.provider_json(p, h.heard_at) END) ORDER BY o.version)
+        FROM (SELECT * FROM tenure.outbox x WHERE x.roster = in_roster ORDER BY x.version LIMIT most) o
+        LEFT JOIN tenure.providers p ON p.roster = o.roster AND p.provider = o.provider
+        LEFT JOIN tenure.heartbeats h ON h.roster = o.roster AND h.provider = o.provider), '[]')));
 END $$;
 
 -- How many rows of each roster may not have reached the mirror, of those that have any: one look for all rosters.

@@ -118,6 +118,7 @@ CREATE FUNCTION tenure.providers_inserted() RETURNS trigger LANGUAGE plpgsql AS 
 DECLARE
     moment timestamptz := tenure.ledger_now();
 BEGIN
+    PERFORM tenure.log_begins(ARRAY(SELECT DISTINCT n.roster FROM new_rows n WHERE n.online));
     INSERT INTO tenure.provider_log (roster, provider, change, reason, logged_at, version)
     SELECT n.roster, n.provider, 'online', coalesce(tenure.reason(), 'edited'), moment, n.version
     FROM new_rows n WHERE n.online ORDER BY n.roster, n.provider;
@@ -133,6 +134,9 @@ DECLARE
     -- 'ended:lapsed' says that a step follows the end of tenures, which lapsed.
     why text := regexp_replace(coalesce(tenure.reason(), 'edited'), '^ended:', '');
 BEGIN
+    PERFORM tenure.log_begins(ARRAY(
+        SELECT DISTINCT n.roster FROM new_rows n JOIN old_rows o ON o.roster = n.roster AND o.provider = n.provider
+        WHERE (n.active, n.online) <> (o.active, o.online)));
     INSERT INTO tenure.provider_log (roster, provider, change, reason, logged_at, version)
     SELECT n.roster, n.provider, c.change, c.reason, moment, n.version
     FROM new_rows n

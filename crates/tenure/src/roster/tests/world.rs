@@ -223,6 +223,7 @@ watched! {
     put_provider(roster: &RosterName, provider: &ProviderId, spec: &ProviderSpec) -> ProviderChange;
     remove_provider(roster: &RosterName, provider: &ProviderId) -> RemoveOutcome;
     provider(roster: &RosterName, provider: &ProviderId) -> Option<Provider>;
+    providers_named(roster: &RosterName, providers: &[ProviderId]) -> BTreeMap<ProviderId, Provider>;
     providers(roster: &RosterName, state: Option<ProviderState>, page: &PageRequest) -> Page<Provider>;
     activate(roster: &RosterName, provider: &ProviderId) -> ProviderChange;
     deactivate(roster: &RosterName, provider: &ProviderId) -> ProviderChange;
