@@ -109,10 +109,28 @@ func (r *Roster) Available(ctx context.Context) ([]Available, error) {
 // Reserve reserves a place with the least occupied provider that has room. Repeating it with the same engagement
 // returns the same answer; "" makes a new one.
 func (r *Roster) Reserve(ctx context.Context, engagement string) (*Engagement, error) {
+	return r.ReserveWith(ctx, engagement, ReserveOptions{})
+}
+
+// ReserveOptions limit which providers are reserved.
+type ReserveOptions struct {
+	Provider string   // This one or none.
+	Exclude  []string // None of these.
+}
+
+// ReserveWith is Reserve with options.
+func (r *Roster) ReserveWith(ctx context.Context, engagement string, options ReserveOptions) (*Engagement, error) {
 	if engagement == "" {
 		engagement = random(16)
 	}
-	return r.engagement(ctx, r.call(http.MethodPost, commits, "reserve"), map[string]any{"engagement": engagement})
+	body := map[string]any{"engagement": engagement}
+	if options.Provider != "" {
+		body["provider"] = options.Provider
+	}
+	if len(options.Exclude) > 0 {
+		body["except"] = options.Exclude
+	}
+	return r.engagement(ctx, r.call(http.MethodPost, commits, "reserve"), body)
 }
 
 // ReleaseEngagement ends an engagement, which gives back its place.

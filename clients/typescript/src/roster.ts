@@ -58,11 +58,18 @@ export class Roster {
     return this.#http.json({ path: this.#path("availability") });
   }
 
-  /** Reserves an available provider; `none_available` if there is none. A repeated id gives the same engagement. */
-  reserve(options: { engagement?: string; expiresInMs?: number; status?: string } = {}): Promise<Engagement> {
-    const { engagement = newId(), expiresInMs, status } = options;
+  /**
+   * Reserves an available provider, or the one that is named, and none of `exclude`; `none_available` if there is none. A
+   * repeated id gives the same engagement.
+   */
+  reserve(
+    options: { engagement?: string; provider?: string; exclude?: string[]; expiresInMs?: number; status?: string } = {},
+  ): Promise<Engagement> {
+    const { engagement = newId(), provider, exclude, expiresInMs, status } = options;
     const body = {
       engagement,
+      ...(provider === undefined ? {} : { provider }),
+      ...(exclude === undefined ? {} : { except: exclude }),
       ...(expiresInMs === undefined ? {} : { expires_in_ms: expiresInMs }),
       ...(status === undefined ? {} : { status }),
     };

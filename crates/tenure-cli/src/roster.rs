@@ -1,6 +1,7 @@
 //! `tenure roster`: providers, their availability and engagements.
 
 mod engagement;
+mod hot_store;
 mod provider;
 mod reach;
 mod reading;
@@ -90,6 +91,9 @@ enum Action {
     /// Changes the settings, for every daemon within a second.
     #[command(after_help = "Examples:\n  tenure roster set --roster desk --stale-after 90s")]
     Set(settings::Set),
+    /// Shows the hot store of the ledger, or replaces it (exit 1 if the daemon has another one).
+    #[command(after_help = "Examples:\n  tenure roster hot-store\n  tenure roster hot-store --replace")]
+    HotStore(hot_store::HotStore),
     /// Shows the log of changes, oldest first.
     #[command(after_help = "Examples:\n  tenure roster log ann --roster desk --follow")]
     Log(reading::Log),
@@ -198,6 +202,7 @@ impl Roster {
             Action::Stats(plain) => plain.stats(),
             Action::Settings(plain) => plain.settings(),
             Action::Set(set) => set.run(),
+            Action::HotStore(hot_store) => hot_store.run(),
             Action::Log(log) => log.run(),
         }
     }

@@ -91,6 +91,7 @@ fn wanted(settings: &Settings, tokens: Option<JwtSettings>) -> anyhow::Result<Da
         url,
         is_required: !settings.ledger.is_empty(),
         tokens,
+        keep_engagements: settings.roster_keep_engagements,
         sweeps: SweepIntervals {
             offline: settings.roster_auto_offline_interval,
             heartbeats: settings.roster_heartbeat_mirror_interval,

@@ -11,6 +11,7 @@
 
 pub mod engagement;
 pub mod heartbeats;
+pub mod hot_store;
 pub mod log;
 pub mod memory;
 pub mod outbox;
@@ -24,10 +25,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use self::engagement::{
-    Candidates, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, Expiry, Move, NewEngagement,
+    Candidates, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, Expiry, Move, NewEngagement, Reassign,
     ReserveOutcome, Status,
 };
 pub use self::heartbeats::{HeartbeatMarks, HeartbeatPass};
+pub use self::hot_store::{HotStore, HotStoreClaim, HotStoreOutcome, RecordedHotStore};
 pub use self::log::{Change, LogEntry, Reason};
 pub use self::memory::MemoryLedger;
 pub use self::outbox::Dirty;
@@ -90,6 +92,18 @@ pub trait Ledger: Send + Sync {
     /// Closes the connections. Later calls fail with `Unavailable`.
     async fn close(&self);
 
+    /// Names the hot store of this process, and repeats that every [`CONFIRM_EVERY`](hot_store::CONFIRM_EVERY). A
+    /// ledger has one hot store; see [`RecordedHotStore::yields_to`]. By default every claim is admitted: one process at
+    /// a time can use the ledger. O(1).
+    async fn claim_hot_store(&self, _claim: &HotStoreClaim) -> Result<HotStoreOutcome> {
+        Ok(HotStoreOutcome::Admitted)
+    }
+
+    /// The recorded hot store; `None` if none was recorded. O(1).
+    async fn hot_store(&self) -> Result<Option<RecordedHotStore>> {
+        Ok(None)
+    }
+
     /// The rosters that have settings or ever had a provider, by name. O(rosters).
     async fn rosters(&self) -> Result<Vec<RosterName>>;
 
@@ -123,6 +137,16 @@ pub trait Ledger: Send + Sync {
 
     /// Reads a provider; `None` if it does not exist. O(1).
     async fn provider(&self, roster: &RosterName, provider: &ProviderId) -> Result<Option<Provider>>;
+
+    /// Reads providers by name, without those that do not exist. At most [`provider::MAX_BATCH`]. O(batch).
+    ///
+    /// # Errors
+    /// `Invalid` for too many.
+    async fn providers_named(
+        &self,
+        roster: &RosterName,
+        providers: &[ProviderId],
+    ) -> Result<BTreeMap<ProviderId, Provider>>;
 
     /// Lists providers by name, of one state or all. Each page is consistent; several pages together are not. O(page)
     /// for all and for online ones, O(providers) for the other states.
@@ -248,7 +272,7 @@ pub trait Ledger: Send + Sync {
     async fn stats(&self, roster: &RosterName, fresh_since: Option<StoreTime>) -> Result<RosterStats>;
 
     /// Reads the log forwards, of one provider or all. An entry appears once all earlier ones are committed or rolled
-    /// back, so no reader skips one that is still being written; a long transaction of another program delays later
+    /// back, so no reader skips one that is still being written; a long transaction on the same roster delays later
     /// entries. O(page).
     ///
     /// # Errors
@@ -281,12 +305,12 @@ pub trait Ledger: Send + Sync {
     ) -> Result<EngagementOutcome>;
 
     /// Assigns an engagement to the least occupied candidate with room, of several the one that has been idle longest,
-    /// under a lock on its row, so two callers cannot take the last place. A candidate that another transaction is
-    /// changing is skipped while another one has room. An open engagement without a provider gets one; one with a
-    /// provider is returned as it is. O(candidates passed over).
+    /// under a lock on its row, so two callers cannot take the last place. If the engagement names a provider, that is the
+    /// only candidate. A candidate that another transaction is changing is skipped while another one has room. An open
+    /// engagement without a provider gets one; one with a provider is returned as it is. O(candidates passed over).
     ///
     /// # Errors
-    /// `Invalid` for too many candidates, or for a new engagement with a provider; nothing changed.
+    /// `Invalid` for too many candidates, `NotFound` for an unknown provider; nothing changed.
     async fn reserve(
         &self,
         roster: &RosterName,
@@ -303,6 +327,13 @@ pub trait Ledger: Send + Sync {
     /// # Errors
     /// `Invalid` for a limit out of range; nothing changed.
     async fn expire_due(&self, roster: &RosterName, limit: u32) -> Result<ExpiredBatch>;
+
+    /// Removes closed engagements that last changed more than `age` ago, at most `limit` (1..=1000), the oldest first, and
+    /// returns how many. Concurrent instances share the work. O(limit).
+    ///
+    /// # Errors
+    /// `Invalid` for a limit out of range; nothing changed.
+    async fn remove_closed(&self, roster: &RosterName, age: Duration, limit: u32) -> Result<u64>;
 
     /// Recounts the open engagements of all providers, and corrects the occupancies that differ. Returns how many: 0
     /// unless engagements were written with triggers off. O(providers and open engagements).

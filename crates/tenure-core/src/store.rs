@@ -274,6 +274,15 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
+    /// Identifies the data of the store; drawn when the data begins, and lost with it. `None` for a store that one process
+    /// owns and that keeps no identity.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    async fn identity(&self) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// The name of the store's node that has a group; `None` for a store of one node, or if the node is not known. No
     /// I/O.
     fn node_of(&self, _group: &Group) -> Option<String> {

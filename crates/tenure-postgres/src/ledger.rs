@@ -9,12 +9,13 @@ use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 use tenure_core::clock::{Clock, within};
 use tenure_core::error::Outcome;
+use tenure_core::ledger::hot_store::{CONFIRM_EVERY, UNCONFIRMED};
 use tenure_core::ledger::provider::check_batch;
 use tenure_core::ledger::{
     Candidate, Candidates, Capacity, Dirty, EndedBatch, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch,
-    Expiry, Follow, HeartbeatPass, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider, ProviderChange,
-    ProviderSpec, ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version,
-    check_follows, check_tenure,
+    Expiry, Follow, HeartbeatPass, HotStoreClaim, HotStoreOutcome, LogEntry, Move, NewEngagement, OnlineOutcome,
+    Overview, Provider, ProviderChange, ProviderSpec, ProviderState, Reassign, RecordedHotStore, RemoveOutcome,
+    ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows, check_tenure,
 };
 use tenure_core::store::{Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use tenure_core::time::micros;
@@ -27,8 +28,8 @@ use crate::migrate::SchemaChange;
 use crate::options::PostgresOptions;
 use crate::rows::{
     Acknowledgement, Count, DirtyCount, DirtyRow, DrawnVersion, EndedReply, EngagementRead, EngagementReply,
-    ExpiredReply, HeartbeatRow, Items, LogRow, NowReply, OverviewRead, PassRead, ProviderReply, ProviderRow,
-    SettingsRead, StatsRow, providers,
+    ExpiredReply, HeartbeatRow, HotStoreRead, Items, LogRow, NowReply, OverviewRead, PassRead, ProviderReply,
+    ProviderRow, SettingsRead, StatsRow, providers,
 };
 use crate::{examine, migrate, pool};
 
@@ -308,6 +309,27 @@ impl Ledger for PostgresLedger {
         self.caller.pool.close();
     }
 
+    async fn claim_hot_store(&self, claim: &HotStoreClaim) -> Result<HotStoreOutcome> {
+        let params = vec![
+            name(claim.own.id.clone()),
+            name(claim.own.place.clone()),
+            text(claim.was.clone()),
+            flag(Some(claim.replaces)),
+            number(span(Some(CONFIRM_EVERY.mul_f64(0.9)))),
+            number(span(Some(UNCONFIRMED))),
+        ];
+        let read: HotStoreRead = self.ask("claim_hot_store", params, self.following()).await?;
+        Ok(match read.into() {
+            Some(recorded) => HotStoreOutcome::Refused(recorded),
+            None => HotStoreOutcome::Admitted,
+        })
+    }
+
+    async fn hot_store(&self) -> Result<Option<RecordedHotStore>> {
+        let read: HotStoreRead = self.ask("read_hot_store", Vec::new(), self.reading()).await?;
+        Ok(read.into())
+    }
+
     async fn rosters(&self) -> Result<Vec<RosterName>> {
         let all: Items<RosterName> = self.ask("read_rosters", Vec::new(), self.reading_many()).await?;
         Ok(all.items)
@@ -372,6 +394,19 @@ impl Ledger for PostgresLedger {
         let params = vec![name(roster.clone()), name(provider.clone())];
         let read: Items<ProviderRow> = self.ask("read_provider", params, self.reading()).await?;
         Ok(providers(read.items).pop())
+    }
+
+    async fn providers_named(
+        &self,
+        roster: &RosterName,
+        providers: &[ProviderId],
+    ) -> Result<BTreeMap<ProviderId, Provider>> {
+        check_batch(providers.len())?;
+        let names = providers.iter().map(ToString::to_string).collect();
+        let params = vec![name(roster.clone()), texts(Some(names))];
+        let read: Items<ProviderRow> = self.ask("read_named", params, self.reading_many()).await?;
+        let rows = self::providers(read.items);
+        Ok(rows.into_iter().map(|row| (row.provider.clone(), row)).collect())
     }
 
     async fn providers(
@@ -575,7 +610,8 @@ impl Ledger for PostgresLedger {
             name(engagement.engagement.clone()),
             text(engagement.provider.clone().map(String::from)),
             name(engagement.status.as_str()),
-            number(span(engagement.expires_in)),
+            number(span(engagement.first_expiry())),
+            number(span(engagement.active_for)),
         ];
         let answer: EngagementReply = self.ask("create_engagement", params, self.writing()).await?;
         answer.outcome()
@@ -592,7 +628,11 @@ impl Ledger for PostgresLedger {
             name(roster.clone()),
             name(engagement.clone()),
             text(to.status.map(|status| status.as_str().to_owned())),
-            text(to.provider.clone().map(String::from)),
+            text(match &to.provider {
+                Reassign::Keep => None,
+                Reassign::Unassign => Some(String::new()),
+                Reassign::To(provider) => Some(provider.to_string()),
+            }),
             number(match to.expiry {
                 Expiry::Keep => None,
                 Expiry::Never => Some(0),
@@ -609,19 +649,23 @@ impl Ledger for PostgresLedger {
         new: &NewEngagement,
         candidates: &Candidates,
     ) -> Result<ReserveOutcome> {
-        new.check_reserve()?;
+        new.check()?;
         candidates.check()?;
-        let (among, fresh_since) = match candidates {
-            Candidates::Among(ranked) => (Some(ranked.iter().map(ToString::to_string).collect()), None),
-            Candidates::Any { fresh_since } => (None, *fresh_since),
+        let names = |names: &[ProviderId]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let (among, except) = match candidates {
+            Candidates::Among(among) => (Some(names(among)), Vec::new()),
+            Candidates::Any { except, .. } => (None, names(except)),
         };
         let params = vec![
             name(roster.clone()),
             name(new.engagement.clone()),
+            text(new.provider.clone().map(String::from)),
             texts(among),
-            instant(fresh_since),
+            texts(Some(except)),
+            instant(candidates.fresh_since()),
             name(new.status.as_str()),
-            number(span(new.expires_in)),
+            number(span(new.first_expiry())),
+            number(span(new.active_for)),
         ];
         let answer: EngagementReply = self.ask("reserve", params, self.writing()).await?;
         answer.reserved()
@@ -638,6 +682,13 @@ impl Ledger for PostgresLedger {
         let params = vec![name(roster.clone()), small(Some(limit))];
         let answer: ExpiredReply = self.ask("expire_due", params, self.writing_many()).await?;
         answer.try_into()
+    }
+
+    async fn remove_closed(&self, roster: &RosterName, age: Duration, limit: u32) -> Result<u64> {
+        let limit = check_limit(limit)?;
+        let params = vec![name(roster.clone()), number(span(Some(age))), small(Some(limit))];
+        let count: Count = self.ask("remove_closed", params, self.writing_many()).await?;
+        Ok(count.count)
     }
 
     async fn recount(&self, roster: &RosterName) -> Result<u64> {

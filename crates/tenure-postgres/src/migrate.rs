@@ -7,37 +7,18 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use crate::error::{Stage, classify};
 
 /// All migrations, in order. A released migration never changes: append only.
-const MIGRATIONS: &[(&str, &str)] = &[
-    ("tables", include_str!("sql/migrations/0001_tables.sql")),
-    ("triggers", include_str!("sql/migrations/0002_triggers.sql")),
-    ("reading", include_str!("sql/migrations/0003_reading.sql")),
-    ("steps", include_str!("sql/migrations/0004_steps.sql")),
-    ("engagements", include_str!("sql/migrations/0005_engagements.sql")),
-    (
-        "heartbeat passes",
-        include_str!("sql/migrations/0006_heartbeat_passes.sql"),
+const MIGRATIONS: &[(&str, &str)] = &[(
+    "schema",
+    concat!(
+        include_str!("sql/schema/tables.sql"),
+        include_str!("sql/schema/triggers.sql"),
+        include_str!("sql/schema/log.sql"),
+        include_str!("sql/schema/reading.sql"),
+        include_str!("sql/schema/steps.sql"),
+        include_str!("sql/schema/heartbeats.sql"),
+        include_str!("sql/schema/engagements.sql"),
     ),
-    (
-        "rosters by providers",
-        include_str!("sql/migrations/0007_rosters_by_providers.sql"),
-    ),
-    ("log order", include_str!("sql/migrations/0008_log_order.sql")),
-    ("dirty counts", include_str!("sql/migrations/0009_dirty_counts.sql")),
-    (
-        "default capacity",
-        include_str!("sql/migrations/0010_default_capacity.sql"),
-    ),
-    (
-        "last heartbeats",
-        include_str!("sql/migrations/0011_last_heartbeats.sql"),
-    ),
-    (
-        "available pages",
-        include_str!("sql/migrations/0012_available_pages.sql"),
-    ),
-    ("overview", include_str!("sql/migrations/0013_overview.sql")),
-    ("corrections", include_str!("sql/migrations/0014_corrections.sql")),
-];
+)];
 const PREPARE: &str = include_str!("sql/prepare.sql");
 const PRESENT: &str = include_str!("sql/present.sql");
 const APPLIED: &str = include_str!("sql/applied.sql");
@@ -145,6 +126,17 @@ async fn read_applied(client: &Client) -> Result<Vec<String>> {
         .await
         .map_err(|error| classify(error, Stage::Reading))?;
     let applied = cells(&messages);
+    for ((name, text), theirs) in MIGRATIONS.iter().zip(&applied) {
+        if checksum(text) != *theirs {
+            return Err(Error::new(
+                ErrorKind::Misconfigured,
+                format!(
+                    "the step {name:?} of the ledger's schema was made by another build of this program; use the build that \
+                     made it, another database, or remove the schema with all its rows: DROP SCHEMA tenure CASCADE"
+                ),
+            ));
+        }
+    }
     if applied.len() > MIGRATIONS.len() {
         return Err(Error::new(
             ErrorKind::Misconfigured,
@@ -154,17 +146,6 @@ async fn read_applied(client: &Client) -> Result<Vec<String>> {
                 MIGRATIONS.len()
             ),
         ));
-    }
-    for ((name, text), theirs) in MIGRATIONS.iter().zip(&applied) {
-        if checksum(text) != *theirs {
-            return Err(Error::new(
-                ErrorKind::Misconfigured,
-                format!(
-                    "the step {name:?} of the ledger's schema was made by another build of this program; use the one \
-                     that made it, or an empty database"
-                ),
-            ));
-        }
     }
     Ok(applied)
 }

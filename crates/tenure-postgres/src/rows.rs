@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tenure_core::ledger::{
-    Change, Dirty, EndedBatch, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, HeartbeatPass, LogEntry,
-    OnlineOutcome, Overview, Provider, ProviderChange, Reason, RemoveOutcome, ReserveOutcome, RosterSettings,
-    RosterStats, RosterView, Status, Version,
+    Change, Dirty, EndedBatch, Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, HeartbeatPass, HotStore,
+    LogEntry, OnlineOutcome, Overview, Provider, ProviderChange, Reason, RecordedHotStore, RemoveOutcome,
+    ReserveOutcome, RosterSettings, RosterStats, RosterView, Status, Version,
 };
 use tenure_core::{EngagementId, Error, ErrorKind, ProviderId, Result, RosterName, StoreTime, TenureId};
 
@@ -69,6 +69,31 @@ impl From<PassRow> for HeartbeatPass {
 }
 
 #[derive(Deserialize)]
+pub(crate) struct HotStoreRead {
+    recorded: Option<HotStoreRow>,
+}
+
+#[derive(Deserialize)]
+struct HotStoreRow {
+    id: String,
+    place: String,
+    confirmed_ago: u64,
+}
+
+impl From<HotStoreRead> for Option<RecordedHotStore> {
+    fn from(read: HotStoreRead) -> Self {
+        let row = read.recorded?;
+        Some(RecordedHotStore {
+            hot_store: HotStore {
+                id: row.id,
+                place: row.place,
+            },
+            confirmed_ago: Duration::from_micros(row.confirmed_ago),
+        })
+    }
+}
+
+#[derive(Deserialize)]
 pub(crate) struct HeartbeatRow {
     provider: ProviderId,
     at: i64,
@@ -126,6 +151,7 @@ pub(crate) struct EngagementRow {
     created_at: i64,
     changed_at: i64,
     expires_at: Option<i64>,
+    active_for: Option<u64>,
     version: u64,
 }
 
@@ -139,6 +165,7 @@ impl TryFrom<EngagementRow> for Engagement {
             created_at: instant(Some(row.created_at)).unwrap_or_default(),
             changed_at: instant(Some(row.changed_at)).unwrap_or_default(),
             expires_at: instant(row.expires_at),
+            active_for: row.active_for.map(Duration::from_micros),
             version: Version(row.version),
         })
     }

@@ -66,6 +66,8 @@ pub struct LedgerSettings {
     pub is_required: bool,
     /// How providers' tokens are verified, if they are required.
     pub tokens: Option<JwtSettings>,
+    /// For how long closed engagements are kept; `None` for ever.
+    pub keep_engagements: Option<Duration>,
     /// The sweeps of rosters.
     pub sweeps: SweepIntervals,
 }
@@ -291,6 +293,7 @@ async fn rosters(
     }
     let (store, clock) = (Arc::clone(store), Arc::clone(clock));
     let sweeps = RostersSettings {
+        keep_engagements: settings.keep_engagements,
         sweeps: settings.sweeps,
         ..RostersSettings::default()
     };

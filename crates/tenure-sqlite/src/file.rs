@@ -17,8 +17,10 @@ pub(crate) struct Kind {
     pub(crate) noun: &'static str,
     /// Marks a file as one of these.
     application_id: i32,
-    /// The schema, one file per version.
+    /// The schema, one text per version.
     migrations: &'static [&'static str],
+    /// The version of the first migration. Lower ones were never released.
+    first: i32,
     /// A good name for it.
     name: &'static str,
     /// What happens when the process starts with a new file instead.
@@ -40,6 +42,7 @@ pub(crate) static STORE: Kind = Kind {
         include_str!("sql/migrations/0006_settled.sql"),
         include_str!("sql/migrations/0007_shared_leases.sql"),
     ],
+    first: 1,
     name: "tenure.db",
     anew: "members join again by themselves",
     other: "stop it first, or run `tenure serve` on the file",
@@ -49,16 +52,23 @@ pub(crate) static STORE: Kind = Kind {
 pub(crate) static LEDGER: Kind = Kind {
     noun: "ledger",
     application_id: 0x5445_4e4c,
-    migrations: &[
-        include_str!("sql/ledger/migrations/0001_tables.sql"),
-        include_str!("sql/ledger/migrations/0002_triggers.sql"),
-        include_str!("sql/ledger/migrations/0003_default_capacity.sql"),
-        include_str!("sql/ledger/migrations/0004_corrections.sql"),
-    ],
+    migrations: &[concat!(
+        include_str!("sql/ledger/schema/tables.sql"),
+        include_str!("sql/ledger/schema/triggers.sql"),
+    )],
+    first: 5,
     name: "ledger.db",
     anew: "providers and engagements are then to be written down again",
     other: "stop it first, or name another file",
 };
+
+impl Kind {
+    /// The version of the last migration.
+    fn newest(&self) -> i32 {
+        let later = self.migrations.len().saturating_sub(1);
+        self.first + i32::try_from(later).unwrap_or(i32::MAX - self.first)
+    }
+}
 
 /// How long a program that holds the write lock may be in the way.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -188,10 +198,17 @@ fn check_contents(path: &Path, kind: &Kind, sql: &Connection, version: i32) -> R
             "{shown} is a database of another program; nothing was changed; name another file"
         )));
     }
-    if usize::try_from(version).is_ok_and(|version| version > kind.migrations.len()) {
+    let newest = kind.newest();
+    if version > newest {
         return Err(wrong(format!(
-            "{shown} was written by a newer Tenure (schema {version}, this one knows {}); nothing was changed; update this program",
-            kind.migrations.len()
+            "{shown} was written by a newer Tenure (schema {version}, this one knows {newest}); nothing was changed; update this program"
+        )));
+    }
+    if (1..kind.first).contains(&version) {
+        return Err(wrong(format!(
+            "{shown} was written by an unreleased build of Tenure (schema {version}, the oldest that this one reads is {}); \
+             nothing was changed; move it away and start with a new file ({})",
+            kind.first, kind.anew
         )));
     }
     Ok(())
@@ -231,7 +248,7 @@ fn damaged(path: &Path, kind: &Kind) -> Error {
 }
 
 fn migrate(sql: &Connection, kind: &Kind, version: i32) -> Result<(), Cause> {
-    for (number, migration) in (1i32..).zip(kind.migrations) {
+    for (number, migration) in (kind.first..).zip(kind.migrations) {
         if number > version {
             let id = kind.application_id;
             let step = format!(

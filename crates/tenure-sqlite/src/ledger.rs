@@ -6,7 +6,7 @@
 //! readers, and a clock that never falls.
 //!
 //! Each step is one savepoint of the writer's transaction and decides by the contents of the file; nothing is cached.
-//! Triggers write the version, the outbox and the log of a change (`sql/ledger/migrations/0002_triggers.sql`).
+//! Triggers write the version, the outbox and the log of a change (`sql/ledger/schema/triggers.sql`).
 
 mod engagement;
 mod liveness;
@@ -204,6 +204,23 @@ impl Ledger for SqliteLedger {
             .await
     }
 
+    async fn providers_named(
+        &self,
+        roster: &RosterName,
+        providers: &[ProviderId],
+    ) -> Result<BTreeMap<ProviderId, Provider>> {
+        check_batch(providers.len())?;
+        let names = providers.to_vec();
+        self.read(roster, move |sql, roster| {
+            let mut rows = BTreeMap::new();
+            for name in names {
+                rows.extend(provider::get(sql, roster, name.as_str())?.map(|row| (name, row)));
+            }
+            Ok(rows)
+        })
+        .await
+    }
+
     async fn providers(
         &self,
         roster: &RosterName,
@@ -365,7 +382,7 @@ impl Ledger for SqliteLedger {
         new: &NewEngagement,
         candidates: &Candidates,
     ) -> Result<ReserveOutcome> {
-        new.check_reserve()?;
+        new.check()?;
         candidates.check()?;
         let (new, candidates) = (new.clone(), candidates.clone());
         self.step(roster, move |step| step.reserve(&new, &candidates)).await
@@ -380,6 +397,11 @@ impl Ledger for SqliteLedger {
     async fn expire_due(&self, roster: &RosterName, limit: u32) -> Result<ExpiredBatch> {
         let limit = check_limit(limit)?;
         self.step(roster, move |step| step.expire_due(limit)).await
+    }
+
+    async fn remove_closed(&self, roster: &RosterName, age: Duration, limit: u32) -> Result<u64> {
+        let limit = check_limit(limit)?;
+        self.step(roster, move |step| step.remove_closed(age, limit)).await
     }
 
     async fn recount(&self, roster: &RosterName) -> Result<u64> {

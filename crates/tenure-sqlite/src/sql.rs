@@ -251,6 +251,7 @@ mod tests {
             "group: high_water",
             "group: raise_high_water",
             "recall: read",
+            "recall: identity",
             "recall: base",
             "recall: begin",
             "recall: commit",

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rusqlite::Connection;
 use tenure_core::call::{Op, Reply, StoreRequest};
 use tenure_core::engine::{Engine, StoreClock};
 use tenure_core::error::Outcome;
@@ -21,6 +22,10 @@ use crate::open_file::OpenFile;
 use crate::reader::Readers;
 use crate::sql::{read_instant, statements};
 use crate::watch;
+
+statements! { "recall.sql":
+    IDENTITY = "identity",
+}
 
 statements! { "group.sql":
     HIGH_WATER = "high_water",
@@ -139,6 +144,11 @@ impl Backend for SqliteStore {
             Health::Up => self.engine.health(),
             down => down,
         }
+    }
+
+    async fn identity(&self) -> Result<Option<String>> {
+        let read = |sql: &Connection| Ok(sql.query_row(IDENTITY, [], |row| row.get(0))?);
+        self.readers.read(read).await
     }
 
     async fn until_broken(&self) -> Error {

@@ -7,7 +7,8 @@ use crate::connection::Need;
 /// The list of groups for sweepers: a set. A group is added by a separate command before its first join. See `list.rs`.
 pub(crate) const GROUPS: &str = "tenure:groups";
 /// The marker that distinguishes a new group from a wiped store: a hash with `born`, `longest` (the longest `max_ttl`
-/// of a process that created a group) and `settled`, set when an operator has confirmed that nothing was held.
+/// of a process that created a group), `settled`, set when an operator has confirmed that nothing was held, and `id`, which
+/// identifies the data for a ledger of rosters.
 pub(crate) const STORE: &str = "tenure:store";
 
 /// The `KEYS` of a changing script, in the order of `lib.lua`.
@@ -111,7 +112,10 @@ pub(crate) fn needs(marker: Marker) -> Vec<Need> {
     let mut needs: Vec<Need> = in_group.iter().map(on(META)).collect();
     match marker {
         Marker::Shared => needs.extend(["HMGET", "HSET", "HSETNX", "HLEN"].iter().map(on(STORE))),
-        Marker::Beside => needs.push(on(META)(&"HSETNX")),
+        Marker::Beside => {
+            needs.push(on(META)(&"HSETNX"));
+            needs.extend(["HMGET", "HSETNX"].iter().map(on(STORE)));
+        }
     }
     needs.extend(["SADD", "SREM", "SSCAN"].iter().map(on(GROUPS)));
     needs

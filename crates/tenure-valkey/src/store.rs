@@ -19,8 +19,10 @@ use crate::connection::{Connection, ConnectionOptions};
 use crate::keys::Marker;
 use crate::lease::Turns;
 use crate::list::GroupList;
+use crate::reply::Reader;
 use crate::script::{Invocation, Lateness};
 use crate::scripts::Scripts;
+use crate::view::foreign;
 use crate::{examine, keys, session};
 
 /// The longest `max_ttl`: all times stay far below 2^53 µs.
@@ -121,6 +123,14 @@ impl ValkeyStore {
         Ok(())
     }
 
+    async fn read_identity(&self) -> Result<Option<String>> {
+        let mut read = redis::cmd("HMGET");
+        read.arg(keys::STORE).arg("id");
+        let value = self.connection.command_on(keys::STORE, read).await?;
+        let id = Reader::new(value).and_then(|mut reply| reply.maybe_lossy_text());
+        id.map_err(foreign)
+    }
+
     /// A call that reads a group.
     pub(crate) fn read_call(group: &Group) -> Invocation {
         Invocation::new(vec![keys::meta(group)], Lateness::Harmless)
@@ -176,6 +186,16 @@ impl Backend for ValkeyStore {
 
     fn answers_within(&self) -> Option<Duration> {
         self.connection.answers_within()
+    }
+
+    async fn identity(&self) -> Result<Option<String>> {
+        if let Some(id) = self.read_identity().await? {
+            return Ok(Some(id));
+        }
+        let mut draw = redis::cmd("HSETNX");
+        draw.arg(keys::STORE).arg("id").arg(&self.name);
+        self.connection.command_on(keys::STORE, draw).await?;
+        self.read_identity().await
     }
 
     fn node_of(&self, group: &Group) -> Option<String> {

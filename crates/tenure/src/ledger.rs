@@ -112,6 +112,7 @@ pub async fn examine(ledger: &dyn Ledger, store: &dyn Store) -> Vec<Finding> {
         Ok(_) => Finding::new("ledger writes", Severity::Ok, "it takes writes"),
         Err(error) => Finding::new("ledger writes", Severity::Error, error.chain()),
     });
+    findings.extend(hot_store(ledger, store).await);
     // Either order of the two reads makes the later one seem ahead, so the store is read twice.
     let (before, at, after) = (store.now().await, ledger.now().await, store.now().await);
     if let (Ok(before), Ok(at), Ok(after)) = (before, at, after) {
@@ -129,6 +130,24 @@ pub async fn examine(ledger: &dyn Ledger, store: &dyn Store) -> Vec<Finding> {
         findings.push(Finding::new("ledger and store clocks", severity, detail));
     }
     findings
+}
+
+/// Whether the ledger has another hot store on record; nothing if either does not answer.
+async fn hot_store(ledger: &dyn Ledger, store: &dyn Store) -> Option<Finding> {
+    let recorded = ledger.hot_store().await.ok()??;
+    let own = store.identity().await.ok()??;
+    let (hot_store, place) = (&recorded.hot_store, store.place());
+    let is_same = hot_store.id == own;
+    let severity = if is_same { Severity::Ok } else { Severity::Error };
+    let detail = match is_same {
+        true => format!("{hot_store} is the hot store of the ledger"),
+        false => format!(
+            "the ledger belongs to the hot store {hot_store}, confirmed {} s ago, and this one is {place} (data {own}); use the \
+             same store, or replace the other one: tenure roster hot-store --replace",
+            recorded.confirmed_ago.as_secs()
+        ),
+    };
+    Some(Finding::new("ledger and hot store", severity, detail))
 }
 
 #[cfg(feature = "postgres")]

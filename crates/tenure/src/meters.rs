@@ -86,6 +86,8 @@ pub const ROSTER_OFFLINE: &str = "tenure_roster_offline_total";
 pub const ROSTER_DRIFT: &str = "tenure_roster_drift_repaired_total";
 /// 1 while the ledger of rosters answers, 0 while it does not. Set at the first poll.
 pub const LEDGER_UP: &str = "tenure_ledger_up";
+/// 1 while this process does not use its hot store because the ledger has another one, else 0.
+pub const ROSTER_HOT_STORE_REFUSED: &str = "tenure_roster_hot_store_refused";
 /// Circuit breaker of ledger fallback reads: 0 closed, 1 half open, 2 open.
 pub const ROSTER_BREAKER: &str = "tenure_roster_breaker_state";
 /// Time since a sweep of a roster last succeeded, in seconds. Labels: roster, sweep (`offline`, `heartbeats`,
@@ -269,6 +271,10 @@ pub(crate) fn roster_write(roster: String, mirrored: bool) {
 
 pub(crate) fn ledger_up(up: bool) {
     metrics::gauge!(LEDGER_UP).set(f64::from(u8::from(up)));
+}
+
+pub(crate) fn roster_hot_store_refused(refused: bool) {
+    metrics::gauge!(ROSTER_HOT_STORE_REFUSED).set(f64::from(u8::from(refused)));
 }
 
 pub(crate) fn roster_breaker(state: u8) {

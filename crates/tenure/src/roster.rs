@@ -15,6 +15,7 @@ pub(crate) mod fallback;
 mod freshness;
 mod handle;
 mod heartbeat;
+pub(crate) mod hot_store;
 mod in_ledger;
 pub(crate) mod ledger_watch;
 pub(crate) mod mirror;
@@ -34,8 +35,9 @@ pub use self::answer::{
     Sourced, Written,
 };
 pub use self::handle::Roster;
+pub use self::hot_store::HotStoreStatus;
 pub use self::service::Rosters;
-pub use self::settings::RostersSettings;
+pub use self::settings::{MIN_KEPT, RostersSettings};
 pub use self::status::{Belief, BreakerView, RosterStatus, RostersStatus, Sweep, SweepAges};
 pub use self::sweeps::{EXPIRY, FOLLOW, HEARTBEATS, RECONCILE, SweepIntervals};
 

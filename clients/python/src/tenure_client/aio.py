@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Callable, TypeVar
 
@@ -282,8 +282,15 @@ class Roster:
     async def available(self) -> list[str]:
         return await self._run(self._sync._available)
 
-    async def reserve(self, engagement: str | None = None, *, expires_in: float | None = None) -> Engagement:
-        return await self._threads.run_async(self._sync._reserving(engagement, expires_in))
+    async def reserve(
+        self,
+        engagement: str | None = None,
+        *,
+        provider: str | None = None,
+        exclude: Sequence[str] = (),
+        expires_in: float | None = None,
+    ) -> Engagement:
+        return await self._threads.run_async(self._sync._reserving(engagement, expires_in, provider, exclude))
 
     async def release(self, engagement: str) -> Engagement:
         return await self._run(self._sync._release, engagement)

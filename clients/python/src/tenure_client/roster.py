@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -39,9 +39,16 @@ class Roster:
         """The providers that can take an engagement, the least occupied first."""
         return iter(self._threads.run(Call(self._available)))
 
-    def reserve(self, engagement: str | None = None, *, expires_in: float | None = None) -> Engagement:
-        """Engages an available provider. The same id again gives the same answer."""
-        return self._threads.run(self._reserving(engagement, expires_in))
+    def reserve(
+        self,
+        engagement: str | None = None,
+        *,
+        provider: str | None = None,
+        exclude: Sequence[str] = (),
+        expires_in: float | None = None,
+    ) -> Engagement:
+        """Engages an available provider, or the one that is named. The same id again gives the same answer."""
+        return self._threads.run(self._reserving(engagement, expires_in, provider, exclude))
 
     def release(self, engagement: str) -> Engagement:
         """Ends an engagement."""
@@ -72,13 +79,19 @@ class Roster:
             self._http.pages(lambda found: text(found["provider"]), "providers", "rosters", self.name, "available")
         )
 
-    def _reserving(self, engagement: str | None, expires_in: float | None) -> Call[Engagement]:
+    def _reserving(
+        self, engagement: str | None, expires_in: float | None, provider: str | None, exclude: Sequence[str]
+    ) -> Call[Engagement]:
         # The caller does not know an id that was made here.
         name = engagement or f"e-{uuid.uuid4().hex}"
         undo = None if engagement else lambda _: self._release(name)
         body: dict[str, Any] = {"engagement": name}
         if expires_in is not None:
             body["expires_in_ms"] = int(expires_in * 1000)
+        if provider is not None:
+            body["provider"] = provider
+        if exclude:
+            body["except"] = list(exclude)
         return Call(partial(self._reserve, body), undo)
 
     def _reserve(self, body: Mapping[str, Any]) -> Engagement:

@@ -6,7 +6,7 @@ use clap::Args;
 use tenure::roster::{EngagementAnswer, Reservation, Written};
 use tenure_core::error::Result;
 use tenure_core::id::{EngagementId, ProviderId};
-use tenure_core::ledger::{Engagement, EngagementChange, Expiry, Move, NewEngagement, Status};
+use tenure_core::ledger::{Engagement, EngagementChange, Expiry, Move, NewEngagement, Reassign, Status};
 use tenure_core::time::parse_duration;
 
 use super::RosterArgs;
@@ -19,6 +19,12 @@ pub(super) struct Reserve {
     /// What it is for: a new name, by which asking again is known, or that of an open engagement without a provider. Made up
     /// when not given.
     engagement: Option<EngagementId>,
+    /// Reserve this provider or none. Default: the least occupied one.
+    #[arg(long, value_name = "PROVIDER")]
+    provider: Option<ProviderId>,
+    /// Do not reserve this provider. May be repeated.
+    #[arg(long, value_name = "PROVIDER")]
+    except: Vec<ProviderId>,
     #[command(flatten)]
     how: EngagementArgs,
     #[command(flatten)]
@@ -31,9 +37,12 @@ struct EngagementArgs {
     /// It is going on already, and not pending.
     #[arg(long)]
     active: bool,
-    /// Expire it after this time.
+    /// Expire it after this time, unless its status changes first.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     expires_in: Option<Duration>,
+    /// When it becomes active, expire it after this time.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    active_for: Option<Duration>,
 }
 
 impl EngagementArgs {
@@ -49,6 +58,7 @@ impl EngagementArgs {
             provider: of.cloned(),
             status: if self.active { Status::Active } else { Status::Pending },
             expires_in: self.expires_in,
+            active_for: self.active_for,
         })
     }
 }
@@ -56,8 +66,10 @@ impl EngagementArgs {
 impl Reserve {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         self.place.look(async |roster| {
-            let new = self.how.engagement(roster, self.engagement.as_ref(), None)?;
-            match roster.reserve(&new).await? {
+            let new = self
+                .how
+                .engagement(roster, self.engagement.as_ref(), self.provider.as_ref())?;
+            match roster.reserve_except(&new, &self.except).await? {
                 Reservation::Reserved(written) => changed(&self.place, written),
                 Reservation::NoneAvailable => {
                     // A roster that does not exist has no available provider either.
@@ -129,8 +141,11 @@ pub(super) struct Change {
     /// The engagement.
     engagement: EngagementId,
     /// To this provider.
-    #[arg(long, value_name = "PROVIDER")]
+    #[arg(long, value_name = "PROVIDER", conflicts_with = "unassign")]
     to: Option<ProviderId>,
+    /// To no provider: it waits for a reserve.
+    #[arg(long)]
+    unassign: bool,
     /// To this status: pending, active, ended, expired or cancelled.
     #[arg(long, value_name = "STATUS", value_parser = status)]
     status: Option<Status>,
@@ -153,11 +168,15 @@ impl Change {
         };
         let to = Move {
             status: self.status,
-            provider: self.to.clone(),
+            provider: match (&self.to, self.unassign) {
+                (Some(to), _) => Reassign::To(to.clone()),
+                (None, true) => Reassign::Unassign,
+                (None, false) => Reassign::Keep,
+            },
             expiry,
         };
         if to == Move::default() {
-            let message = "nothing to change: give --to, --status, --expires-in or --never-expires";
+            let message = "nothing to change: give --to, --unassign, --status, --expires-in or --never-expires";
             return Err(Usage::new(message).into());
         }
         to.check()?;

@@ -11,6 +11,7 @@ use tenure::roster::{
     self, Availability, EngagementAnswer, HeartbeatOutcome, Online, ProviderView, Removal, Reservation, Rosters,
     RostersSettings, Sourced, Written,
 };
+use tenure::wire::roster::HotStoreState;
 use tenure_core::error::Result;
 use tenure_core::id::{EngagementId, ProviderId, RosterName};
 use tenure_core::ledger::{
@@ -99,6 +100,22 @@ impl RosterAccess {
         }
     }
 
+    /// The hot store, and that of the ledger.
+    pub(super) async fn hot_store(&self) -> Result<HotStoreState> {
+        match self {
+            Self::Daemon(rosters, _) => rosters.hot_store().await,
+            Self::Local(own) => own.rosters.hot_store().await.map(HotStoreState::from),
+        }
+    }
+
+    /// Makes the hot store that of the ledger.
+    pub(super) async fn replace_hot_store(&self) -> Result<HotStoreState> {
+        match self {
+            Self::Daemon(rosters, _) => rosters.replace_hot_store().await,
+            Self::Local(own) => own.rosters.replace_hot_store().await.map(HotStoreState::from),
+        }
+    }
+
     /// One of them.
     pub(super) fn roster(&self, name: &RosterName) -> Result<RosterClient> {
         match self {
@@ -145,7 +162,7 @@ either! {
     fn create_engagement(engagement: &NewEngagement) -> EngagementAnswer;
     fn move_engagement(engagement: &EngagementId, to: &Move) -> EngagementAnswer;
     fn engagement(engagement: &EngagementId) -> Option<Engagement>;
-    fn reserve(new: &NewEngagement) -> Reservation;
+    fn reserve_except(new: &NewEngagement, except: &[ProviderId]) -> Reservation;
 }
 
 impl RosterClient {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tenure::roster::MIN_KEPT;
 use tenure_core::session::{MAX_GRACE, MIN_GRACE};
 use tenure_core::time::show_duration;
 use tenure_core::timing::{DEFAULT_TTL, MIN_TTL, check_ttl};
@@ -50,6 +51,8 @@ settings! {
     roster_heartbeat_mirror_interval: Duration = "60s", "roster.heartbeat_mirror_interval", "DURATION", duration;
     /// How often the mirror of a roster is compared with its ledger.
     roster_reconcile_interval: Duration = "300s", "roster.reconcile_interval", "DURATION", duration;
+    /// Engagements that are over are removed from the ledger this long after their last change. Without it: never.
+    roster_keep_engagements: Option<Duration> = "", "roster.keep_engagements", "DURATION", |given| optional(given, duration);
     /// Removal pauses when more than this share of a group lapses at once; 1.0 never pauses.
     brake_share: f64 = "0.5", "brake.share", "SHARE", share;
     /// Groups smaller than this never brake.
@@ -200,6 +203,12 @@ impl Settings {
                 SHORTEST_SWEEP,
                 LONGEST_INTERVAL,
             ),
+            (
+                "roster.keep_engagements",
+                self.roster_keep_engagements.unwrap_or(LONGEST_KEPT),
+                MIN_KEPT,
+                LONGEST_KEPT,
+            ),
             ("brake.hold", self.brake_hold, SHORTEST_INTERVAL, LONGEST_INTERVAL),
             ("drain", self.drain, Duration::ZERO, LONGEST_DRAIN),
         ] {
@@ -296,6 +305,7 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(3600);
 /// The sweeps of rosters also query the ledger, so their shortest interval is longer.
 const SHORTEST_SWEEP: Duration = Duration::from_secs(1);
 const LONGEST_RECONCILE: Duration = Duration::from_secs(30 * 24 * 3600);
+const LONGEST_KEPT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 const LONGEST_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 const LONGEST_DRAIN: Duration = Duration::from_secs(600);
 /// Fewer would trim the events of one larger burst before anyone could read them.

@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use crate::id::{EngagementId, ProviderId, RosterName, TenureId, Term};
 use crate::ledger::{
     Candidates, Change, EngagementChange, EngagementOutcome, Expiry, Ledger, LogEntry, Move, NewEngagement,
-    OnlineOutcome, Provider, ProviderChange, ProviderSpec, Reason, ReserveOutcome, Status,
+    OnlineOutcome, Provider, ProviderChange, ProviderSpec, Reason, Reassign, ReserveOutcome, Status,
 };
 use crate::store::PageRequest;
 use crate::time::StoreTime;
@@ -53,8 +53,10 @@ macro_rules! ledger_conformance_tests {
                 a_request_for_heartbeats_expires, a_heartbeat_pass_has_an_age, an_overview_covers_every_roster,
                 a_change_is_dirty_until_its_version_is_clean, a_drawn_version_exceeds_all_earlier_ones;
             engagement: an_engagement_lives_through_its_statuses, an_engagement_is_re_routed_in_one_step,
-                engagements_expire_at_their_time, accepted_work_outlives_its_offer;
-            reserve: the_least_occupied_is_available_first, the_longest_idle_is_reserved_first, concurrent_reserves_take_the_last_place_once;
+                an_engagement_is_unassigned, engagements_expire_at_their_time, accepted_work_outlives_its_offer,
+                active_work_has_a_time_of_its_own, old_closed_engagements_are_removed;
+            reserve: a_named_provider_is_reserved_within_its_capacity, excluded_providers_are_not_reserved,
+                the_least_occupied_is_available_first, the_longest_idle_is_reserved_first, concurrent_reserves_take_the_last_place_once;
             random: the_ledger_agrees_with_the_model;
         }
     };
@@ -71,9 +73,11 @@ macro_rules! ledger_conformance_tests {
                 an_overview_covers_every_roster, a_change_is_dirty_until_its_version_is_clean, a_drawn_version_exceeds_all_earlier_ones;
             engagement: an_engagement_lives_through_its_statuses, repeating_an_engagement_is_idempotent,
                 an_engagement_is_re_routed_in_one_step, an_impossible_move_is_a_conflict,
-                engagements_are_recorded_above_the_capacity, engagements_expire_at_their_time, accepted_work_outlives_its_offer,
+                an_engagement_is_unassigned, engagements_are_recorded_above_the_capacity, engagements_expire_at_their_time,
+                accepted_work_outlives_its_offer, active_work_has_a_time_of_its_own, old_closed_engagements_are_removed,
                 concurrent_sweeps_expire_an_engagement_once;
-            reserve: only_a_candidate_with_room_is_taken, the_least_occupied_is_available_first, the_longest_idle_is_reserved_first,
+            reserve: only_a_candidate_with_room_is_taken, a_named_provider_is_reserved_within_its_capacity,
+                excluded_providers_are_not_reserved, the_least_occupied_is_available_first, the_longest_idle_is_reserved_first,
                 only_fresh_providers_are_available, repeating_a_reserve_is_idempotent, concurrent_reserves_take_the_last_place_once,
                 opposite_moves_do_not_deadlock;
             random: the_ledger_agrees_with_the_model;
@@ -178,10 +182,9 @@ impl World {
 
     pub(super) async fn create(&self, name: &str, of: Option<&str>, status: Status) -> EngagementOutcome {
         let new = NewEngagement {
-            engagement: engagement(name),
             provider: of.map(provider),
             status,
-            expires_in: None,
+            ..NewEngagement::new(engagement(name))
         };
         let created = self.ledger.create_engagement(&self.roster, &new).await;
         created.expect("an answer")
@@ -190,7 +193,7 @@ impl World {
     pub(super) async fn shift(&self, name: &str, status: Option<Status>, to: Option<&str>) -> EngagementOutcome {
         let to = Move {
             status,
-            provider: to.map(provider),
+            provider: to.map_or(Reassign::Keep, |to| Reassign::To(provider(to))),
             expiry: Expiry::Keep,
         };
         let moved = self.ledger.move_engagement(&self.roster, &engagement(name), &to).await;
@@ -239,4 +242,4 @@ pub(super) fn among(names: &[&str]) -> Candidates {
     Candidates::Among(names.iter().map(|name| provider(name)).collect())
 }
 
-pub(super) const ANYONE: Candidates = Candidates::Any { fresh_since: None };
+pub(super) const ANYONE: Candidates = Candidates::ANYONE;

@@ -108,6 +108,15 @@ pub struct Engagement {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub expires_at: Option<StoreTime>,
+    /// How long it may be active: an engagement that becomes active expires after this time.
+    #[serde(
+        rename = "active_for_ms",
+        default,
+        with = "millis::down",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub active_for: Option<Duration>,
     /// Rises with every change.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub version: Version,
@@ -123,7 +132,8 @@ pub struct NewEngagement<Name = EngagementId> {
     #[serde(rename = "id", default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub engagement: Name,
-    /// Its provider, accepted even above the capacity, offline or deactivated. Without one, it waits for a `reserve`.
+    /// Its provider. As a fact it is accepted even above the capacity, offline or deactivated; without one, it waits for a
+    /// `reserve`. A `reserve` gives it this provider or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub provider: Option<ProviderId>,
@@ -131,7 +141,7 @@ pub struct NewEngagement<Name = EngagementId> {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub status: Status,
-    /// The time until it expires; never if omitted.
+    /// The time until it expires in its first status; never if omitted.
     #[serde(
         rename = "expires_in_ms",
         default,
@@ -140,6 +150,15 @@ pub struct NewEngagement<Name = EngagementId> {
     )]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, minimum = 1))]
     pub expires_in: Option<Duration>,
+    /// How long it may be active: when it becomes active, it expires after this time. Never if omitted.
+    #[serde(
+        rename = "active_for_ms",
+        default,
+        with = "millis::down",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, minimum = 1))]
+    pub active_for: Option<Duration>,
 }
 
 impl NewEngagement<Option<EngagementId>> {
@@ -153,6 +172,7 @@ impl NewEngagement<Option<EngagementId>> {
             provider: self.provider,
             status: self.status,
             expires_in: self.expires_in,
+            active_for: self.active_for,
         })
     }
 }
@@ -166,20 +186,22 @@ impl NewEngagement {
             provider: None,
             status: Status::default(),
             expires_in: None,
+            active_for: None,
         }
     }
 
-    /// Rejects a provider, which a reserve chooses itself.
-    ///
-    /// # Errors
-    /// `Invalid`.
-    pub fn check_reserve(&self) -> Result<()> {
-        if let Some(provider) = &self.provider {
-            return Err(Error::invalid(format!(
-                "a reserve chooses the provider; leave out {provider}, or create the engagement"
-            )));
-        }
-        self.check()
+    /// The time until it expires in its first status.
+    #[must_use]
+    pub fn first_expiry(&self) -> Option<Duration> {
+        self.expires_in
+            .or(self.active_for.filter(|_| self.status == Status::Active))
+    }
+
+    /// Whether a known engagement cannot be the answer to this one: it is over, or has another provider.
+    #[must_use]
+    pub fn conflicts_with(&self, known: &Engagement) -> bool {
+        let is_others = self.provider.is_some() && known.provider.is_some() && self.provider != known.provider;
+        is_others || !known.status.is_open()
     }
 
     /// Rejects an invalid engagement.
@@ -193,7 +215,8 @@ impl NewEngagement {
                 self.status.as_str()
             )));
         }
-        check_expiry(self.expires_in)
+        check_expiry(self.expires_in)?;
+        check_expiry(self.active_for)
     }
 }
 
@@ -236,6 +259,51 @@ impl<'de> Deserialize<'de> for Expiry {
     }
 }
 
+/// A change of an engagement's provider.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Reassign {
+    /// Keep it.
+    #[default]
+    Keep,
+    /// Take it away: the engagement waits for a reserve.
+    Unassign,
+    /// This one.
+    To(ProviderId),
+}
+
+impl Reassign {
+    fn is_keep(&self) -> bool {
+        *self == Self::Keep
+    }
+
+    /// The provider of an engagement after the change.
+    #[must_use]
+    pub fn applied_to(&self, known: &Engagement) -> Option<ProviderId> {
+        match self {
+            Self::Keep => known.provider.clone(),
+            Self::Unassign => None,
+            Self::To(provider) => Some(provider.clone()),
+        }
+    }
+}
+
+/// `null` takes it away; absent keeps it.
+impl Serialize for Reassign {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::To(provider) => Some(provider),
+            Self::Keep | Self::Unassign => None,
+        }
+        .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Reassign {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Option::deserialize(deserializer)?.map_or(Self::Unassign, Self::To))
+    }
+}
+
 /// A change of an engagement. Omitted fields stay.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -246,12 +314,12 @@ pub struct Move {
     #[serde(default, deserialize_with = "not_null", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub status: Option<Status>,
-    /// The new provider, accepted even above its capacity.
-    #[serde(default, deserialize_with = "not_null", skip_serializing_if = "Option::is_none")]
+    /// The new provider, accepted even above its capacity; `null` for none, after which it waits for a `reserve`.
+    #[serde(default, skip_serializing_if = "Reassign::is_keep")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub provider: Option<ProviderId>,
-    /// The new time until it expires; `null` for never. If omitted, a `pending` engagement that becomes `active` no longer
-    /// expires, and any other keeps its expiry.
+    pub provider: Reassign,
+    /// The new time until it expires; `null` for never. If omitted, a `pending` engagement that becomes `active` expires after
+    /// its `active_for_ms`, or never, and any other keeps its expiry.
     #[serde(rename = "expires_in_ms", default, skip_serializing_if = "Expiry::is_keep")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, minimum = 1))]
     pub expiry: Expiry,
@@ -271,7 +339,8 @@ impl Move {
     pub fn expires_at(&self, known: &Engagement, now: StoreTime) -> Option<StoreTime> {
         let accepted = known.status == Status::Pending && self.status == Some(Status::Active);
         match self.expiry {
-            Expiry::Keep => known.expires_at.filter(|_| !accepted),
+            Expiry::Keep if accepted => known.active_for.map(|after| now + after),
+            Expiry::Keep => known.expires_at,
             Expiry::Never => None,
             Expiry::In(after) => Some(now + after),
         }
@@ -321,10 +390,18 @@ pub enum Candidates {
     Any {
         /// The oldest accepted time; `None` for any.
         fresh_since: Option<StoreTime>,
+        /// But none of these. At most [`MAX_CANDIDATES`].
+        except: Vec<ProviderId>,
     },
 }
 
 impl Candidates {
+    /// All providers.
+    pub const ANYONE: Self = Self::Any {
+        fresh_since: None,
+        except: Vec::new(),
+    };
+
     /// Rejects too many.
     ///
     /// # Errors
@@ -335,9 +412,42 @@ impl Candidates {
                 "{} candidates in one call; at most {MAX_CANDIDATES}",
                 ranked.len()
             ))),
-            _ => Ok(()),
+            Self::Any { except, .. } => check_except(except),
+            Self::Among(_) => Ok(()),
         }
     }
+
+    /// Whether the names admit a provider.
+    #[must_use]
+    pub fn admit(&self, provider: &ProviderId) -> bool {
+        match self {
+            Self::Among(names) => names.contains(provider),
+            Self::Any { except, .. } => !except.contains(provider),
+        }
+    }
+
+    /// The oldest accepted time of a sign of life; `None` for any.
+    #[must_use]
+    pub fn fresh_since(&self) -> Option<StoreTime> {
+        match self {
+            Self::Among(_) => None,
+            Self::Any { fresh_since, .. } => *fresh_since,
+        }
+    }
+}
+
+/// Rejects too many excluded providers.
+///
+/// # Errors
+/// `Invalid`, with the number.
+pub fn check_except(except: &[ProviderId]) -> Result<()> {
+    if except.len() > MAX_CANDIDATES {
+        return Err(Error::invalid(format!(
+            "{} excluded providers in one call; at most {MAX_CANDIDATES}",
+            except.len()
+        )));
+    }
+    Ok(())
 }
 
 /// The result of a reserve.
@@ -347,7 +457,7 @@ pub enum ReserveOutcome {
     Reserved(EngagementChange),
     /// No candidate has room. Nothing changed.
     NoneAvailable,
-    /// The engagement is closed. Nothing changed.
+    /// The engagement is closed, or has another provider than the requested one. Nothing changed.
     Conflict(Engagement),
 }
 
@@ -396,11 +506,27 @@ mod tests {
     }
 
     #[test]
+    fn null_provider_differs_from_an_absent_one() {
+        for (sent, provider) in [
+            (json!({}), Reassign::Keep),
+            (json!({"provider": null}), Reassign::Unassign),
+            (json!({"provider": "ann"}), Reassign::To("ann".parse().unwrap())),
+        ] {
+            let to = Move {
+                provider,
+                ..Move::default()
+            };
+            assert_eq!(serde_json::to_value(&to).unwrap(), sent);
+            assert_eq!(serde_json::from_value::<Move>(sent).unwrap(), to);
+        }
+    }
+
+    #[test]
     fn invalid_status_is_rejected() {
         for body in [
             json!({"status": "done"}),
             json!({"status": null}),
-            json!({"provider": null}),
+            json!({"provider": 7}),
         ] {
             assert!(serde_json::from_value::<Move>(body).is_err());
         }

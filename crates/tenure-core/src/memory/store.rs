@@ -28,6 +28,7 @@ use crate::time::StoreTime;
 #[derive(Debug)]
 pub struct MemoryStore {
     options: StoreOptions,
+    identity: u64,
     clock: StoreClock,
     state: Mutex<State>,
     changed: watch::Sender<()>,
@@ -50,6 +51,7 @@ impl MemoryStore {
     pub fn new(options: StoreOptions, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             options,
+            identity: clock.entropy(),
             clock: StoreClock::new(clock, StoreTime::ZERO),
             state: Mutex::default(),
             changed: watch::Sender::new(()),
@@ -269,6 +271,10 @@ impl Backend for MemoryStore {
 
     fn max_ttl(&self) -> Duration {
         self.options.max_ttl
+    }
+
+    async fn identity(&self) -> Result<Option<String>> {
+        Ok(Some(format!("{:016x}", self.identity)))
     }
 
     fn place(&self) -> String {

@@ -45,6 +45,11 @@ pub trait Middleware: Send + Sync + 'static {
         self.store().node_of(group)
     }
 
+    /// [`Backend::identity`]; by default that of the inner store.
+    fn identity(&self) -> impl Future<Output = Result<Option<String>>> + Send {
+        async { self.store().identity().await }
+    }
+
     /// [`Backend::examine`]; by default that of the inner store.
     fn examine(&self) -> impl Future<Output = Vec<Finding>> + Send {
         async { self.store().examine().await }
@@ -81,6 +86,9 @@ impl<W: Middleware> Backend for W {
     }
     fn node_of(&self, group: &Group) -> Option<String> {
         Middleware::node_of(self, group)
+    }
+    async fn identity(&self) -> Result<Option<String>> {
+        Middleware::identity(self).await
     }
     async fn until_broken(&self) -> Error {
         self.store().until_broken().await

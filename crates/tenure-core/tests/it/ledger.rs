@@ -30,3 +30,8 @@ async fn memory() -> Box<dyn LedgerHarness> {
 }
 
 tenure_core::ledger_conformance_tests!(memory);
+
+#[tokio::test]
+async fn a_second_hot_store_is_refused() {
+    tenure_core::conformance::ledger::liveness::a_second_hot_store_is_refused(&|| Box::pin(memory())).await;
+}

@@ -21,6 +21,11 @@ mod direct {
     }
 
     tenure_core::ledger_conformance_tests!(make);
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_second_hot_store_is_refused() {
+        tenure_core::conformance::ledger::liveness::a_second_hot_store_is_refused(&|| Box::pin(make())).await;
+    }
 }
 
 /// The conformance suite through PgBouncer in transaction mode.

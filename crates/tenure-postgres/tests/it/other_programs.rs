@@ -51,7 +51,7 @@ impl Fixture {
 
     async fn reserve(&self, engagement: &str) -> ReserveOutcome {
         let new = NewEngagement::new(EngagementId::new(engagement).expect("a name"));
-        let anyone = Candidates::Any { fresh_since: None };
+        let anyone = Candidates::ANYONE;
         let reserved = self.ledger.reserve(&self.roster, &new, &anyone).await;
         reserved.expect("an answer")
     }

@@ -288,3 +288,40 @@ async fn a_new_default_capacity_reaches_an_open_insert() {
     let row = ledger.provider(&roster, &a).await.expect("a look-up").expect("a row");
     assert_eq!(row.capacity, 3);
 }
+
+/// It waits for entries that are being written to its own roster only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_transaction_holds_back_only_its_rosters_log() {
+    let Some(server) = shared() else { return };
+    let database = server.database();
+    let ledger = ledger(long_timeouts(&database));
+    ledger.prepare().await.expect("a schema");
+    let admin = connect(&database).await;
+    let run = async |statement: &str| admin.batch_execute(statement).await.expect("a statement");
+    run("INSERT INTO tenure.providers (roster, provider) VALUES ('care', 'ann'), ('desk', 'ann')").await;
+    let (care, desk) = (
+        RosterName::new("care").expect("a name"),
+        RosterName::new("desk").expect("a name"),
+    );
+    let ann = ProviderId::new("ann").expect("a name");
+    let read = async |roster: &RosterName| {
+        let page = PageRequest { after: None, limit: 9 };
+        ledger.log(roster, None, &page).await.expect("the log").items.len()
+    };
+    run("BEGIN; UPDATE tenure.providers SET active = false WHERE roster = 'care'").await;
+    let changed = ledger.deactivate(&desk, &ann).await.expect("a change").changed;
+    assert!(changed);
+    assert_eq!((read(&care).await, read(&desk).await), (0, 1));
+    run("COMMIT").await;
+    assert_eq!((read(&care).await, read(&desk).await), (1, 1));
+    // Entries of another program hold back all, because the rosters are not known before they are written.
+    run(
+        "BEGIN; INSERT INTO tenure.provider_log (roster, provider, change, reason, logged_at, version)
+         VALUES ('care', 'ann', 'online', 'edited', now(), 1)",
+    )
+    .await;
+    assert!(ledger.activate(&desk, &ann).await.expect("a change").changed);
+    assert_eq!(read(&desk).await, 1);
+    run("COMMIT").await;
+    assert_eq!((read(&care).await, read(&desk).await), (2, 2));
+}

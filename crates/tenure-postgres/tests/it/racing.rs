@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tenure_core::ledger::{Candidates, EndedTenure, Expiry, Move, NewEngagement, ProviderSpec, ReserveOutcome, Status};
+use tenure_core::ledger::{
+    Candidates, EndedTenure, Expiry, Move, NewEngagement, ProviderSpec, Reassign, ReserveOutcome, Status,
+};
 use tenure_core::membership::EndReason;
 use tenure_core::{EngagementId, Ledger, ProviderId, RosterName, StoreTime, TenureId, Term};
 use tenure_postgres::PostgresLedger;
@@ -77,7 +79,7 @@ async fn ten_thousand_reserves_for_five_thousand_places() {
                 let new = NewEngagement::new(engagement(n));
                 let candidates = match n % 2 {
                     0 => Candidates::Among(names),
-                    _ => Candidates::Any { fresh_since: None },
+                    _ => Candidates::ANYONE,
                 };
                 match ledger.reserve(&roster(), &new, &candidates).await.expect("an answer") {
                     ReserveOutcome::Reserved(change) => {
@@ -163,11 +165,12 @@ async fn overlapping_batches_never_deadlock() {
                     provider: Some(provider(0)),
                     status: Status::Active,
                     expires_in: None,
+                    active_for: None,
                 };
                 ledger.create_engagement(&roster, &new).await.expect("an answer");
                 let to = Move {
                     status: None,
-                    provider: Some(provider(order(worker))),
+                    provider: Reassign::To(provider(order(worker))),
                     expiry: Expiry::Keep,
                 };
                 ledger.move_engagement(&roster, &name, &to).await.expect("an answer");

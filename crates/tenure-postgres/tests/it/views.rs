@@ -317,7 +317,7 @@ async fn steps_of_tenure_show_in_the_views() {
     // The application creates the ride, and Tenure assigns the driver.
     let id = cell(&fixture.app, "SELECT id FROM rides WHERE pickup = 'Museum'").await;
     let new = NewEngagement::new(EngagementId::new(id).expect("a name"));
-    let anyone = Candidates::Any { fresh_since: None };
+    let anyone = Candidates::ANYONE;
     let reserved = ledger.reserve(&roster, &new, &anyone).await.expect("an answer");
     assert!(matches!(reserved, ReserveOutcome::Reserved(_)), "{reserved:?}");
     assert_eq!(

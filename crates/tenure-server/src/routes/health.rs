@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use tenure::roster::Belief;
+use tenure::roster::{Belief, Rosters};
 use tenure::wire::Readiness;
 use tenure_core::store::Health;
 
@@ -20,6 +20,9 @@ const PANICS_IN_A_ROW: u32 = 5;
 const STUCK_INTERVALS: u32 = 3;
 /// this much more, before it counts as stuck: its calls of the store have timeouts of their own.
 const STUCK_EXTRA: Duration = Duration::from_secs(30);
+
+/// How long a starting daemon may wait for its ledger before it is ready without it.
+const LEDGER_START: Duration = Duration::from_secs(10);
 
 /// The most rosters that are listed.
 const MAX_NOTES: usize = 100;
@@ -57,7 +60,8 @@ pub(crate) async fn live(State(app): State<Arc<App>>, _: NoQuery) -> RouteResult
 
 /// Check readiness
 ///
-/// Ready: the store accepted a write within the last second, and the daemon is not shutting down. `notes` lists partial
+/// Ready: the store accepted a write within the last second, the ledger has answered since the start or is known to be away, and
+/// the daemon is not shutting down. `notes` lists partial
 /// failures: a cluster node that accepts no writes, a roster that is `seeding`, an unreachable ledger. If tokens are required,
 /// reasons are one word for callers without an unrestricted read token.
 #[utoipa::path(
@@ -72,6 +76,9 @@ pub(crate) async fn ready(State(app): State<Arc<App>>, caller: Caller, _: NoQuer
     let (mut reasons, mut notes) = (Vec::new(), roster_notes(&app));
     if app.draining.is_cancelled() {
         reasons.push("shutting down".to_owned());
+    }
+    if waits_for_ledger(&app) {
+        reasons.push("ledger: its schema and rosters are being read".to_owned());
     }
     match app.probe().await {
         Ok(away) => notes.extend(away.into_iter().take(MAX_NOTES).map(|why| format!("store: {why}"))),
@@ -100,6 +107,13 @@ fn first_word(said: &mut String) {
     }
 }
 
+/// Whether the daemon has just started, and its ledger has neither answered nor failed.
+fn waits_for_ledger(app: &App) -> bool {
+    let is_young = app.clock.mono().since(app.began) < LEDGER_START;
+    let status = app.rosters.as_ref().filter(|_| is_young).map(Rosters::status);
+    status.is_some_and(|status| !status.discovered && status.ledger == Health::Up)
+}
+
 /// Notes on rosters, without I/O.
 fn roster_notes(app: &App) -> Vec<String> {
     let Some(rosters) = &app.rosters else {
@@ -109,6 +123,9 @@ fn roster_notes(app: &App) -> Vec<String> {
     let mut notes = Vec::new();
     if let Health::Down { reason } = &status.ledger {
         notes.push(format!("ledger: {reason}"));
+    }
+    if let Some(why) = &status.hot_store_refused {
+        notes.push(format!("ledger: {why}"));
     }
     if !status.discovered {
         notes.push("rosters: seeding; the ledger has not listed them yet".to_owned());

@@ -88,6 +88,7 @@ fn all(app: &Arc<App>) -> OpenApiRouter<Arc<App>> {
         (Batch, || routes!(sessions::detach_many)),
         (Usual, || routes!(sessions::read::stats)),
         (Usual, || routes!(sessions::read::orphans)),
+        (Usual, || routes!(rosters::hot_store::show, rosters::hot_store::replace)),
         (Usual, || routes!(rosters::list)),
         (Usual, || routes!(rosters::settings, rosters::set)),
         (Usual, || {

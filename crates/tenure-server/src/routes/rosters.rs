@@ -2,6 +2,7 @@
 
 pub(super) mod engagements;
 mod gate;
+pub(super) mod hot_store;
 pub(super) mod log;
 pub(super) mod providers;
 pub(super) mod reading;

@@ -226,6 +226,18 @@ impl Ledger for NodeLedger {
     async fn dirty_counts(&self) -> Result<BTreeMap<RosterName, u64>> {
         self.exchange(|memory, _| poll_once(memory.dirty_counts())).await
     }
+    async fn remove_closed(&self, roster: &RosterName, age: Duration, limit: u32) -> Result<u64> {
+        self.exchange(|memory, _| poll_once(memory.remove_closed(roster, age, limit)))
+            .await
+    }
+    async fn providers_named(
+        &self,
+        roster: &RosterName,
+        providers: &[ProviderId],
+    ) -> Result<BTreeMap<ProviderId, Provider>> {
+        self.exchange(|memory, _| poll_once(memory.providers_named(roster, providers)))
+            .await
+    }
     async fn recount(&self, roster: &RosterName) -> Result<u64> {
         self.exchange(|memory, _| poll_once(memory.recount(roster))).await
     }

@@ -1,5 +1,7 @@
 //! Engagements: written down, moved, expired.
 
+use std::time::Duration;
+
 use rusqlite::{Connection, Row, params};
 use tenure_core::ledger::{
     Engagement, EngagementChange, EngagementOutcome, ExpiredBatch, Move, NewEngagement, Provider, Reason, Status,
@@ -11,7 +13,10 @@ use super::provider::no_provider;
 use super::rows::{many, one};
 use super::step::Step;
 use crate::error::Cause;
-use crate::sql::{instant, read_instant, read_instant_or_none, read_name, read_name_or_none, read_number, statements};
+use crate::sql::{
+    instant, read_instant, read_instant_or_none, read_name, read_name_or_none, read_number, read_span_or_none, span,
+    statements,
+};
 use crate::writer::Answer;
 
 statements! { "ledger/engagement.sql":
@@ -20,6 +25,7 @@ statements! { "ledger/engagement.sql":
     UPDATE = "update",
     DUE = "due",
     NEXT_DUE = "next_due",
+    REMOVE_CLOSED = "remove_closed",
 }
 
 fn read_engagement(row: &Row<'_>) -> Result<Engagement, Cause> {
@@ -32,6 +38,7 @@ fn read_engagement(row: &Row<'_>) -> Result<Engagement, Cause> {
         changed_at: read_instant(row, 4)?,
         expires_at: read_instant_or_none(row, 5)?,
         version: Version(read_number(row, 6)?),
+        active_for: read_span_or_none(row, 7)?,
     })
 }
 
@@ -98,7 +105,8 @@ impl Step<'_> {
             new.engagement.as_str(),
             new.provider.as_ref().map(ProviderId::as_str),
             new.status.as_str(),
-            new.expires_in.map(|after| instant(self.now + after)),
+            new.first_expiry().map(|after| instant(self.now + after)),
+            new.active_for.map(span),
         ])?;
         self.as_written(&new.engagement, None)
     }
@@ -123,7 +131,7 @@ impl Step<'_> {
         };
         let row = Engagement {
             status: to.status.unwrap_or(known.status),
-            provider: to.provider.clone().or_else(|| known.provider.clone()),
+            provider: to.provider.applied_to(&known),
             expires_at: match known.status.is_open() {
                 true => to.expires_at(&known, self.now),
                 false => known.expires_at,
@@ -144,6 +152,16 @@ impl Step<'_> {
         }
         let done = self.update(&row, known.provider)?;
         Ok(Ok(EngagementOutcome::Done(done)))
+    }
+
+    pub(super) fn remove_closed(&mut self, age: Duration, limit: u32) -> Answer<u64> {
+        let before = instant(self.now.minus(age));
+        self.because(Reason::Asked)?;
+        let removed = self
+            .sql
+            .prepare_cached(REMOVE_CLOSED)?
+            .execute(params![self.roster, before, limit])?;
+        Ok(Ok(removed as u64))
     }
 
     pub(super) fn expire_due(&mut self, limit: u32) -> Answer<ExpiredBatch> {

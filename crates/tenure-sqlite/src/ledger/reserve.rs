@@ -4,7 +4,8 @@ use rusqlite::{Connection, Row, params};
 use tenure_core::ledger::{Candidate, Candidates, Engagement, NewEngagement, Reason, ReserveOutcome};
 use tenure_core::{ProviderId, StoreTime};
 
-use super::rows::{is, many};
+use super::provider::no_provider;
+use super::rows::{is, many, one};
 use super::step::Step;
 use crate::error::Cause;
 use crate::sql::{instant, read_name, statements};
@@ -12,6 +13,7 @@ use crate::writer::Answer;
 
 statements! { "ledger/engagement.sql":
     NEXT_FREE = "next_free",
+    FREE_ONE = "free_one",
     IS_FULL = "is_full",
     RECOUNT = "recount",
     MISCOUNTED = "miscounted",
@@ -50,13 +52,18 @@ impl Step<'_> {
     /// There is one writer, so a provider that has room now has it until this step ends.
     pub(super) fn reserve(&mut self, new: &NewEngagement, candidates: &Candidates) -> Answer<ReserveOutcome> {
         let known = match self.engagement(&new.engagement)? {
-            Some(known) if !known.status.is_open() => return Ok(Ok(ReserveOutcome::Conflict(known))),
+            Some(known) if new.conflicts_with(&known) => return Ok(Ok(ReserveOutcome::Conflict(known))),
             Some(known) if known.provider.is_some() => {
                 return Ok(Ok(ReserveOutcome::Reserved(self.as_it_is(known)?)));
             }
             known => known,
         };
-        let Some(provider) = self.take(candidates)? else {
+        if let Some(provider) = &new.provider
+            && self.provider(provider)?.is_none()
+        {
+            return Ok(Err(no_provider(provider)));
+        }
+        let Some(provider) = self.take(new.provider.as_ref(), candidates)? else {
             return Ok(Ok(ReserveOutcome::NoneAvailable));
         };
         let done = match known {
@@ -76,26 +83,31 @@ impl Step<'_> {
     }
 
     /// The least occupied candidate with room; of several the one that has been idle longest.
-    fn next_free(&self, candidates: &Candidates) -> Result<Option<ProviderId>, Cause> {
-        let fresh_since = match candidates {
-            Candidates::Among(_) => None,
-            Candidates::Any { fresh_since } => fresh_since.map(instant),
-        };
+    fn next_free(&self, only: Option<&ProviderId>, candidates: &Candidates) -> Result<Option<ProviderId>, Cause> {
+        let fresh_since = candidates.fresh_since().map(instant);
+        if let Some(only) = only {
+            let free = one(
+                self.sql,
+                FREE_ONE,
+                params![self.roster, fresh_since, only.as_str()],
+                |row| read_name(row, 0),
+            )?;
+            return Ok(free.filter(|provider| candidates.admit(provider)));
+        }
         let mut select = self.sql.prepare_cached(NEXT_FREE)?;
         let mut rows = select.query(params![self.roster, fresh_since])?;
         while let Some(row) = rows.next()? {
             let provider = read_name(row, 0)?;
-            match candidates {
-                Candidates::Among(names) if !names.contains(&provider) => {}
-                _ => return Ok(Some(provider)),
+            if candidates.admit(&provider) {
+                return Ok(Some(provider));
             }
         }
         Ok(None)
     }
 
     /// Takes a place with a provider. Its occupancy is counted first: engagements may have been written without triggers.
-    fn take(&mut self, candidates: &Candidates) -> Result<Option<ProviderId>, Cause> {
-        while let Some(provider) = self.next_free(candidates)? {
+    fn take(&mut self, only: Option<&ProviderId>, candidates: &Candidates) -> Result<Option<ProviderId>, Cause> {
+        while let Some(provider) = self.next_free(only, candidates)? {
             if !is(self.sql, IS_FULL, [self.roster, provider.as_str()])? {
                 return Ok(Some(provider));
             }

@@ -5,6 +5,9 @@ SELECT identity, commits, wait_until_us, wait_why,
        (SELECT coalesce(max(max_ttl_us), 0) FROM meta), (SELECT EXISTS (SELECT 1 FROM meta))
 FROM clock;
 
+-- name: identity
+SELECT identity FROM clock;
+
 -- name: base
 SELECT identity, commits FROM clock;
 

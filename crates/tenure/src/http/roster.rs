@@ -67,6 +67,24 @@ impl RemoteRosters {
         }
     }
 
+    /// The hot store of the daemon and that of its ledger.
+    ///
+    /// # Errors
+    /// `Unavailable`; `Unsupported` for a daemon without a ledger; `Denied`.
+    pub async fn hot_store(&self) -> Result<wire::HotStoreState> {
+        let request = self.store.read(&["v1", "hot-store"]).patience(PATIENCE);
+        self.store.send(request).await?.json()
+    }
+
+    /// Makes the hot store of the daemon that of its ledger.
+    ///
+    /// # Errors
+    /// As [`RemoteRosters::hot_store`].
+    pub async fn replace_hot_store(&self) -> Result<wire::HotStoreState> {
+        let request = self.store.commit(Method::PUT, &["v1", "hot-store"]).patience(PATIENCE);
+        self.store.send(request).await?.json()
+    }
+
     /// The names of the rosters in the daemon's ledger.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use tenure_core::error::Result;
 use tenure_core::id::{EngagementId, ProviderId};
-use tenure_core::ledger::engagement::MAX_CANDIDATES;
+use tenure_core::ledger::engagement::{MAX_CANDIDATES, check_except};
 use tenure_core::ledger::{
     Candidates, Engagement, EngagementChange, EngagementOutcome, Move, NewEngagement, ReserveOutcome,
 };
@@ -45,16 +45,29 @@ impl Roster {
     }
 
     /// Reserves a place with the least occupied provider that has room; of several, with the one that has been idle
-    /// longest. The mirror names the candidates, and the ledger decides under a lock, so two callers cannot take the
-    /// last place. O(candidates passed over).
+    /// longest. If the engagement names a provider, with that one or none. The mirror names the candidates, and the ledger
+    /// decides under a lock, so two callers cannot take the last place. O(candidates passed over).
     ///
     /// # Errors
-    /// `Invalid`, also for an engagement that names a provider: nothing changed.
+    /// `Invalid`; `NotFound` for an unknown provider: nothing changed.
     pub async fn reserve(&self, new: &NewEngagement) -> Result<Reservation> {
-        new.check_reserve()?;
+        self.reserve_except(new, &[]).await
+    }
+
+    /// The same, but with none of these providers; at most [`MAX_CANDIDATES`].
+    ///
+    /// # Errors
+    /// As [`Roster::reserve`].
+    pub async fn reserve_except(&self, new: &NewEngagement, except: &[ProviderId]) -> Result<Reservation> {
+        new.check()?;
+        check_except(except)?;
         self.touch();
         let ledger = self.inner.ledger();
-        let outcome = match self.ranked().await? {
+        let ranked = match &new.provider {
+            Some(provider) => self.is_reachable(provider).await?.value.then(|| vec![provider.clone()]),
+            None => self.ranked(except).await?,
+        };
+        let outcome = match ranked {
             Some(ranked) => ledger.reserve(self.name(), new, &Candidates::Among(ranked)).await?,
             None => ReserveOutcome::NoneAvailable,
         };
@@ -62,8 +75,9 @@ impl Roster {
             // The mirror had no candidate, or all of them are taken by now. The ledger may have more.
             ReserveOutcome::NoneAvailable => {
                 let fresh_since = self.inner.fresh_since(&self.state).await?;
+                let except = except.to_vec();
                 ledger
-                    .reserve(self.name(), new, &Candidates::Any { fresh_since })
+                    .reserve(self.name(), new, &Candidates::Any { fresh_since, except })
                     .await?
             }
             outcome => outcome,
@@ -76,11 +90,12 @@ impl Roster {
     }
 
     /// The least occupied candidates; `None` when the mirror cannot answer or has none.
-    async fn ranked(&self) -> Result<Option<Vec<ProviderId>>> {
+    async fn ranked(&self, except: &[ProviderId]) -> Result<Option<Vec<ProviderId>>> {
         let limit = u32::try_from(MAX_CANDIDATES).unwrap_or(u32::MAX);
         let ranked = self.rank_in_mirror(&PageRequest { after: None, limit }).await?;
         let ranked = ranked.unwrap_or_default().items;
-        let names: Vec<_> = ranked.into_iter().map(|candidate| candidate.provider).collect();
+        let names = ranked.into_iter().map(|candidate| candidate.provider);
+        let names: Vec<_> = names.filter(|name| !except.contains(name)).collect();
         Ok(Some(names).filter(|names| !names.is_empty()))
     }
 

@@ -84,3 +84,46 @@ impl LedgerWatch {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::error::{Error, Outcome};
+
+    use super::*;
+    use crate::testing::Telemetry;
+
+    #[test]
+    fn a_ledger_that_takes_no_writes_shows_once() {
+        let telemetry = Telemetry::default();
+        let _guards = telemetry.listen();
+        let watch = LedgerWatch::default();
+        let refused = Health::Down {
+            reason: "writes fail: the disk is full".to_owned(),
+        };
+        let polled = |health: &Health| watch.polled(&Ok(()), health, "postgres://db", Mono::default());
+        polled(&Health::Up);
+        assert!((telemetry.gauge(meters::LEDGER_UP) - 1.0).abs() < 0.1);
+        for _ in 0..3 {
+            polled(&refused);
+            assert!(telemetry.gauge(meters::LEDGER_UP) < 0.1);
+        }
+        assert_eq!(telemetry.lines("answers reads and takes no writes"), 1);
+        assert_eq!(watch.why_away(), None, "its reads are served");
+        polled(&Health::Up);
+        assert_eq!(telemetry.lines("takes writes again"), 1);
+        assert!((telemetry.gauge(meters::LEDGER_UP) - 1.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn one_slow_answer_is_no_outage() {
+        let telemetry = Telemetry::default();
+        let _guards = telemetry.listen();
+        let watch = LedgerWatch::default();
+        let failed = || Err::<(), _>(Error::unavailable("it is slow", Outcome::Unchanged));
+        watch.polled(&failed(), &Health::Up, "postgres://db", Mono::default());
+        assert_eq!(watch.why_away(), None);
+        watch.polled(&failed(), &Health::Up, "postgres://db", Mono::default());
+        assert!(watch.why_away().is_some());
+        assert_eq!(telemetry.lines("the ledger does not answer"), 1);
+    }
+}

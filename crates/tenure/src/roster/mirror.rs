@@ -83,12 +83,17 @@ impl Inner {
     /// Overwrites mirror rows that are newer than the ledger's present ones: the ledger has lost the end of its data,
     /// and still decides. Mostly there is nothing to do, because another writer was only faster.
     async fn force_ledger_rows(&self, state: &RosterState, puts: &[Put], outcomes: &mut [PutOutcome]) -> Result<()> {
+        let is_newer = |put: &Put, outcome: &PutOutcome| !outcome.applied && outcome.version > put.entry.version();
+        let pairs = puts.iter().zip(&*outcomes);
+        let newer = pairs.filter(|(put, outcome)| is_newer(put, outcome));
+        let names: Vec<ProviderId> = newer.map(|(put, _)| put.entry.provider().clone()).collect();
+        let mut rows = self.rows_named(state, &names).await?;
         for (put, outcome) in puts.iter().zip(outcomes) {
-            if outcome.applied || outcome.version <= put.entry.version() {
+            if !is_newer(put, outcome) {
                 continue;
             }
             let provider = put.entry.provider();
-            let entry = match self.in_time(self.ledger().provider(state.roster(), provider)).await? {
+            let entry = match rows.remove(provider) {
                 Some(row) => MirrorEntry::Row(row),
                 None => match &put.entry {
                     gone @ MirrorEntry::Gone { .. } => gone.clone(),
@@ -108,6 +113,14 @@ impl Inner {
             }
         }
         Ok(())
+    }
+
+    /// The ledger's present rows of these providers, in one statement: after a bulk edit by another program they are many.
+    async fn rows_named(&self, state: &RosterState, names: &[ProviderId]) -> Result<BTreeMap<ProviderId, Provider>> {
+        match names {
+            [] => Ok(BTreeMap::new()),
+            _ => self.in_time(self.ledger().providers_named(state.roster(), names)).await,
+        }
     }
 
     /// Gives a tenure to providers whose rows name one that the hot store does not know, lets the ledger follow, and
@@ -135,9 +148,12 @@ impl Inner {
             let left = part.iter().zip(&seated);
             let left = left.filter(|((row, from), seated)| *from != seated.tenure && !done.contains(&row.provider));
             let mut entries: Vec<MirrorEntry> = followed.iter().cloned().map(MirrorEntry::Row).collect();
-            for ((row, _), seated) in left {
-                // The provider went offline in the meantime, or another process was faster.
-                match self.in_time(ledger.provider(state.roster(), &row.provider)).await? {
+            // Providers that went offline in the meantime, or for which another process was faster.
+            let left: Vec<_> = left.map(|((row, _), seated)| (&row.provider, seated)).collect();
+            let names: Vec<ProviderId> = left.iter().map(|(name, _)| (*name).clone()).collect();
+            let mut rows = self.rows_named(state, &names).await?;
+            for (name, seated) in left {
+                match rows.remove(name) {
                     Some(row) if row.online.is_some() => entries.push(MirrorEntry::Row(row)),
                     _ if seated.new => state.mirror().end(&seated.tenure, EndBy::Leave).await,
                     _ => {}

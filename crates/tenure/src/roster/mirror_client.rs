@@ -14,6 +14,7 @@ use tenure_core::roster::{EnsuredTenure, MirrorStatus, Put, PutOutcome, RosterMi
 use tenure_core::store::{Call, Store};
 use tenure_core::timeout::Timeout;
 
+use super::hot_store::HotStoreWatch;
 use super::trust::Trust;
 use crate::meters;
 
@@ -26,6 +27,7 @@ pub(crate) const BULK_ITEMS: usize = 1_000;
 #[derive(Clone)]
 pub(crate) struct HotStoreContext {
     store: Arc<dyn Store>,
+    watch: Arc<HotStoreWatch>,
     clock: Arc<dyn Clock>,
     /// The time-out of a call with few items.
     patience: Duration,
@@ -33,7 +35,20 @@ pub(crate) struct HotStoreContext {
 
 impl HotStoreContext {
     pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, patience: Duration) -> Self {
-        Self { store, clock, patience }
+        Self {
+            store,
+            watch: Arc::new(HotStoreWatch::new(&*clock)),
+            clock,
+            patience,
+        }
+    }
+
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    pub(super) fn watch(&self) -> &HotStoreWatch {
+        &self.watch
     }
 }
 
@@ -132,6 +147,10 @@ impl MirrorClient {
     /// Those of the call; `Unavailable` when it took longer than `patience`.
     pub(crate) async fn call<T>(&self, patience: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
         let bound = Timeout::change(patience);
+        let call = async {
+            self.hot.watch.check()?;
+            call.await
+        };
         let done = bound.call(&*self.hot.clock, "the hot store", call).await;
         match &done {
             Ok(_) => self.trust().answered(self.hot.clock.mono()),

@@ -22,6 +22,7 @@ use super::fallback::Guard;
 use super::fallback::breaker::BreakerState;
 use super::handle::Roster;
 use super::heartbeat::HeartbeatSender;
+use super::hot_store::{HotStoreStatus, HotStoreWatch};
 use super::in_ledger::LedgerReads;
 use super::ledger_watch::LedgerWatch;
 use super::mirror::OutboxCleaner;
@@ -168,6 +169,7 @@ impl Rosters {
             rosters: self.inner.known().iter().map(|state| state.status(now)).collect(),
             discovered: self.inner.discovered.load(Ordering::Relaxed),
             ledger: self.inner.ledger_health(),
+            hot_store_refused: self.inner.hot_store().refusal(),
             breaker: match guard.breaker {
                 BreakerState::Closed => BreakerView::Closed,
                 BreakerState::Open(left) => BreakerView::Open(left),
@@ -176,6 +178,23 @@ impl Rosters {
             fallback_running: guard.running,
             fallback_waiting: guard.waiting,
         }
+    }
+
+    /// The hot store of this process and that of the ledger.
+    ///
+    /// # Errors
+    /// Those of the store and the ledger.
+    pub async fn hot_store(&self) -> Result<HotStoreStatus> {
+        self.inner.hot_store_status().await
+    }
+
+    /// Makes the hot store of this process that of the ledger, for all processes. Those with the previous one serve their
+    /// rosters from the ledger until they use this one.
+    ///
+    /// # Errors
+    /// Those of the store and the ledger.
+    pub async fn replace_hot_store(&self) -> Result<HotStoreStatus> {
+        self.inner.replace_hot_store().await
     }
 
     /// Whether this process has state of a roster.
@@ -224,6 +243,14 @@ impl Inner {
             (Health::Up, Some(reason)) => Health::Down { reason },
             (health, _) => health,
         }
+    }
+
+    pub(super) fn hot_store(&self) -> &HotStoreWatch {
+        self.hot.watch()
+    }
+
+    pub(super) fn store(&self) -> &dyn Store {
+        self.hot.store()
     }
 
     pub(crate) fn settings(&self) -> &RostersSettings {

@@ -9,6 +9,9 @@ use super::sweeps::SweepIntervals;
 use crate::batch::BatchSettings;
 use crate::loops::FLOOR;
 
+/// The shortest time for which closed engagements are kept: until then, a repeated call finds its engagement.
+pub const MIN_KEPT: Duration = Duration::from_secs(3_600);
+
 /// Settings of the rosters of a process. The settings of a single roster ([`tenure_core::ledger::RosterSettings`]) are
 /// in the ledger and equal for all processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +39,9 @@ pub struct RostersSettings {
     pub heartbeats: BatchSettings,
     /// The most rosters that a process serves.
     pub max_rosters: usize,
+    /// Closed engagements are removed from the ledger this long after their last change; `None` keeps them. At least
+    /// [`MIN_KEPT`].
+    pub keep_engagements: Option<Duration>,
     /// The intervals of the sweeps.
     pub sweeps: SweepIntervals,
 }
@@ -52,6 +58,7 @@ impl Default for RostersSettings {
             note: Duration::from_secs(5),
             heartbeats: BatchSettings::default(),
             max_rosters: 10_000,
+            keep_engagements: None,
             sweeps: SweepIntervals::default(),
         }
     }
@@ -74,6 +81,11 @@ impl RostersSettings {
         if let Some((name, given)) = durations.into_iter().find(|(_, given)| *given < FLOOR) {
             let message = format!("the setting {name} of the rosters is {given:?}; it must be at least {FLOOR:?}");
             return Err(Error::invalid(message));
+        }
+        if let Some(kept) = self.keep_engagements.filter(|kept| *kept < MIN_KEPT) {
+            return Err(Error::invalid(format!(
+                "the setting keep_engagements is {kept:?}; it must be at least {MIN_KEPT:?}"
+            )));
         }
         if self.max_rosters == 0 {
             return Err(Error::invalid("the setting max_rosters is 0; it must be at least 1"));

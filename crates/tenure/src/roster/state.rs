@@ -69,6 +69,8 @@ struct RosterFacts {
     expiring: bool,
     /// When the next engagement expires, and when that was read from the ledger.
     next_expiry: Option<(Mono, Option<Mono>)>,
+    /// When old closed engagements were last removed.
+    pruned_at: Option<Mono>,
     /// This process has recorded all heartbeats before this time on the hot store's clock.
     written_before: Option<StoreTime>,
 }
@@ -184,6 +186,16 @@ impl RosterState {
         let (asked_at, next) = self.facts().next_expiry?;
         let is_kept = now.since(asked_at) < kept;
         is_kept.then(|| next.map_or(Duration::MAX, |next| next.since(now)))
+    }
+
+    /// Whether old closed engagements were not removed for `every`; counts as done.
+    pub(super) fn take_prune(&self, every: Duration, now: Mono) -> bool {
+        let mut facts = self.facts();
+        let is_due = facts.pruned_at.is_none_or(|at| now.since(at) >= every);
+        if is_due {
+            facts.pruned_at = Some(now);
+        }
+        is_due
     }
 
     /// Since when heartbeats may not be recorded in the ledger.

@@ -125,6 +125,8 @@ pub struct RostersStatus {
     pub discovered: bool,
     /// Whether the ledger answered last time.
     pub ledger: tenure_core::store::Health,
+    /// Why this process does not use its hot store: the ledger has another one.
+    pub hot_store_refused: Option<String>,
     /// The circuit breaker of the fallback.
     pub breaker: BreakerView,
     /// Ledger reads in flight in place of mirror reads.

@@ -129,6 +129,7 @@ impl SyncLoop {
         // After a failure the next poll comes as soon as after a change.
         self.ask_at = now + inner.settings().drain;
         let reach_epochs = inner.reach_epochs();
+        let claimed = inner.claim_hot_store().await;
         let overview = inner.in_time(inner.ledger().overview()).await;
         if overview.is_ok() && inner.ledger().health() != Health::Up {
             // Its last write failed, and only a write shows whether it takes them again.
@@ -138,6 +139,7 @@ impl SyncLoop {
         let now_polled = inner.clock().mono();
         inner.ledger_watch().polled(&overview, &health, &place, now_polled);
         let overview = overview?;
+        claimed?;
         if now >= self.forget_at || !overview.rosters.keys().eq(&self.names) {
             self.forget_at = now + FORGET;
             self.names = overview.rosters.keys().cloned().collect();

@@ -4,12 +4,15 @@ mod alone;
 mod away;
 mod loss;
 mod many;
+mod two_stores;
 mod world;
 
 use tenure_core::call::Verb;
 use tenure_core::error::ErrorKind;
 use tenure_core::id::{EngagementId, RosterName};
-use tenure_core::ledger::{Expiry, Ledger, Move, NewEngagement, ProviderSpec, ProviderState, SettingsPatch, Status};
+use tenure_core::ledger::{
+    Expiry, Ledger, Move, NewEngagement, ProviderSpec, ProviderState, Reassign, SettingsPatch, Status,
+};
 use tenure_core::roster::{RosterMirror, Standing};
 use tenure_core::store::PageRequest;
 use tenure_core::time::StoreTime;
@@ -293,6 +296,7 @@ async fn engagements_occupy_and_free_capacity() {
         provider: Some(name("ada")),
         status: Status::Active,
         expires_in: None,
+        active_for: None,
     };
     let EngagementAnswer::Done(created) = process.desk.create_engagement(&new).await.unwrap() else {
         panic!("it is new")
@@ -300,7 +304,7 @@ async fn engagements_occupy_and_free_capacity() {
     assert!(created.changed && created.mirrored);
     assert_eq!(process.who().await.0, ["bob", "ada"], "the least occupied first");
     let to = Move {
-        provider: Some(name("bob")),
+        provider: Reassign::To(name("bob")),
         expiry: Expiry::Never,
         ..Move::default()
     };

@@ -5,12 +5,14 @@
 //! derived fields.
 
 mod engagement;
+mod hot_store;
 mod log;
 mod provider;
 mod reading;
 mod status;
 
 pub use engagement::{EngagementRequest, ReserveRequest};
+pub use hot_store::{HotStoreState, RecordedState};
 pub use log::{LogPage, LogQuery};
 pub use provider::{HeartbeatAnswer, Provider, ProvidersPage, ProvidersQuery, parse_state};
 pub use reading::{AvailabilityAnswer, AvailableAnswer};

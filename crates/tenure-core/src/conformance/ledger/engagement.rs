@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Make, World, done, engagement, provider};
+use super::{ANYONE, Make, World, done, engagement, provider, reserved};
 use crate::conformance::world::{refused, s};
 use crate::error::ErrorKind;
 use crate::ledger::engagement::MAX_EXPIRES_IN;
-use crate::ledger::{EngagementOutcome, Expiry, Move, NewEngagement, Status};
+use crate::ledger::{EngagementOutcome, Expiry, Move, NewEngagement, Reassign, ReserveOutcome, Status};
 use crate::time::StoreTime;
 
 fn expiring(name: &str, of: &str, after: std::time::Duration) -> NewEngagement {
@@ -15,6 +15,7 @@ fn expiring(name: &str, of: &str, after: std::time::Duration) -> NewEngagement {
         provider: Some(provider(of)),
         status: Status::Pending,
         expires_in: Some(after),
+        active_for: None,
     }
 }
 
@@ -98,7 +99,7 @@ pub async fn an_engagement_is_re_routed_in_one_step(make: Make<'_>) {
         (Status::Pending, 1)
     );
     let to = Move {
-        provider: Some(provider("zoe")),
+        provider: Reassign::To(provider("zoe")),
         ..Move::default()
     };
     let (ledger, roster) = (&world.ledger, &world.roster);
@@ -291,4 +292,111 @@ pub async fn concurrent_sweeps_expire_an_engagement_once(make: Make<'_>) {
     for n in 0..4 {
         assert_eq!(world.occupancy(&format!("p{n}")).await, 0);
     }
+}
+
+/// An engagement whose provider is taken away waits for a reserve.
+pub async fn an_engagement_is_unassigned(make: Make<'_>) {
+    let world = World::new(make).await;
+    world.online("ann", 1, 7).await;
+    world.create("e1", Some("ann"), Status::Active).await;
+    let unassign = async || {
+        let to = Move {
+            provider: Reassign::Unassign,
+            ..Move::default()
+        };
+        world
+            .ledger
+            .move_engagement(&world.roster, &engagement("e1"), &to)
+            .await
+    };
+    let freed = done(unassign().await.expect("an answer"));
+    assert!(freed.changed && freed.engagement.provider.is_none(), "{freed:?}");
+    assert_eq!(freed.engagement.status, Status::Active);
+    assert_eq!(freed.providers.iter().map(|row| row.occupancy).collect::<Vec<_>>(), [0]);
+    assert_eq!(world.occupancy("ann").await, 0);
+    assert!(!done(unassign().await.expect("an answer")).changed);
+    assert_eq!(reserved(world.reserve("e1", ANYONE).await), "ann");
+    world.shift("e1", Some(Status::Ended), None).await;
+    let over = unassign().await.expect("an answer");
+    assert!(matches!(over, EngagementOutcome::Conflict(_)), "{over:?}");
+}
+
+/// An offer expires by its own deadline, the work by another.
+pub async fn active_work_has_a_time_of_its_own(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    world.online("ann", 9, 7).await;
+    let begun = world.now().await;
+    let offer = |name: &str| NewEngagement {
+        active_for: Some(s(100)),
+        ..expiring(name, "ann", s(10))
+    };
+    for name in ["work", "timed"] {
+        let created = ledger.create_engagement(roster, &offer(name)).await.expect("an offer");
+        let row = done(created).engagement;
+        assert_eq!((row.expires_at, row.active_for), (Some(begun + s(10)), Some(s(100))));
+    }
+    world.pass(s(5)).await;
+    let accepted = done(world.shift("work", Some(Status::Active), None).await);
+    assert_eq!(accepted.engagement.expires_at, Some(begun + s(105)));
+    let to = Move {
+        status: Some(Status::Active),
+        expiry: Expiry::In(s(20)),
+        ..Move::default()
+    };
+    let timed = ledger.move_engagement(roster, &engagement("timed"), &to).await;
+    assert_eq!(
+        done(timed.expect("an answer")).engagement.expires_at,
+        Some(begun + s(25))
+    );
+    let at_once = NewEngagement {
+        status: Status::Active,
+        expires_in: None,
+        ..offer("at-once")
+    };
+    let at_once = ledger.create_engagement(roster, &at_once).await.expect("work");
+    assert_eq!(done(at_once).engagement.expires_at, Some(begun + s(105)));
+    let reserved = NewEngagement {
+        provider: None,
+        ..offer("reserved")
+    };
+    let reserved = ledger.reserve(roster, &reserved, &ANYONE).await.expect("a place");
+    let ReserveOutcome::Reserved(change) = reserved else {
+        panic!("{reserved:?}")
+    };
+    assert_eq!(change.engagement.active_for, Some(s(100)));
+    world.pass(s(94)).await;
+    let expired = ledger.expire_due(roster, 10).await.expect("a batch").expired;
+    let names: Vec<_> = expired.iter().map(|e| e.engagement.to_string()).collect();
+    assert_eq!(names, ["reserved", "timed"]);
+}
+
+/// The oldest first, a bounded number at a time, and never an open one.
+pub async fn old_closed_engagements_are_removed(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (ledger, roster) = (&world.ledger, &world.roster);
+    world.online("ann", 9, 7).await;
+    for (name, status) in [
+        ("a", Status::Ended),
+        ("b", Status::Cancelled),
+        ("c", Status::Expired),
+        ("open", Status::Active),
+    ] {
+        world.create(name, Some("ann"), Status::Pending).await;
+        world.shift(name, Some(status), None).await;
+        world.pass(s(10)).await;
+    }
+    let before = world.provider("ann").await;
+    let remove = async |age, limit| ledger.remove_closed(roster, age, limit).await;
+    refused(remove(s(1), 0).await, ErrorKind::Invalid);
+    assert_eq!(remove(s(40), 10).await.expect("a count"), 0);
+    assert_eq!(remove(s(15), 2).await.expect("a count"), 2);
+    let there = async |name: &str| {
+        let row = ledger.engagement(roster, &engagement(name)).await;
+        row.expect("a look-up").is_some()
+    };
+    assert!(!there("a").await && !there("b").await && there("c").await);
+    assert_eq!(remove(s(15), 2).await.expect("a count"), 1);
+    assert!(!there("c").await && there("open").await);
+    assert_eq!(world.provider("ann").await, before, "its row has not changed");
 }

@@ -7,7 +7,8 @@ use super::{Make, World, engagement, provider, tenure};
 use crate::conformance::world::{ms, s};
 use crate::id::RosterName;
 use crate::ledger::{
-    Change, EndedBatch, EndedTenure, NewEngagement, Reason, RosterSettings, RosterView, SettingsPatch, Status, Version,
+    Change, EndedBatch, EndedTenure, HotStore, HotStoreClaim, HotStoreOutcome, NewEngagement, Reason, RosterSettings,
+    RosterView, SettingsPatch, Status, Version,
 };
 use crate::membership::EndReason;
 
@@ -280,6 +281,7 @@ pub async fn an_overview_covers_every_roster(make: Make<'_>) {
             provider: None,
             status: Status::Pending,
             expires_in: Some(s(after)),
+            active_for: None,
         };
         let created = ledger.create_engagement(&care, &new).await;
         created.expect("an engagement");
@@ -344,4 +346,54 @@ pub async fn a_drawn_version_exceeds_all_earlier_ones(make: Make<'_>) {
     let drawn = world.ledger.next_version().await.expect("a version");
     assert!(drawn > row.version);
     assert!(world.put("bob", 1).await.provider.version > drawn);
+}
+
+/// For ledgers that several processes can use.
+pub async fn a_second_hot_store_is_refused(make: Make<'_>) {
+    let world = World::new(make).await;
+    let claim = async |id: &str, place: &str, was: Option<&str>, replaces: bool| {
+        let claim = HotStoreClaim {
+            own: HotStore {
+                id: id.to_owned(),
+                place: place.to_owned(),
+            },
+            was: was.map(str::to_owned),
+            replaces,
+        };
+        let outcome = world.ledger.claim_hot_store(&claim).await.expect("an answer");
+        match outcome {
+            HotStoreOutcome::Admitted => None,
+            HotStoreOutcome::Refused(recorded) => Some((recorded.hot_store.id, recorded.confirmed_ago)),
+        }
+    };
+    let refused = |id: &str, ago| Some((id.to_owned(), ago));
+    assert_eq!(world.ledger.hot_store().await.expect("no record"), None);
+    assert_eq!(claim("one", "valkey://a", None, false).await, None);
+    world.pass(s(3)).await;
+    assert_eq!(claim("two", "valkey://b", None, false).await, refused("one", s(3)));
+    assert_eq!(claim("two", "valkey://a", None, false).await, refused("one", s(3)));
+    // The same data by another name, and a confirmation.
+    assert_eq!(claim("one", "valkey://a.example", None, false).await, None);
+    assert_eq!(
+        claim("two", "valkey://a.example", None, false).await,
+        refused("one", s(0))
+    );
+    world.pass(s(19)).await;
+    assert_eq!(claim("one", "valkey://a.example", None, false).await, None);
+    world.pass(s(19)).await;
+    assert_eq!(
+        claim("two", "valkey://a.example", None, false).await,
+        refused("one", s(19))
+    );
+    // The data is gone: the process that had it, at once; another one at its place, later; elsewhere, never.
+    assert_eq!(claim("two", "valkey://a.example", Some("one"), false).await, None);
+    world.pass(s(20)).await;
+    assert_eq!(
+        claim("three", "valkey://c", Some("two"), false).await,
+        refused("two", s(20))
+    );
+    assert_eq!(claim("three", "valkey://a.example", None, false).await, None);
+    assert_eq!(claim("four", "valkey://d", None, true).await, None);
+    let recorded = world.ledger.hot_store().await.expect("a record").expect("a record");
+    assert_eq!(recorded.hot_store.to_string(), "valkey://d (data four)");
 }

@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::id::ProviderId;
 use crate::ledger::{
     Candidates, Capacity, EndedTenure, Expiry, Follow, Ledger, MemoryLedger, Move, NewEngagement, ProviderSpec,
-    ProviderState, SettingsPatch, Status, Version,
+    ProviderState, Reassign, SettingsPatch, Status, Version,
 };
 use crate::membership::EndReason;
 use crate::store::PageRequest;
@@ -33,10 +33,11 @@ enum Op {
     Ended(Vec<(u8, u8, i8)>),
     Follow(Vec<(u8, u8, u8)>),
     Beats(Vec<(u8, i8)>),
-    Create(u8, Option<u8>, bool, Option<u8>),
+    Create(u8, Option<u8>, bool, Option<u8>, Option<u8>),
     Move(u8, Option<u8>, Option<u8>, Option<u8>),
-    Reserve(u8, Option<Vec<u8>>, Option<u8>),
+    Reserve(u8, Option<u8>, bool, Vec<u8>, Option<u8>),
     Expire(u8),
+    RemoveClosed(u8, u8),
     Clean(Vec<u8>),
     Settings(Option<u8>, Option<u8>),
     Pass(u8),
@@ -56,13 +57,15 @@ fn operation() -> impl Strategy<Value = Op> {
         3 => prop::collection::vec((NAMES, 1..6u8, -9..9i8), 0..6).prop_map(Op::Ended),
         1 => prop::collection::vec((NAMES, 1..6u8, 1..6u8), 0..5).prop_map(Op::Follow),
         2 => prop::collection::vec((NAMES, -9..9i8), 0..6).prop_map(Op::Beats),
-        4 => (0..8u8, prop::option::weighted(0.8, NAMES), any::<bool>(), prop::option::of(1..20u8))
-            .prop_map(|(e, p, active, x)| Op::Create(e, p, active, x)),
-        4 => (0..8u8, prop::option::of(0..5u8), prop::option::of(NAMES), prop::option::weighted(0.3, 0..20u8))
+        4 => (0..8u8, prop::option::weighted(0.8, NAMES), any::<bool>(), prop::option::of(1..20u8), prop::option::of(1..20u8))
+            .prop_map(|(e, p, active, x, a)| Op::Create(e, p, active, x, a)),
+        4 => (0..8u8, prop::option::of(0..5u8), prop::option::of(0..8u8), prop::option::weighted(0.3, 0..20u8))
             .prop_map(|(e, status, p, x)| Op::Move(e, status, p, x)),
-        5 => (0..12u8, prop::option::of(prop::collection::vec(NAMES, 0..5)), prop::option::of(0..20u8))
-            .prop_map(|(e, ranked, fresh)| Op::Reserve(e, ranked, fresh)),
+        5 => (0..12u8, prop::option::weighted(0.3, NAMES), any::<bool>(), prop::collection::vec(NAMES, 0..5),
+            prop::option::of(0..20u8))
+            .prop_map(|(e, p, among, names, fresh)| Op::Reserve(e, p, among, names, fresh)),
         2 => (1..4u8).prop_map(Op::Expire),
+        1 => (0..20u8, 1..4u8).prop_map(|(age, limit)| Op::RemoveClosed(age, limit)),
         2 => prop::collection::vec(any::<u8>(), 0..4).prop_map(Op::Clean),
         2 => (prop::option::of(0..4u8), prop::option::of(1..100u8)).prop_map(|(c, x)| Op::Settings(c, x)),
         3 => (1..8u8).prop_map(Op::Pass),
@@ -184,19 +187,24 @@ impl Pair {
                 self.clock.advance(by);
                 Ok(())
             }
-            Op::Create(e, p, active, expires) => {
+            Op::Create(e, p, active, expires, active_for) => {
                 let new = NewEngagement {
                     engagement: engagement(&format!("e{e}")),
                     provider: p.map(name),
                     status: if *active { Status::Active } else { Status::Pending },
                     expires_in: seconds(expires),
+                    active_for: seconds(active_for),
                 };
                 both!(self, "create", |ledger, roster| ledger.create_engagement(roster, &new))
             }
             Op::Move(e, status, p, expires) => {
                 let to = Move {
                     status: status.map(|n| Status::ALL[usize::from(n)]),
-                    provider: p.map(name),
+                    provider: match p {
+                        None => Reassign::Keep,
+                        Some(6..) => Reassign::Unassign,
+                        Some(p) => Reassign::To(name(*p)),
+                    },
                     expiry: match expires {
                         None => Expiry::Keep,
                         Some(0) => Expiry::Never,
@@ -206,15 +214,18 @@ impl Pair {
                 let e = engagement(&format!("e{e}"));
                 both!(self, "move", |ledger, roster| ledger.move_engagement(roster, &e, &to))
             }
-            Op::Reserve(e, ranked, fresh) => {
+            Op::Reserve(e, p, among, names, fresh) => {
                 let new = NewEngagement {
+                    provider: p.map(name),
                     expires_in: seconds(fresh).filter(|after| !after.is_zero()),
                     ..NewEngagement::new(engagement(&format!("e{e}")))
                 };
-                let candidates = match ranked {
-                    Some(ranked) => Candidates::Among(ranked.iter().copied().map(name).collect()),
-                    None => Candidates::Any {
+                let names = names.iter().copied().map(name).collect();
+                let candidates = match among {
+                    true => Candidates::Among(names),
+                    false => Candidates::Any {
                         fresh_since: self.ago(*fresh),
+                        except: names,
                     },
                 };
                 both!(self, "reserve", |ledger, roster| ledger.reserve(
@@ -226,6 +237,11 @@ impl Pair {
             Op::Expire(limit) => {
                 let limit = u32::from(*limit);
                 both!(self, "expire", |ledger, roster| ledger.expire_due(roster, limit))
+            }
+            Op::RemoveClosed(age, limit) => {
+                let (age, limit) = (s(u64::from(*age)), u32::from(*limit));
+                both!(self, "remove closed", |ledger, roster| ledger
+                    .remove_closed(roster, age, limit))
             }
             Op::Settings(capacity, stale) => {
                 let patch = SettingsPatch {

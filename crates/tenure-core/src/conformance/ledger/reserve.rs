@@ -7,7 +7,7 @@ use super::{ANYONE, Make, World, among, engagement, provider, reserved};
 use crate::conformance::world::{refused, s};
 use crate::error::ErrorKind;
 use crate::ledger::engagement::MAX_CANDIDATES;
-use crate::ledger::{Candidate, Candidates, NewEngagement, ReserveOutcome, Status};
+use crate::ledger::{Candidate, Candidates, NewEngagement, Reassign, ReserveOutcome, Status};
 use crate::store::PageRequest;
 
 /// Only a candidate that is online, active and below its capacity is taken.
@@ -36,11 +36,69 @@ pub async fn only_a_candidate_with_room_is_taken(make: Make<'_>) {
     let new = NewEngagement::new(engagement("e4"));
     let many = Candidates::Among(vec![provider("ann"); MAX_CANDIDATES + 1]);
     refused(reserve(&new, &many).await, ErrorKind::Invalid);
-    let chosen = NewEngagement {
-        provider: Some(provider("ann")),
-        ..new
+    let many = Candidates::Any {
+        fresh_since: None,
+        except: vec![provider("ann"); MAX_CANDIDATES + 1],
     };
-    refused(reserve(&chosen, &ANYONE).await, ErrorKind::Invalid);
+    refused(reserve(&new, &many).await, ErrorKind::Invalid);
+}
+
+/// The named provider gets it, or none does.
+pub async fn a_named_provider_is_reserved_within_its_capacity(make: Make<'_>) {
+    let world = World::new(make).await;
+    world.online("ann", 1, 7).await;
+    world.online("bob", 9, 7).await;
+    world.put("off", 9).await;
+    let reserve = async |name: &str, of: &str, candidates: &Candidates| {
+        let new = NewEngagement {
+            provider: Some(provider(of)),
+            ..NewEngagement::new(engagement(name))
+        };
+        world.ledger.reserve(&world.roster, &new, candidates).await
+    };
+    assert_eq!(reserved(reserve("e0", "ann", &ANYONE).await.expect("a place")), "ann");
+    let again = reserve("e0", "ann", &ANYONE).await.expect("the same answer");
+    assert_eq!(reserved(again), "ann");
+    let other = reserve("e0", "bob", &ANYONE).await.expect("an answer");
+    assert!(matches!(other, ReserveOutcome::Conflict(_)), "{other:?}");
+    let full = ReserveOutcome::NoneAvailable;
+    assert_eq!(reserve("e1", "ann", &ANYONE).await.expect("an answer"), full);
+    assert_eq!(reserve("e1", "off", &ANYONE).await.expect("an answer"), full);
+    assert_eq!(reserve("e1", "bob", &among(&["ann"])).await.expect("an answer"), full);
+    let stale = Candidates::Any {
+        fresh_since: Some(world.now().await + s(1)),
+        except: Vec::new(),
+    };
+    assert_eq!(reserve("e1", "bob", &stale).await.expect("an answer"), full);
+    refused(reserve("e1", "zoe", &ANYONE).await, ErrorKind::NotFound);
+    // An engagement that waits.
+    world.create("e2", None, Status::Pending).await;
+    assert_eq!(
+        reserved(reserve("e2", "bob", &among(&["ann", "bob"])).await.expect("a place")),
+        "bob"
+    );
+}
+
+/// For instance those who have declined.
+pub async fn excluded_providers_are_not_reserved(make: Make<'_>) {
+    let world = World::new(make).await;
+    for name in ["ann", "bob", "cyd"] {
+        world.online(name, 1, 7).await;
+    }
+    let except = |names: &[&str]| Candidates::Any {
+        fresh_since: None,
+        except: names.iter().map(|name| provider(name)).collect(),
+    };
+    assert_eq!(
+        reserved(world.reserve("e0", except(&["ann", "bob", "zoe"])).await),
+        "cyd"
+    );
+    assert_eq!(reserved(world.reserve("e1", except(&["ann"])).await), "bob");
+    assert_eq!(
+        world.reserve("e2", except(&["ann"])).await,
+        ReserveOutcome::NoneAvailable
+    );
+    assert_eq!(reserved(world.reserve("e2", except(&[])).await), "ann");
 }
 
 /// Least occupied first, then by name. `reserve` picks in the same order.
@@ -121,7 +179,10 @@ pub async fn only_fresh_providers_are_available(make: Make<'_>) {
     assert_eq!(world.available(Some(now + s(1))).await, Vec::<String>::new());
     let stats = world.ledger.stats(&world.roster, Some(now)).await.expect("stats");
     assert_eq!((stats.online, stats.available, stats.busy), (3, 2, 0));
-    let fresh = || Candidates::Any { fresh_since: Some(now) };
+    let fresh = || Candidates::Any {
+        fresh_since: Some(now),
+        except: Vec::new(),
+    };
     assert_eq!(reserved(world.reserve("e1", fresh()).await), "bob");
     assert_eq!(reserved(world.reserve("e2", fresh()).await), "cyd");
     assert_eq!(world.reserve("e3", fresh()).await, ReserveOutcome::NoneAvailable);
@@ -197,7 +258,7 @@ pub async fn opposite_moves_do_not_deadlock(make: Make<'_>) {
         let (ledger, roster) = (Arc::clone(&world.ledger), world.roster.clone());
         tasks.push(tokio::spawn(async move {
             let to = crate::ledger::Move {
-                provider: Some(provider(["a", "b", "c"][n % 3])),
+                provider: Reassign::To(provider(["a", "b", "c"][n % 3])),
                 ..Default::default()
             };
             let name = engagement(&format!("e{}", n % 6));

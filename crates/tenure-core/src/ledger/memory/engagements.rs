@@ -39,7 +39,7 @@ impl RosterModel {
         })?;
         let row = Engagement {
             status: to.status.unwrap_or(known.status),
-            provider: to.provider.clone().or_else(|| known.provider.clone()),
+            provider: to.provider.applied_to(known),
             expires_at: match known.status.is_open() {
                 true => to.expires_at(known, moment.now),
                 false => known.expires_at,
@@ -66,28 +66,31 @@ impl RosterModel {
         new: &NewEngagement,
         candidates: &Candidates,
         moment: &mut Moment<'_>,
-    ) -> ReserveOutcome {
+    ) -> Result<ReserveOutcome> {
         let known = self.engagements.get(&new.engagement);
         match known {
-            Some(known) if !known.status.is_open() => return ReserveOutcome::Conflict(known.clone()),
-            Some(known) if known.provider.is_some() => return ReserveOutcome::Reserved(self.as_it_is(known)),
+            Some(known) if new.conflicts_with(known) => return Ok(ReserveOutcome::Conflict(known.clone())),
+            Some(known) if known.provider.is_some() => return Ok(ReserveOutcome::Reserved(self.as_it_is(known))),
             _ => {}
         }
-        let Some(provider) = self.next_free(candidates) else {
-            return ReserveOutcome::NoneAvailable;
+        if let Some(provider) = &new.provider {
+            self.get(provider)?;
+        }
+        let Some(provider) = self.next_free(new.provider.as_ref(), candidates) else {
+            return Ok(ReserveOutcome::NoneAvailable);
         };
         let row = Engagement {
             provider: Some(provider),
             ..known.cloned().unwrap_or_else(|| begin(new, moment))
         };
-        ReserveOutcome::Reserved(self.write_engagement(row, moment))
+        Ok(ReserveOutcome::Reserved(self.write_engagement(row, moment)))
     }
 
     /// The least occupied candidate with room; of several the one that has been idle longest.
-    fn next_free(&self, candidates: &Candidates) -> Option<ProviderId> {
-        let may = |row: &&Provider| match candidates {
-            Candidates::Among(names) => names.contains(&row.provider),
-            Candidates::Any { fresh_since } => row.is_fresh(*fresh_since),
+    fn next_free(&self, only: Option<&ProviderId>, candidates: &Candidates) -> Option<ProviderId> {
+        let may = |row: &&Provider| {
+            let is_meant = only.is_none_or(|only| row.provider == *only);
+            is_meant && candidates.admit(&row.provider) && row.is_fresh(candidates.fresh_since())
         };
         let free = self.providers.values().filter(|row| row.has_room()).filter(may);
         let order = |row: &&Provider| (row.occupancy, self.idle_since.get(&row.provider).copied());
@@ -138,6 +141,22 @@ impl RosterModel {
         batch
     }
 
+    pub(super) fn remove_closed(&mut self, before: StoreTime, limit: u32) -> u64 {
+        let is_old = |e: &&Engagement| !e.status.is_open() && e.changed_at < before;
+        let mut old: Vec<(StoreTime, EngagementId)> = self
+            .engagements
+            .values()
+            .filter(is_old)
+            .map(|e| (e.changed_at, e.engagement.clone()))
+            .collect();
+        old.sort();
+        old.truncate(limit as usize);
+        for (_, name) in &old {
+            self.engagements.remove(name);
+        }
+        old.len() as u64
+    }
+
     /// When the first open engagement expires.
     pub(super) fn next_expiry(&self) -> Option<StoreTime> {
         self.engagements.values().filter_map(due).min()
@@ -174,7 +193,8 @@ fn begin(new: &NewEngagement, moment: &Moment<'_>) -> Engagement {
         status: new.status,
         created_at: moment.now,
         changed_at: moment.now,
-        expires_at: new.expires_in.map(|after| moment.now + after),
+        expires_at: new.first_expiry().map(|after| moment.now + after),
+        active_for: new.active_for,
         version: Version::NONE,
     }
 }

@@ -10,12 +10,13 @@ use super::model::{Moment, RosterModel};
 use crate::clock::{Clock, Mono};
 use crate::error::{Error, Outcome, Result};
 use crate::id::{EngagementId, ProviderId, RosterName, TenureId};
+use crate::ledger::hot_store::HotStoreRecord;
 use crate::ledger::provider::check_batch;
 use crate::ledger::{
     Candidate, Candidates, Dirty, EndedBatch, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow,
-    HeartbeatMarks, HeartbeatPass, Ledger, LogEntry, Move, NewEngagement, OnlineOutcome, Overview, Provider,
-    ProviderChange, ProviderSpec, ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats,
-    SettingsPatch, Version, check_follows, check_tenure,
+    HeartbeatMarks, HeartbeatPass, HotStoreClaim, HotStoreOutcome, Ledger, LogEntry, Move, NewEngagement,
+    OnlineOutcome, Overview, Provider, ProviderChange, ProviderSpec, ProviderState, RecordedHotStore, RemoveOutcome,
+    ReserveOutcome, RosterSettings, RosterStats, SettingsPatch, Version, check_follows, check_tenure,
 };
 use crate::store::{Finding, Health, Page, PageRequest, Severity, bad_cursor, check_limit};
 use crate::time::StoreTime;
@@ -34,6 +35,7 @@ pub struct MemoryLedger {
 struct State {
     rosters: BTreeMap<RosterName, RosterModel>,
     heartbeats: HeartbeatMarks,
+    hot_store: HotStoreRecord,
     last_version: u64,
     closed: bool,
 }
@@ -129,6 +131,16 @@ impl Ledger for MemoryLedger {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
     }
 
+    async fn claim_hot_store(&self, claim: &HotStoreClaim) -> Result<HotStoreOutcome> {
+        let mut state = self.open()?;
+        let now = self.time();
+        Ok(state.hot_store.claim(claim, now))
+    }
+
+    async fn hot_store(&self) -> Result<Option<RecordedHotStore>> {
+        Ok(self.open()?.hot_store.read(self.time()))
+    }
+
     async fn rosters(&self) -> Result<Vec<RosterName>> {
         Ok(self.open()?.rosters.keys().cloned().collect())
     }
@@ -168,6 +180,18 @@ impl Ledger for MemoryLedger {
 
     async fn provider(&self, roster: &RosterName, provider: &ProviderId) -> Result<Option<Provider>> {
         self.read(roster, |model| model.providers.get(provider).cloned())
+    }
+
+    async fn providers_named(
+        &self,
+        roster: &RosterName,
+        providers: &[ProviderId],
+    ) -> Result<BTreeMap<ProviderId, Provider>> {
+        check_batch(providers.len())?;
+        self.read(roster, |model| {
+            let rows = providers.iter().filter_map(|name| model.providers.get(name));
+            rows.map(|row| (row.provider.clone(), row.clone())).collect()
+        })
     }
 
     async fn providers(
@@ -345,9 +369,9 @@ impl Ledger for MemoryLedger {
         new: &NewEngagement,
         candidates: &Candidates,
     ) -> Result<ReserveOutcome> {
-        new.check_reserve()?;
+        new.check()?;
         candidates.check()?;
-        self.step(roster, |model, moment| Ok(model.reserve(new, candidates, moment)))
+        self.step(roster, |model, moment| model.reserve(new, candidates, moment))
     }
 
     async fn engagement(&self, roster: &RosterName, engagement: &EngagementId) -> Result<Option<Engagement>> {
@@ -357,6 +381,13 @@ impl Ledger for MemoryLedger {
     async fn expire_due(&self, roster: &RosterName, limit: u32) -> Result<ExpiredBatch> {
         let limit = check_limit(limit)?;
         self.step(roster, |model, moment| Ok(model.expire_due(limit, moment)))
+    }
+
+    async fn remove_closed(&self, roster: &RosterName, age: Duration, limit: u32) -> Result<u64> {
+        let limit = check_limit(limit)?;
+        self.step(roster, |model, moment| {
+            Ok(model.remove_closed(moment.now.minus(age), limit))
+        })
     }
 
     async fn recount(&self, roster: &RosterName) -> Result<u64> {

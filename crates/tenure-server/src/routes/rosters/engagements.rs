@@ -113,8 +113,8 @@ pub(crate) async fn one(
 
 /// Reserve a provider
 ///
-/// Creates the engagement with the least occupied available provider, in one step: two callers cannot take the last place.
-/// Repeating a name returns the same answer.
+/// Creates the engagement with the least occupied available provider, or with the named one, in one step: two callers cannot
+/// take the last place. Repeating an id returns the same answer.
 #[utoipa::path(
     post, path = "/v1/rosters/{r}/reserve", tag = "rosters",
     security(("token" = ["write"])),
@@ -122,7 +122,8 @@ pub(crate) async fn one(
     responses(
         (status = 201, description = "The engagement with its provider, from this or an earlier call", body = Written<Engagement>),
         RosterWriteErrors,
-        (status = 409, description = "`none_available`: no provider has room; `engagement_conflict`: it is over; `too_late`", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "`not_found`: no such provider", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`none_available`: no provider has room; `engagement_conflict`: it is over, or belongs to another provider; `too_late`", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn reserve(
@@ -134,15 +135,20 @@ pub(crate) async fn reserve(
     OptionalJson(request): OptionalJson<ReserveRequest>,
 ) -> RouteResult {
     let roster = app.roster(&name)?;
+    let except = request.except.clone();
     let new = EngagementRequest::from(request).named(|| roster.name_engagement())?;
     new.check()?;
-    let asked = roster.clone();
-    match app.write_in(call, async move { asked.reserve(&new).await }).await? {
+    let (asked, only) = (roster.clone(), new.provider.clone());
+    let work = async move { asked.reserve_except(&new, &except).await };
+    match app.write_in(call, work).await? {
         Reservation::Reserved(written) => created(&name, written, "engagement reserved"),
         Reservation::NoneAvailable => {
             let message = match app.look_in(roster.exists()).await {
                 Err(error) if error.kind() == ErrorKind::NotFound => app.no_roster(&caller, &name),
-                _ => format!("no provider in the roster {name} is available"),
+                _ => only.map_or_else(
+                    || format!("no provider in the roster {name} is available"),
+                    |provider| format!("the provider {provider} of the roster {name} is offline or full"),
+                ),
             };
             Err(Failure::new(Code::NoneAvailable, message))
         }

@@ -77,6 +77,8 @@ const WANTED: &str = "
     post /v1/rosters/{r}/reserve write
     get /v1/rosters/{r}/stats read
     post /v1/settle operate +
+    get /v1/hot-store read +
+    put /v1/hot-store operate +
     get /v1/status read
 ";
 

@@ -53,6 +53,8 @@ const SERVED: &[(&str, &str)] = &[
     ("delete", "/v1/groups/{g}/tenures/{t}"),
     ("put", "/v1/groups/{g}/tenures/{t}/beat"),
     ("put", "/v1/groups/{g}/tenures/{t}/labels"),
+    ("get", "/v1/hot-store"),
+    ("put", "/v1/hot-store"),
     ("get", "/v1/now"),
     ("get", "/v1/rosters"),
     ("get", "/v1/rosters/{r}"),

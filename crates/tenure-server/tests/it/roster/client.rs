@@ -6,7 +6,7 @@ use tenure::http::{HttpSettings, RemoteRoster, RemoteRosters};
 use tenure::roster::{EngagementAnswer, HeartbeatOutcome, Online, Removal, Reservation};
 use tenure_core::clock::SystemClock;
 use tenure_core::error::ErrorKind;
-use tenure_core::ledger::{Expiry, Move, NewEngagement, ProviderSpec, ProviderState, SettingsPatch, Status};
+use tenure_core::ledger::{Expiry, Move, NewEngagement, ProviderSpec, ProviderState, Reassign, SettingsPatch, Status};
 use tenure_core::store::PageRequest;
 use tokio::runtime::Handle;
 
@@ -94,7 +94,7 @@ async fn engagements_are_made_moved_and_reserved() {
     assert_eq!(roster.reserve(&other).await.unwrap(), Reservation::NoneAvailable);
     let to = Move {
         status: Some(Status::Ended),
-        provider: Some("ben".parse().unwrap()),
+        provider: Reassign::To("ben".parse().unwrap()),
         expiry: Expiry::Never,
     };
     let EngagementAnswer::Done(moved) = roster.move_engagement(&wanted.engagement, &to).await.unwrap() else {
@@ -112,6 +112,7 @@ async fn engagements_are_made_moved_and_reserved() {
         provider: Some("absent".parse().unwrap()),
         status: Status::Active,
         expires_in: None,
+        active_for: None,
     };
     assert_eq!(
         roster.create_engagement(&fact).await.unwrap_err().kind(),
@@ -121,6 +122,56 @@ async fn engagements_are_made_moved_and_reserved() {
     let seen = roster.engagement(&wanted.engagement).await.unwrap().unwrap();
     assert_eq!(seen, moved.value.engagement);
     assert_eq!(roster.stats().await.unwrap().value.online, 1);
+}
+
+#[tokio::test]
+async fn named_and_excluded_providers_and_taken_engagements() {
+    let server = RosterServer::open().await;
+    let roster = client(&server);
+    server.seat("ana", 1).await;
+    server.seat("ben", 1).await;
+    let offer = |provider: Option<&str>| NewEngagement {
+        provider: provider.map(|name| name.parse().unwrap()),
+        active_for: Some(Duration::from_secs(60)),
+        ..NewEngagement::new(roster.name_engagement().unwrap())
+    };
+    let with = |reservation: Reservation| match reservation {
+        Reservation::Reserved(written) => written.value.engagement.provider.map(|name| name.to_string()),
+        _ => None,
+    };
+    let first = offer(Some("ben"));
+    assert_eq!(with(roster.reserve(&first).await.unwrap()).as_deref(), Some("ben"));
+    assert_eq!(
+        roster.reserve(&offer(Some("ben"))).await.unwrap(),
+        Reservation::NoneAvailable
+    );
+    let unknown = roster.reserve(&offer(Some("zoe"))).await.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::NotFound);
+    let except = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect::<Vec<_>>();
+    let none = roster.reserve_except(&offer(None), &except(&["ana"])).await.unwrap();
+    assert_eq!(none, Reservation::NoneAvailable);
+    let to = Move {
+        provider: Reassign::Unassign,
+        ..Move::default()
+    };
+    let EngagementAnswer::Done(taken) = roster.move_engagement(&first.engagement, &to).await.unwrap() else {
+        panic!("it was open");
+    };
+    assert_eq!(taken.value.engagement.provider, None);
+    let again = NewEngagement::new(first.engagement.clone());
+    let again = roster.reserve_except(&again, &except(&["ana"])).await.unwrap();
+    assert_eq!(with(again).as_deref(), Some("ben"));
+    let accept = Move {
+        status: Some(Status::Active),
+        ..Move::default()
+    };
+    let EngagementAnswer::Done(accepted) = roster.move_engagement(&first.engagement, &accept).await.unwrap() else {
+        panic!("it was open");
+    };
+    assert!(
+        accepted.value.engagement.expires_at.is_some(),
+        "the work has a time of its own"
+    );
 }
 
 #[tokio::test]

@@ -30,6 +30,19 @@ async fn without_a_ledger_only_rosters_fail() {
     daemon.join("g", "m").await;
 }
 
+/// Until then the daemon is not ready: the schema may be missing.
+async fn until_listed(server: &RosterServer) {
+    wait::until_async("the ledger has listed its rosters", PATIENCE, || async {
+        let ready = server.daemon.get("/readyz").await;
+        assert!(
+            ready.status == 200 || ready.text.contains("ledger: its schema"),
+            "{ready:?}"
+        );
+        ready.status == 200
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn status_and_doctor_tell_of_the_ledger() {
     let server = RosterServer::open().await;
@@ -40,6 +53,7 @@ async fn status_and_doctor_tell_of_the_ledger() {
     assert_eq!(rosters.get("tokens"), None);
     let findings = server.daemon.get("/v1/doctor").await.json();
     assert!(findings["findings"].is_array(), "{findings}");
+    until_listed(&server).await;
     assert_eq!(server.daemon.get("/readyz").await.status, 200, "seeding fails nothing");
 }
 
@@ -47,6 +61,7 @@ async fn status_and_doctor_tell_of_the_ledger() {
 async fn readiness_notes_a_roster_until_it_is_seeded() {
     let server = RosterServer::open().await;
     server.seat("ana", 1).await;
+    until_listed(&server).await;
     wait::until_async("the mirror is believed", PATIENCE, || async {
         let ready = server.daemon.get("/readyz").await;
         assert_eq!(ready.status, 200, "{ready:?}");

@@ -1,11 +1,11 @@
 -- Engagements, and who has room for one.
 
 -- name: get
-SELECT engagement, provider, status, created_us, changed_us, expires_us, version
+SELECT engagement, provider, status, created_us, changed_us, expires_us, version, active_for_us
 FROM engagements WHERE roster = ?1 AND engagement = ?2;
 
 -- name: insert
-INSERT INTO engagements (roster, engagement, provider, status, expires_us) VALUES (?1, ?2, ?3, ?4, ?5);
+INSERT INTO engagements (roster, engagement, provider, status, expires_us, active_for_us) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
 
 -- name: update
 UPDATE engagements SET provider = ?3, status = ?4, expires_us = ?5 WHERE roster = ?1 AND engagement = ?2;
@@ -26,6 +26,18 @@ WHERE p.roster = ?1 AND p.online AND p.active AND p.occupancy < p.capacity
   AND (?2 IS NULL OR p.last_online_us >= ?2 OR EXISTS (
     SELECT 1 FROM heartbeats h WHERE h.roster = ?1 AND h.provider = p.provider AND h.heard_us >= ?2))
 ORDER BY p.occupancy, p.idle_us, p.provider;
+
+-- name: free_one
+SELECT p.provider FROM providers p
+WHERE p.roster = ?1 AND p.provider = ?3 AND p.online AND p.active AND p.occupancy < p.capacity
+  AND (?2 IS NULL OR p.last_online_us >= ?2 OR EXISTS (
+    SELECT 1 FROM heartbeats h WHERE h.roster = ?1 AND h.provider = p.provider AND h.heard_us >= ?2));
+
+-- name: remove_closed
+DELETE FROM engagements WHERE roster = ?1 AND engagement IN (
+    SELECT engagement FROM engagements
+    WHERE roster = ?1 AND status NOT IN ('pending', 'active') AND changed_us < ?2
+    ORDER BY changed_us LIMIT ?3);
 
 -- name: is_full
 SELECT p.capacity <= (

@@ -94,6 +94,7 @@ pub(crate) async fn engage(ledger: &SqliteLedger, n: usize, of: &ProviderId) -> 
         provider: Some(of.clone()),
         status: Status::Active,
         expires_in: None,
+        active_for: None,
     };
     let done = ledger.create_engagement(&roster(), &new).await;
     done.expect("an answer")

@@ -284,7 +284,7 @@ async fn engagements_written_without_triggers_are_counted() {
         .reserve(
             &roster(),
             &NewEngagement::new("e2".parse().unwrap()),
-            &Candidates::Any { fresh_since: None },
+            &Candidates::ANYONE,
         )
         .await;
     assert_eq!(reserved.unwrap(), ReserveOutcome::NoneAvailable);

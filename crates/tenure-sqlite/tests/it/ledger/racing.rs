@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tenure_core::ledger::{Candidates, EndedTenure, Expiry, Move};
+use tenure_core::ledger::{Candidates, EndedTenure, Expiry, Move, Reassign};
 use tenure_core::membership::EndReason;
 use tenure_core::{Ledger, ProviderId, StoreTime};
 use tenure_sqlite::SqliteLedger;
@@ -51,7 +51,7 @@ async fn ten_thousand_reserves_for_five_thousand_places() {
                 names.rotate_left(n * 7 % 200);
                 let candidates = match n % 2 {
                     0 => Candidates::Among(names),
-                    _ => Candidates::Any { fresh_since: None },
+                    _ => Candidates::ANYONE,
                 };
                 let outcome = reserve(&ledger, n, candidates).await;
                 if let Some(name) = given(outcome.expect("an answer")) {
@@ -130,7 +130,7 @@ async fn overlapping_batches_agree_in_the_end() {
                 engage(&ledger, round % 6, &numbered(0)).await;
                 let to = Move {
                     status: None,
-                    provider: Some(numbered(order(worker))),
+                    provider: Reassign::To(numbered(order(worker))),
                     expiry: Expiry::Keep,
                 };
                 let moved = ledger.move_engagement(&roster, &engagement(round % 6), &to).await;
@@ -182,7 +182,7 @@ async fn a_place_is_taken_and_freed_once_however_often_it_is_said() {
     for n in 0..200 {
         let ledger = Arc::clone(&ledger);
         tasks.push(tokio::spawn(async move {
-            let outcome = reserve(&ledger, n % 20, Candidates::Any { fresh_since: None }).await;
+            let outcome = reserve(&ledger, n % 20, Candidates::ANYONE).await;
             given(outcome.expect("an answer")).is_some()
         }));
     }

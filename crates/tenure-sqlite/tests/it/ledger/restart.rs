@@ -139,9 +139,7 @@ async fn child_that_reserves_until_it_is_killed() {
             let ledger = Arc::clone(&ledger);
             tokio::spawn(async move {
                 for n in (first + task..).step_by(16) {
-                    let outcome = reserve(&ledger, n, Candidates::Any { fresh_since: None })
-                        .await
-                        .unwrap();
+                    let outcome = reserve(&ledger, n, Candidates::ANYONE).await.unwrap();
                     println!("ACK {n} {}", given(outcome).expect("there is room"));
                 }
             })

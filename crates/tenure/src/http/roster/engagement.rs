@@ -2,7 +2,8 @@
 
 use reqwest::Method;
 use tenure_core::error::Result;
-use tenure_core::id::EngagementId;
+use tenure_core::id::{EngagementId, ProviderId};
+use tenure_core::ledger::engagement::check_except;
 use tenure_core::ledger::{Engagement, EngagementChange, Move, NewEngagement};
 
 use super::{RemoteRoster, if_found, required};
@@ -47,8 +48,20 @@ impl RemoteRoster {
     /// # Errors
     /// `Invalid`, with nothing changed.
     pub async fn reserve(&self, new: &NewEngagement) -> Result<Reservation> {
-        new.check_reserve()?;
-        let body = wire::ReserveRequest::from(new.clone());
+        self.reserve_except(new, &[]).await
+    }
+
+    /// As [`Roster::reserve_except`](crate::roster::Roster::reserve_except).
+    ///
+    /// # Errors
+    /// `Invalid`, `NotFound` for an unknown provider, with nothing changed.
+    pub async fn reserve_except(&self, new: &NewEngagement, except: &[ProviderId]) -> Result<Reservation> {
+        new.check()?;
+        check_except(except)?;
+        let body = wire::ReserveRequest {
+            except: except.to_vec(),
+            ..wire::ReserveRequest::from(new.clone())
+        };
         let request = self.store.commit(Method::POST, &self.path(&["reserve"])).json(&body);
         let request = request.expects(&[Code::NoneAvailable, Code::EngagementConflict]);
         let answer = self.ask(request).await?;

@@ -67,7 +67,8 @@ impl<S: RosterSweep> SweepLoop<S> {
 
     /// Returns the time until the next visit; `None` when the hot store is unreachable.
     async fn visit(&self, state: Arc<RosterState>) -> (Arc<RosterState>, Option<Result<Duration>>) {
-        if S::NEEDS_HOT_STORE && state.mirror().is_away() {
+        let is_usable = || self.inner.hot_store().is_admitted() && !state.mirror().is_away();
+        if S::NEEDS_HOT_STORE && !is_usable() {
             return (state, None);
         }
         let visit = Visit {

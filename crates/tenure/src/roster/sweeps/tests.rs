@@ -534,6 +534,7 @@ async fn engagement_expires_in_time() {
         provider: Some(name(0)),
         status: Status::Active,
         expires_in: Some(secs(20)),
+        active_for: None,
     };
     world.roster(0).create_engagement(&engagement).await.unwrap();
     world.hear(&[0], secs(19)).await;
@@ -563,6 +564,7 @@ async fn short_engagement_expires_in_time() {
             provider: Some(name(n)),
             status: Status::Active,
             expires_in: Some(secs(1)),
+            active_for: None,
         };
         world.roster(n).create_engagement(&engagement).await.unwrap();
         world.pass(secs(1) + ms(50)).await;

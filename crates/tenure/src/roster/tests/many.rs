@@ -210,3 +210,30 @@ async fn idle_rosters_share_one_statement_a_second() {
     let seen = process.rosters.roster(&idle(7)).unwrap().state.settings().unwrap();
     assert_eq!(seen.stale_after, secs(20), "a change is still noticed");
 }
+
+/// Another program takes many online: their tenures are unknown to the hot store, and every process reads the outbox.
+#[tokio::test]
+async fn bulk_edits_cost_each_process_few_reads() {
+    let world = World::new().await;
+    let (one, two) = (world.running().await, world.running().await);
+    for n in 0..300 {
+        one.put(&format!("p{n}")).await;
+    }
+    world.pass(secs(3)).await;
+    let before = [one.ledger.total(), two.ledger.total()];
+    for n in 0..300 {
+        let edited = one
+            .ledger
+            .inside()
+            .go_online(&desk(), &name(&format!("p{n}")), None)
+            .await;
+        edited.unwrap();
+    }
+    world.pass(secs(5)).await;
+    assert_eq!(world.dirty().await, 0);
+    for (process, before) in [&one, &two].into_iter().zip(before) {
+        let calls = process.ledger.total() - before;
+        assert!(calls < 60, "{calls} calls for 300 rows");
+        assert_eq!(process.who().await.0.len(), 100, "a page of them");
+    }
+}

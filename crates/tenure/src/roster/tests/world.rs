@@ -10,9 +10,9 @@ use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::{EngagementId, Group, ProviderId, RosterName, TenureId};
 use tenure_core::ledger::{
     Candidate, Candidates, Dirty, EndedBatch, EndedTenure, Engagement, EngagementOutcome, ExpiredBatch, Follow,
-    HeartbeatPass, Ledger, LogEntry, MemoryLedger, Move, NewEngagement, OnlineOutcome, Overview, Provider,
-    ProviderChange, ProviderSpec, ProviderState, RemoveOutcome, ReserveOutcome, RosterSettings, RosterStats,
-    SettingsPatch, Version,
+    HeartbeatPass, HotStoreClaim, HotStoreOutcome, Ledger, LogEntry, MemoryLedger, Move, NewEngagement, OnlineOutcome,
+    Overview, Provider, ProviderChange, ProviderSpec, ProviderState, RecordedHotStore, RemoveOutcome, ReserveOutcome,
+    RosterSettings, RosterStats, SettingsPatch, Version,
 };
 use tenure_core::membership::MembershipStore;
 use tenure_core::memory::MemoryStore;
@@ -82,6 +82,12 @@ impl Flaky {
 impl Middleware for Flaky {
     fn store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.inner.lock().unwrap())
+    }
+
+    async fn identity(&self) -> Result<Option<String>> {
+        let mode = *self.mode.lock().unwrap();
+        mode.pass().await?;
+        self.store().identity().await
     }
 
     async fn handle(&self, ask: StoreRequest) -> Result<Reply> {
@@ -191,6 +197,14 @@ macro_rules! watched {
             async fn close(&self) {
                 self.inner.close().await;
             }
+            async fn claim_hot_store(&self, claim: &HotStoreClaim) -> Result<HotStoreOutcome> {
+                let mode = *self.mode.lock().unwrap();
+                mode.pass().await?;
+                self.inner.claim_hot_store(claim).await
+            }
+            async fn hot_store(&self) -> Result<Option<RecordedHotStore>> {
+                self.inner.hot_store().await
+            }
             $(
                 async fn $name(&self $(, $argument: $type)*) -> Result<$answer> {
                     let _running = self.pass(stringify!($name)).await?;
@@ -209,12 +223,14 @@ watched! {
     put_provider(roster: &RosterName, provider: &ProviderId, spec: &ProviderSpec) -> ProviderChange;
     remove_provider(roster: &RosterName, provider: &ProviderId) -> RemoveOutcome;
     provider(roster: &RosterName, provider: &ProviderId) -> Option<Provider>;
+    providers_named(roster: &RosterName, providers: &[ProviderId]) -> BTreeMap<ProviderId, Provider>;
     providers(roster: &RosterName, state: Option<ProviderState>, page: &PageRequest) -> Page<Provider>;
     activate(roster: &RosterName, provider: &ProviderId) -> ProviderChange;
     deactivate(roster: &RosterName, provider: &ProviderId) -> ProviderChange;
     go_online(roster: &RosterName, provider: &ProviderId, tenure: Option<&TenureId>) -> OnlineOutcome;
     go_offline(roster: &RosterName, provider: &ProviderId, tenure: Option<&TenureId>) -> ProviderChange;
     offline_ended(roster: &RosterName, ended: &[EndedTenure]) -> EndedBatch;
+    remove_closed(roster: &RosterName, age: Duration, limit: u32) -> u64;
     recount(roster: &RosterName) -> u64;
     follow_tenures(roster: &RosterName, follows: &[Follow]) -> Vec<Provider>;
     record_heartbeats(roster: &RosterName, heartbeats: &[(ProviderId, StoreTime)]) -> u64;

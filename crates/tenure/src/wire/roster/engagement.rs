@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_core::id::EngagementId;
+use tenure_core::id::{EngagementId, ProviderId};
 use tenure_core::ledger::{NewEngagement, Status};
 
 use super::super::ms;
@@ -21,6 +21,14 @@ pub struct ReserveRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub engagement: Option<EngagementId>,
+    /// The only candidate. By default the least occupied provider with room is reserved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub provider: Option<ProviderId>,
+    /// Providers that are not reserved, for instance those who have declined; at most 200.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>, max_items = 200))]
+    pub except: Vec<ProviderId>,
     /// The status of a new engagement: `pending` (default) or `active`.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
@@ -29,15 +37,20 @@ pub struct ReserveRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub expires_in_ms: Option<u64>,
+    /// How long a new engagement may be active: when it becomes active, it expires after this time. Never by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    pub active_for_ms: Option<u64>,
 }
 
 impl From<ReserveRequest> for EngagementRequest {
     fn from(request: ReserveRequest) -> Self {
         Self {
             engagement: request.engagement,
-            provider: None,
+            provider: request.provider,
             status: request.status,
             expires_in: request.expires_in_ms.map(Duration::from_millis),
+            active_for: request.active_for_ms.map(Duration::from_millis),
         }
     }
 }
@@ -46,8 +59,11 @@ impl From<NewEngagement> for ReserveRequest {
     fn from(new: NewEngagement) -> Self {
         Self {
             engagement: Some(new.engagement),
+            provider: new.provider,
+            except: Vec::new(),
             status: new.status,
             expires_in_ms: new.expires_in.map(ms),
+            active_for_ms: new.active_for.map(ms),
         }
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tenure::roster::{Admission, EngagementAnswer, HeartbeatOutcome, Online, Removal, Reservation, Source};
 use tenure::{EndReason, ErrorKind, PageRequest, ProviderId, StoreTime};
 use tenure_core::ledger::{
-    Change, EngagementChange, Expiry, Move, NewEngagement, ProviderSpec, ProviderState, Reason, SettingsPatch, Status,
+    Change, EngagementChange, Expiry, Move, NewEngagement, ProviderSpec, ProviderState, Reason, Reassign,
+    SettingsPatch, Status,
 };
 use tenure_testkit::wait::until_async;
 use tenure_testkit::{postgres, valkey};
@@ -268,7 +269,7 @@ async fn engage(here: &Process, there: &Process, beats: &Beats) {
     assert_eq!(occupancy(there, &ada).await, 3);
 
     let rerouted = Move {
-        provider: Some(bob.clone()),
+        provider: Reassign::To(bob.clone()),
         ..Move::default()
     };
     let rerouted = moved(there, "e2", rerouted).await;

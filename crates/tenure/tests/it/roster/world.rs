@@ -51,6 +51,7 @@ pub(crate) fn active(id: &str, provider: &ProviderId) -> NewEngagement {
         provider: Some(provider.clone()),
         status: Status::Active,
         expires_in: None,
+        active_for: None,
     }
 }
 

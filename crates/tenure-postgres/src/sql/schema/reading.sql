@@ -23,7 +23,8 @@ CREATE FUNCTION tenure.engagement_json(e tenure.engagements) RETURNS jsonb LANGU
     SELECT jsonb_build_object(
         'engagement', (e).engagement, 'provider', (e).provider, 'status', (e).status,
         'created_at', tenure.micros((e).created_at), 'changed_at', tenure.micros((e).changed_at),
-        'expires_at', tenure.micros((e).expires_at), 'version', (e).version)
+        'expires_at', tenure.micros((e).expires_at), 'version', (e).version,
+        'active_for', (extract(epoch FROM (e).active_for) * 1000000)::bigint)
 $$;
 
 CREATE FUNCTION tenure.settings_json(in_roster text) RETURNS jsonb LANGUAGE sql STABLE AS $$
@@ -44,9 +45,22 @@ $$;
 CREATE FUNCTION tenure.read_now() RETURNS jsonb LANGUAGE sql VOLATILE
 AS $$ SELECT tenure.answer('{}') $$;
 
+-- The rosters that there are. A provider may have been written by other programs, and its roster have no row: then it is
+-- found by its providers. Each is one look into their index, so that this costs as many looks as there are rosters. A name
+-- that no roster can have would hold up all others.
 CREATE FUNCTION tenure.read_rosters() RETURNS jsonb LANGUAGE sql VOLATILE AS $$
-    SELECT tenure.answer(jsonb_build_object('items', coalesce(jsonb_agg(r.roster ORDER BY r.roster), '[]')))
-    FROM tenure.rosters r
+    WITH RECURSIVE staffed (roster) AS (
+        (SELECT p.roster FROM tenure.providers p ORDER BY p.roster LIMIT 1)
+        UNION ALL
+        SELECT (SELECT p.roster FROM tenure.providers p WHERE p.roster > s.roster ORDER BY p.roster LIMIT 1)
+        FROM staffed s WHERE s.roster IS NOT NULL
+    ), known AS (
+        SELECT r.roster FROM tenure.rosters r
+        UNION
+        SELECT s.roster FROM staffed s WHERE s.roster NOT IN ('.', '..')
+    )
+    SELECT tenure.answer(jsonb_build_object('items', coalesce(jsonb_agg(k.roster ORDER BY k.roster), '[]')))
+    FROM known k
 $$;
 
 CREATE FUNCTION tenure.read_settings(in_roster text) RETURNS jsonb LANGUAGE sql VOLATILE
@@ -54,6 +68,9 @@ AS $$ SELECT tenure.answer(jsonb_build_object('settings', tenure.settings_json(i
 
 CREATE FUNCTION tenure.read_provider(in_roster text, name text) RETURNS jsonb LANGUAGE sql VOLATILE
 AS $$ SELECT tenure.answer(jsonb_build_object('items', tenure.rows_json(in_roster, ARRAY[name]))) $$;
+
+CREATE FUNCTION tenure.read_named(in_roster text, names text[]) RETURNS jsonb LANGUAGE sql VOLATILE
+AS $$ SELECT tenure.answer(jsonb_build_object('items', tenure.rows_json(in_roster, names))) $$;
 
 CREATE FUNCTION tenure.read_engagement(in_roster text, name text) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
     SELECT tenure.answer(jsonb_build_object('engagement', (
@@ -88,22 +105,27 @@ BEGIN
     RETURN tenure.answer(jsonb_build_object('items', tenure.rows_json(in_roster, names)));
 END $$;
 
-CREATE FUNCTION tenure.read_available(in_roster text, most integer, fresh_since bigint) RETURNS jsonb
-LANGUAGE plpgsql VOLATILE AS $$
+-- Those who can take work, after a place in their order; -1 and '' for the beginning.
+CREATE FUNCTION tenure.read_available(
+    in_roster text, most integer, fresh_since bigint, after_occupancy bigint, after_provider text
+) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     able jsonb;
 BEGIN
+    -- One statement for each question, so that each is planned for its own.
     IF fresh_since IS NULL THEN
         SELECT jsonb_agg(jsonb_build_object('provider', a.provider, 'occupancy', a.occupancy, 'capacity', a.capacity)
                          ORDER BY a.occupancy, a.provider) INTO able
         FROM (SELECT p.provider, p.occupancy, p.capacity FROM tenure.providers p
-              WHERE p.roster = in_roster AND p.online AND p.active AND p.occupancy < p.capacity
+              WHERE p.roster = in_roster AND (p.occupancy, p.provider) > (after_occupancy::integer, after_provider)
+                AND p.online AND p.active AND p.occupancy < p.capacity
               ORDER BY p.occupancy, p.provider LIMIT most) a;
     ELSE
         SELECT jsonb_agg(jsonb_build_object('provider', a.provider, 'occupancy', a.occupancy, 'capacity', a.capacity)
                          ORDER BY a.occupancy, a.provider) INTO able
         FROM (SELECT p.provider, p.occupancy, p.capacity FROM tenure.providers p
-              WHERE p.roster = in_roster AND p.online AND p.active AND p.occupancy < p.capacity
+              WHERE p.roster = in_roster AND (p.occupancy, p.provider) > (after_occupancy::integer, after_provider)
+                AND p.online AND p.active AND p.occupancy < p.capacity
                 AND tenure.is_fresh(p, fresh_since)
               ORDER BY p.occupancy, p.provider LIMIT most) a;
     END IF;
@@ -144,14 +166,16 @@ CREATE FUNCTION tenure.read_log(in_roster text, name text, after bigint, most in
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     entries jsonb;
+    decided bigint := tenure.log_decided(in_roster);
 BEGIN
     IF name IS NULL THEN
         SELECT jsonb_agg(to_jsonb(l) || jsonb_build_object('at', tenure.micros(l.logged_at)) ORDER BY l.id) INTO entries
-        FROM (SELECT * FROM tenure.provider_log x WHERE x.roster = in_roster AND x.id > after
+        FROM (SELECT * FROM tenure.provider_log x WHERE x.roster = in_roster AND x.id > after AND x.id <= decided
               ORDER BY x.id LIMIT most) l;
     ELSE
         SELECT jsonb_agg(to_jsonb(l) || jsonb_build_object('at', tenure.micros(l.logged_at)) ORDER BY l.id) INTO entries
         FROM (SELECT * FROM tenure.provider_log x WHERE x.roster = in_roster AND x.provider = name AND x.id > after
+                AND x.id <= decided
               ORDER BY x.id LIMIT most) l;
     END IF;
     RETURN tenure.answer(jsonb_build_object('items', coalesce(entries, '[]')));
@@ -162,6 +186,41 @@ BEGIN
     RETURN tenure.answer(jsonb_build_object('items', coalesce((
         SELECT jsonb_agg(jsonb_build_object(
             'provider', o.provider, 'version', o.version, 'since', tenure.micros(o.since),
-            'row', (tenure.rows_json(in_roster, ARRAY[o.provider]) -> 0)) ORDER BY o.version)
-        FROM (SELECT * FROM tenure.outbox x WHERE x.roster = in_roster ORDER BY x.version LIMIT most) o), '[]')));
+            'row', CASE WHEN p.provider IS NOT NULL THEN tenure.provider_json(p, h.heard_at) END) ORDER BY o.version)
+        FROM (SELECT * FROM tenure.outbox x WHERE x.roster = in_roster ORDER BY x.version LIMIT most) o
+        LEFT JOIN tenure.providers p ON p.roster = o.roster AND p.provider = o.provider
+        LEFT JOIN tenure.heartbeats h ON h.roster = o.roster AND h.provider = o.provider), '[]')));
 END $$;
+
+-- How many rows of each roster may not have reached the mirror, of those that have any: one look for all rosters.
+CREATE FUNCTION tenure.read_dirty_counts() RETURNS jsonb LANGUAGE sql VOLATILE AS $$
+    SELECT tenure.answer(jsonb_build_object('items', coalesce(
+        jsonb_agg(jsonb_build_object('roster', d.roster, 'count', d.count) ORDER BY d.roster), '[]')))
+    FROM (SELECT o.roster, count(*) AS count FROM tenure.outbox o GROUP BY o.roster) d
+$$;
+
+-- How all rosters stand: what every process polls, in one statement however many rosters there are. Which rosters there are
+-- is found as by read_rosters. Each costs a look into the index of providers, of the outbox and of engagements that expire.
+CREATE FUNCTION tenure.read_overview() RETURNS jsonb LANGUAGE sql VOLATILE AS $$
+    WITH RECURSIVE staffed (roster) AS (
+        (SELECT p.roster FROM tenure.providers p ORDER BY p.roster LIMIT 1)
+        UNION ALL
+        SELECT (SELECT p.roster FROM tenure.providers p WHERE p.roster > s.roster ORDER BY p.roster LIMIT 1)
+        FROM staffed s WHERE s.roster IS NOT NULL
+    ), known AS (
+        SELECT r.roster FROM tenure.rosters r
+        UNION
+        SELECT s.roster FROM staffed s WHERE s.roster NOT IN ('.', '..')
+    )
+    SELECT tenure.answer(jsonb_build_object(
+        'wanted', (SELECT coalesce(jsonb_agg(h.roster), '[]') FROM tenure.heartbeat_passes h
+                   WHERE h.wanted_until > tenure.ledger_now()),
+        'rosters', coalesce(jsonb_agg(jsonb_build_object(
+            'roster', k.roster,
+            'settings', tenure.settings_json(k.roster),
+            'dirty', EXISTS (SELECT FROM tenure.outbox o WHERE o.roster = k.roster),
+            'next_expiry', (SELECT tenure.micros(min(e.expires_at)) FROM tenure.engagements e
+                            WHERE e.roster = k.roster AND e.status IN ('pending', 'active')
+                              AND e.expires_at IS NOT NULL))), '[]')))
+    FROM known k
+$$;

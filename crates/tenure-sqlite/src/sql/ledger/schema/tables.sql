@@ -39,7 +39,9 @@ CREATE TABLE rosters (
 ) STRICT, WITHOUT ROWID;
 
 -- `active` is what the operator wants, `online` what was observed. `occupancy` is derived from the engagements whenever the
--- row changes; writing it does nothing. An empty `capacity` becomes the roster's default.
+-- row changes; writing it does nothing. A provider without a capacity of its own (`uses_default`) has the roster's default,
+-- also after that has changed; an empty `capacity` in a statement gives it the default. `idle_us`: since its occupancy last
+-- changed, or since it came online; of several providers with room the one that has been idle longest is next.
 CREATE TABLE providers (
     roster TEXT NOT NULL CHECK (length(roster) BETWEEN 1 AND 200 AND roster NOT GLOB '*[^A-Za-z0-9._:-]*'),
     provider TEXT NOT NULL CHECK (length(provider) BETWEEN 1 AND 200 AND provider NOT GLOB '*[^A-Za-z0-9._:-]*'),
@@ -57,11 +59,15 @@ CREATE TABLE providers (
     last_offline_us INTEGER CHECK (last_offline_us >= 0),
     revoked_before_us INTEGER CHECK (revoked_before_us >= 0),
     version INTEGER NOT NULL DEFAULT 0,
+    uses_default INTEGER NOT NULL DEFAULT 0 CHECK (uses_default IN (0, 1)),
+    idle_us INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (roster, provider)
 ) STRICT, WITHOUT ROWID;
 
 -- "Who is available, least occupied first" reads as many entries of this as it answers.
 CREATE INDEX providers_free ON providers (roster, occupancy, provider)
+    WHERE online AND active AND occupancy < capacity;
+CREATE INDEX providers_idle ON providers (roster, occupancy, idle_us, provider)
     WHERE online AND active AND occupancy < capacity;
 CREATE INDEX providers_online ON providers (roster, provider) WHERE online;
 
@@ -73,7 +79,7 @@ CREATE TABLE heartbeats (
     PRIMARY KEY (roster, provider)
 ) STRICT, WITHOUT ROWID;
 
--- An empty `created_us` becomes the time of the insert.
+-- An empty `created_us` becomes the time of the insert. `active_for_us`: how long it may be active.
 CREATE TABLE engagements (
     roster TEXT NOT NULL CHECK (length(roster) BETWEEN 1 AND 200 AND roster NOT GLOB '*[^A-Za-z0-9._:-]*'),
     engagement TEXT NOT NULL CHECK (length(engagement) BETWEEN 1 AND 200 AND engagement NOT GLOB '*[^A-Za-z0-9._:-]*'),
@@ -82,6 +88,7 @@ CREATE TABLE engagements (
     created_us INTEGER CHECK (created_us >= 0),
     changed_us INTEGER,
     expires_us INTEGER CHECK (expires_us >= 0),
+    active_for_us INTEGER CHECK (active_for_us > 0),
     version INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (roster, engagement)
 ) STRICT, WITHOUT ROWID;
@@ -89,6 +96,8 @@ CREATE TABLE engagements (
 CREATE INDEX engagements_open ON engagements (roster, provider) WHERE status IN ('pending', 'active');
 CREATE INDEX engagements_due ON engagements (roster, expires_us, engagement)
     WHERE status IN ('pending', 'active') AND expires_us IS NOT NULL;
+
+CREATE INDEX engagements_closed ON engagements (roster, changed_us) WHERE status NOT IN ('pending', 'active');
 
 CREATE TABLE provider_log (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -114,6 +123,14 @@ CREATE TABLE outbox (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX outbox_oldest ON outbox (roster, version);
+
+-- Tokens that were void when a provider was removed stay void if it is written again.
+CREATE TABLE revocations (
+    roster TEXT NOT NULL,
+    provider TEXT NOT NULL,
+    before_us INTEGER NOT NULL,
+    PRIMARY KEY (roster, provider)
+) STRICT, WITHOUT ROWID;
 
 -- Providers with their heartbeats.
 CREATE VIEW provider_rows AS

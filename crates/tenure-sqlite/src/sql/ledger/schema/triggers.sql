@@ -1,12 +1,19 @@
--- A provider without a capacity of its own has the roster's default, also after that has changed. The number in its row is
--- derived from the default, as its occupancy is from its engagements. A row from before this migration keeps its number as
--- its own: nothing tells whether it was a default. An empty `capacity` in a statement gives the provider the default.
-ALTER TABLE providers ADD COLUMN uses_default INTEGER NOT NULL DEFAULT 0 CHECK (uses_default IN (0, 1));
+-- What goes with every change of a row, whoever makes it: a version, the outbox, the log, the occupancy.
+--
+-- A trigger of SQLite cannot change the row on its way, so it writes it once more. That second writing brings the version
+-- that was given out last, and by this it is known and left alone, also where triggers recurse.
+--
+-- Without `INDEXED BY`, SQLite counts by the primary key, and reads all engagements of the roster for each change.
+--
+-- No statement here says OR IGNORE or OR REPLACE: a conflict clause of the statement that fired the trigger would take its
+-- place.
 
--- The triggers as before, but for the capacity.
-DROP TRIGGER settings_changed;
-DROP TRIGGER provider_written;
-DROP TRIGGER provider_changed;
+CREATE TRIGGER settings_written AFTER INSERT ON rosters
+WHEN (NEW.default_capacity, NEW.stale_after_ms, NEW.require_heartbeat, NEW.snapshot_ms) IS NOT (1, 60000, 1, 10000)
+BEGIN
+    UPDATE steps SET last_version = last_version + 1;
+    UPDATE rosters SET version = (SELECT last_version FROM steps) WHERE roster = NEW.roster;
+END;
 
 CREATE TRIGGER settings_changed AFTER UPDATE ON rosters
 WHEN (NEW.version = OLD.version OR NEW.version <> (SELECT last_version FROM steps))
@@ -33,9 +40,14 @@ BEGIN
             (SELECT default_capacity FROM rosters WHERE roster = NEW.roster) ELSE NEW.capacity END,
         uses_default = NEW.uses_default OR NEW.capacity IS NULL,
         occupancy = (
-            SELECT count(*) FROM engagements
+            SELECT count(*) FROM engagements INDEXED BY engagements_open
             WHERE roster = NEW.roster AND provider = NEW.provider AND status IN ('pending', 'active')),
         last_online_us = CASE WHEN NEW.online THEN (SELECT at_us FROM moment) ELSE NEW.last_online_us END,
+        idle_us = (SELECT at_us FROM moment),
+        revoked_before_us = coalesce(
+            (SELECT max(before_us, coalesce(NEW.revoked_before_us, 0)) FROM revocations
+             WHERE roster = NEW.roster AND provider = NEW.provider),
+            NEW.revoked_before_us),
         version = (SELECT last_version FROM steps)
     WHERE roster = NEW.roster AND provider = NEW.provider;
     INSERT INTO provider_log (roster, provider, change, reason, logged_us, version)
@@ -67,7 +79,7 @@ BEGIN
         uses_default = NEW.capacity IS NULL
             OR NEW.uses_default AND (NEW.capacity IS OLD.capacity OR NOT OLD.uses_default),
         occupancy = (
-            SELECT count(*) FROM engagements
+            SELECT count(*) FROM engagements INDEXED BY engagements_open
             WHERE roster = NEW.roster AND provider = NEW.provider AND status IN ('pending', 'active')),
         last_online_us = CASE WHEN NEW.online AND NEW.active AND NOT OLD.online THEN
             (SELECT at_us FROM moment) ELSE NEW.last_online_us END,
@@ -75,6 +87,10 @@ BEGIN
             (SELECT at_us FROM moment) ELSE NEW.last_offline_us END,
         revoked_before_us = CASE WHEN OLD.active AND NOT NEW.active THEN
             max(coalesce(OLD.revoked_before_us, 0), (SELECT at_us FROM moment)) ELSE NEW.revoked_before_us END,
+        idle_us = CASE WHEN NEW.online AND NEW.active AND NOT OLD.online OR OLD.occupancy <> (
+            SELECT count(*) FROM engagements INDEXED BY engagements_open
+            WHERE roster = NEW.roster AND provider = NEW.provider AND status IN ('pending', 'active'))
+            THEN (SELECT at_us FROM moment) ELSE NEW.idle_us END,
         version = (SELECT last_version FROM steps)
     WHERE roster = NEW.roster AND provider = NEW.provider;
     INSERT INTO provider_log (roster, provider, change, reason, logged_us, version)
@@ -93,4 +109,77 @@ BEGIN
     INSERT INTO outbox (roster, provider, version, since_us)
     SELECT NEW.roster, NEW.provider, s.last_version, m.at_us FROM steps s, moment m WHERE true
     ON CONFLICT (roster, provider) DO UPDATE SET version = excluded.version;
+END;
+
+CREATE TRIGGER provider_going BEFORE DELETE ON providers
+BEGIN
+    SELECT RAISE(ABORT, 'the provider has open engagements') WHERE EXISTS (
+        SELECT 1 FROM engagements INDEXED BY engagements_open
+        WHERE roster = OLD.roster AND provider = OLD.provider AND status IN ('pending', 'active'));
+END;
+
+CREATE TRIGGER provider_removed AFTER DELETE ON providers
+BEGIN
+    DELETE FROM heartbeats WHERE roster = OLD.roster AND provider = OLD.provider;
+    INSERT INTO revocations (roster, provider, before_us)
+    SELECT OLD.roster, OLD.provider, OLD.revoked_before_us WHERE OLD.revoked_before_us IS NOT NULL
+    ON CONFLICT (roster, provider) DO UPDATE SET before_us = max(before_us, excluded.before_us);
+    UPDATE steps SET last_version = last_version + 1;
+    INSERT INTO outbox (roster, provider, version, since_us)
+    SELECT OLD.roster, OLD.provider, s.last_version, m.at_us FROM steps s, moment m WHERE true
+    ON CONFLICT (roster, provider) DO UPDATE SET version = excluded.version;
+END;
+
+-- A version of nought is any but its own: it makes the row of the provider a changed one, and the trigger of that table
+-- gives it the right version, and its occupancy.
+CREATE TRIGGER engagement_written AFTER INSERT ON engagements
+BEGIN
+    SELECT RAISE(ABORT, 'the roster has no such provider')
+    WHERE NEW.provider IS NOT NULL AND NEW.status IN ('pending', 'active')
+      AND NOT EXISTS (SELECT 1 FROM providers WHERE roster = NEW.roster AND provider = NEW.provider);
+    INSERT INTO rosters (roster)
+    SELECT NEW.roster WHERE NOT EXISTS (SELECT 1 FROM rosters WHERE roster = NEW.roster);
+    UPDATE steps SET last_version = last_version + 1;
+    UPDATE engagements SET
+        created_us = coalesce(NEW.created_us, (SELECT at_us FROM moment)),
+        changed_us = coalesce(NEW.created_us, (SELECT at_us FROM moment)),
+        version = (SELECT last_version FROM steps)
+    WHERE roster = NEW.roster AND engagement = NEW.engagement;
+    UPDATE providers SET version = 0 WHERE roster = NEW.roster AND provider = NEW.provider;
+END;
+
+CREATE TRIGGER engagement_changed AFTER UPDATE ON engagements
+WHEN (NEW.version = OLD.version OR NEW.version <> (SELECT last_version FROM steps))
+ AND (NEW.roster, NEW.engagement, NEW.provider, NEW.status, NEW.created_us, NEW.changed_us, NEW.expires_us,
+      NEW.active_for_us, NEW.version)
+     IS NOT (OLD.roster, OLD.engagement, OLD.provider, OLD.status, OLD.created_us, OLD.changed_us, OLD.expires_us,
+             OLD.active_for_us, OLD.version)
+BEGIN
+    SELECT RAISE(ABORT, 'an engagement keeps its name')
+    WHERE (NEW.roster, NEW.engagement) IS NOT (OLD.roster, OLD.engagement);
+    SELECT RAISE(ABORT, 'the roster has no such provider')
+    WHERE NEW.provider IS NOT NULL AND NEW.status IN ('pending', 'active')
+      AND NOT EXISTS (SELECT 1 FROM providers WHERE roster = NEW.roster AND provider = NEW.provider);
+    UPDATE steps SET last_version = last_version + 1;
+    UPDATE engagements SET
+        created_us = coalesce(NEW.created_us, OLD.created_us),
+        changed_us = (SELECT at_us FROM moment),
+        version = (SELECT last_version FROM steps)
+    WHERE roster = NEW.roster AND engagement = NEW.engagement;
+    UPDATE providers SET version = 0 WHERE roster = NEW.roster AND provider IN (OLD.provider, NEW.provider);
+END;
+
+CREATE TRIGGER engagement_removed AFTER DELETE ON engagements WHEN OLD.status IN ('pending', 'active')
+BEGIN
+    UPDATE providers SET version = 0 WHERE roster = OLD.roster AND provider = OLD.provider;
+END;
+
+-- The deadline of an offer does not end accepted work, which has a time of its own. A step says itself what becomes of the deadline; another program that
+-- wants one for the work writes it in the same statement.
+CREATE TRIGGER engagement_accepted AFTER UPDATE OF status ON engagements
+WHEN OLD.status = 'pending' AND NEW.status = 'active' AND NEW.expires_us IS OLD.expires_us
+ AND (SELECT at_us FROM steps) IS NULL
+BEGIN
+    UPDATE engagements SET expires_us = (SELECT at_us FROM moment) + NEW.active_for_us
+    WHERE roster = NEW.roster AND engagement = NEW.engagement;
 END;

@@ -26,8 +26,18 @@ CREATE TABLE tenure.rosters (
     version bigint NOT NULL DEFAULT 0
 );
 
+-- One row: the hot store. Two with one ledger would take each other's providers offline.
+CREATE TABLE tenure.hot_store (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    id text NOT NULL,
+    place text NOT NULL,
+    confirmed_at timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
 -- `active` is what the operator wants, `online` what was observed. `occupancy` is derived from the engagements whenever the
--- row changes; writing it does nothing.
+-- row changes; writing it does nothing. A provider without a capacity of its own (`uses_default`) has the roster's default,
+-- also after that has changed; an empty `capacity` in a statement gives it the default. `idle_since`: since its occupancy
+-- last changed, or since it came online; of several providers with room the one that has been idle longest is next.
 CREATE TABLE tenure.providers (
     roster text COLLATE "C" NOT NULL CHECK (roster ~ '^[A-Za-z0-9._:-]{1,200}$'),
     provider text COLLATE "C" NOT NULL CHECK (provider ~ '^[A-Za-z0-9._:-]{1,200}$' AND provider NOT IN ('.', '..')),
@@ -41,6 +51,8 @@ CREATE TABLE tenure.providers (
     last_offline_at timestamptz,
     revoked_before timestamptz,
     version bigint NOT NULL DEFAULT 0,
+    uses_default boolean NOT NULL DEFAULT false,
+    idle_since timestamptz NOT NULL DEFAULT '-infinity',
     PRIMARY KEY (roster, provider),
     CHECK (online = (online_tenure IS NOT NULL)),
     CHECK (active OR NOT online),
@@ -51,6 +63,9 @@ CREATE TABLE tenure.providers (
 
 -- "Who is available, least occupied first" reads as many entries of this as it answers.
 CREATE INDEX providers_free ON tenure.providers (roster, occupancy, provider)
+    WHERE online AND active AND occupancy < capacity;
+
+CREATE INDEX providers_idle ON tenure.providers (roster, occupancy, idle_since, provider)
     WHERE online AND active AND occupancy < capacity;
 CREATE INDEX providers_online ON tenure.providers (roster, provider) WHERE online;
 
@@ -63,6 +78,7 @@ CREATE TABLE tenure.heartbeats (
     FOREIGN KEY (roster, provider) REFERENCES tenure.providers ON DELETE CASCADE
 ) WITH (fillfactor = 50);
 
+-- `active_for`: how long it may be active.
 CREATE TABLE tenure.engagements (
     roster text COLLATE "C" NOT NULL CHECK (roster ~ '^[A-Za-z0-9._:-]{1,200}$'),
     engagement text COLLATE "C" NOT NULL CHECK (engagement ~ '^[A-Za-z0-9._:-]{1,200}$'),
@@ -71,13 +87,17 @@ CREATE TABLE tenure.engagements (
     created_at timestamptz NOT NULL DEFAULT tenure.ledger_now(),
     changed_at timestamptz NOT NULL DEFAULT tenure.ledger_now(),
     expires_at timestamptz,
+    active_for interval CHECK (active_for > interval '0'),
     version bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (roster, engagement)
 );
 
 CREATE INDEX engagements_open ON tenure.engagements (roster, provider) WHERE status IN ('pending', 'active');
+
 CREATE INDEX engagements_due ON tenure.engagements (roster, expires_at)
     WHERE status IN ('pending', 'active') AND expires_at IS NOT NULL;
+
+CREATE INDEX engagements_closed ON tenure.engagements (roster, changed_at) WHERE status NOT IN ('pending', 'active');
 
 CREATE TABLE tenure.provider_log (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -90,6 +110,7 @@ CREATE TABLE tenure.provider_log (
 );
 
 CREATE INDEX provider_log_roster ON tenure.provider_log (roster, id);
+
 CREATE INDEX provider_log_provider ON tenure.provider_log (roster, provider, id);
 
 -- Rows that may not have reached the mirror. One whose provider is gone stands for its tombstone.
@@ -102,3 +123,19 @@ CREATE TABLE tenure.outbox (
 ) WITH (fillfactor = 50);
 
 CREATE INDEX outbox_oldest ON tenure.outbox (roster, version);
+
+-- Tokens that were void when a provider was removed stay void if it is written again.
+CREATE TABLE tenure.revocations (
+    roster text COLLATE "C" NOT NULL,
+    provider text COLLATE "C" NOT NULL,
+    revoked_before timestamptz NOT NULL,
+    PRIMARY KEY (roster, provider)
+);
+
+-- Heartbeats that a process without the hot store waits for, and the passes that write them down.
+CREATE TABLE tenure.heartbeat_passes (
+    roster text COLLATE "C" PRIMARY KEY,
+    wanted_until timestamptz,
+    fresh_since timestamptz,
+    passed_at timestamptz
+) WITH (fillfactor = 50);

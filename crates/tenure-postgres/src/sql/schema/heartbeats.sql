@@ -1,12 +1,3 @@
--- Heartbeats that a process without the hot store waits for, and the passes that write them down.
-
-CREATE TABLE tenure.heartbeat_passes (
-    roster text COLLATE "C" PRIMARY KEY,
-    wanted_until timestamptz,
-    fresh_since timestamptz,
-    passed_at timestamptz
-) WITH (fillfactor = 50);
-
 -- In order of the names, so that two that want the same ones do not wait for each other.
 CREATE FUNCTION tenure.want_heartbeats(names text[], lasts bigint, not_after bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
@@ -18,11 +9,6 @@ BEGIN
     ON CONFLICT (roster) DO UPDATE SET wanted_until = greatest(h.wanted_until, EXCLUDED.wanted_until);
     RETURN tenure.end_step(not_after, '{}');
 END $$;
-
-CREATE FUNCTION tenure.read_heartbeats_wanted() RETURNS jsonb LANGUAGE sql VOLATILE AS $$
-    SELECT tenure.answer(jsonb_build_object('items', coalesce(jsonb_agg(h.roster ORDER BY h.roster), '[]')))
-    FROM tenure.heartbeat_passes h WHERE h.wanted_until > tenure.ledger_now()
-$$;
 
 -- No provider was heard later than now.
 CREATE FUNCTION tenure.note_heartbeat_pass(in_roster text, fresh bigint, not_after bigint) RETURNS jsonb
@@ -43,4 +29,12 @@ CREATE FUNCTION tenure.read_heartbeat_pass(in_roster text) RETURNS jsonb LANGUAG
             'fresh_since', tenure.micros(h.fresh_since),
             'age', greatest(tenure.micros(tenure.ledger_now()) - tenure.micros(h.passed_at), 0))
         FROM tenure.heartbeat_passes h WHERE h.roster = in_roster AND h.passed_at IS NOT NULL)))
+$$;
+
+-- When these providers were last heard, of those of whom it was recorded. What another program recorded as infinite is no time.
+CREATE FUNCTION tenure.read_last_heartbeats(in_roster text, names text[]) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
+    SELECT tenure.answer(jsonb_build_object('items', coalesce(
+        jsonb_agg(jsonb_build_object('provider', h.provider, 'at', tenure.micros(h.heard_at))), '[]')))
+    FROM tenure.heartbeats h
+    WHERE h.roster = in_roster AND h.provider = ANY (names) AND isfinite(h.heard_at)
 $$;

@@ -1,6 +1,5 @@
 -- The steps about engagements. Those about the same one come one after the other: whoever asks again while the first call
 -- is under way waits for its answer, and gets the same.
-
 CREATE FUNCTION tenure.lock_engagement(in_roster text, name text) RETURNS void LANGUAGE sql
 AS $$ SELECT pg_advisory_xact_lock(hashtextextended('tenure/' || in_roster || '/' || name, 0)) $$;
 
@@ -12,8 +11,9 @@ LANGUAGE sql AS $$
     FROM tenure.engagements e WHERE e.roster = in_roster AND e.engagement = name
 $$;
 
+-- An engagement that is over is not created again.
 CREATE FUNCTION tenure.create_engagement(
-    in_roster text, name text, whose text, begin_as text, expires_in bigint, not_after bigint
+    in_roster text, name text, whose text, begin_as text, expires_in bigint, active_for bigint, not_after bigint
 ) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     e tenure.engagements;
@@ -22,7 +22,7 @@ BEGIN
     PERFORM tenure.lock_engagement(in_roster, name);
     SELECT * INTO e FROM tenure.engagements x WHERE x.roster = in_roster AND x.engagement = name FOR UPDATE;
     IF FOUND THEN
-        IF whose IS NOT NULL AND whose IS DISTINCT FROM e.provider THEN
+        IF e.status NOT IN ('pending', 'active') OR (whose IS NOT NULL AND whose IS DISTINCT FROM e.provider) THEN
             RETURN tenure.end_step(not_after,
                 jsonb_build_object('outcome', 'conflict', 'engagement', tenure.engagement_json(e)));
         END IF;
@@ -32,12 +32,14 @@ BEGIN
         PERFORM tenure.lock_provider(in_roster, whose);
     END IF;
     PERFORM tenure.ensure_roster(in_roster);
-    INSERT INTO tenure.engagements (roster, engagement, provider, status, expires_at)
-    VALUES (in_roster, name, whose, begin_as, tenure.ledger_now() + expires_in * interval '1 microsecond');
+    INSERT INTO tenure.engagements (roster, engagement, provider, status, expires_at, active_for)
+    VALUES (in_roster, name, whose, begin_as, tenure.ledger_now() + expires_in * interval '1 microsecond',
+            active_for * interval '1 microsecond');
     RETURN tenure.end_step(not_after, tenure.engagement_change(whose, in_roster, name, true));
 END $$;
 
--- `expires_in`: absent to keep what is there, 0 for never.
+-- `to_provider`: absent to keep it, '' for none. `expires_in`: absent for the rule of the triggers (what becomes active has a
+-- time of its own), 0 for never.
 CREATE FUNCTION tenure.move_engagement(
     in_roster text, name text, to_status text, to_provider text, expires_in bigint, not_after bigint
 ) RETURNS jsonb LANGUAGE plpgsql AS $$
@@ -46,6 +48,7 @@ DECLARE
     wanted tenure.engagements;
 BEGIN
     PERFORM tenure.begin_step(not_after);
+    PERFORM tenure.because('asked');
     PERFORM tenure.lock_engagement(in_roster, name);
     SELECT * INTO e FROM tenure.engagements x WHERE x.roster = in_roster AND x.engagement = name FOR UPDATE;
     IF NOT FOUND THEN
@@ -53,12 +56,13 @@ BEGIN
     END IF;
     wanted := e;
     wanted.status := coalesce(to_status, e.status);
-    wanted.provider := coalesce(to_provider, e.provider);
+    wanted.provider := nullif(coalesce(to_provider, e.provider), '');
     IF e.status IN ('pending', 'active') THEN
         wanted.expires_at := CASE
-            WHEN expires_in IS NULL THEN e.expires_at
             WHEN expires_in = 0 THEN NULL
-            ELSE tenure.ledger_now() + expires_in * interval '1 microsecond' END;
+            WHEN expires_in > 0 THEN tenure.ledger_now() + expires_in * interval '1 microsecond'
+            WHEN e.status = 'pending' AND to_status = 'active' THEN tenure.ledger_now() + e.active_for
+            ELSE e.expires_at END;
     ELSIF wanted IS DISTINCT FROM e THEN
         RETURN tenure.end_step(not_after,
             jsonb_build_object('outcome', 'conflict', 'engagement', tenure.engagement_json(e)));
@@ -66,7 +70,7 @@ BEGIN
     IF wanted IS NOT DISTINCT FROM e THEN
         RETURN tenure.end_step(not_after, tenure.engagement_change(e.provider, in_roster, name, false));
     END IF;
-    IF wanted.provider IS DISTINCT FROM e.provider
+    IF wanted.provider IS DISTINCT FROM e.provider AND wanted.provider IS NOT NULL
        AND NOT EXISTS (SELECT FROM tenure.providers p WHERE p.roster = in_roster AND p.provider = wanted.provider) THEN
         RAISE EXCEPTION 'the roster has no provider %', wanted.provider USING ERRCODE = 'TN404';
     END IF;
@@ -76,59 +80,57 @@ BEGIN
     RETURN tenure.end_step(not_after, tenure.engagement_change(e.provider, in_roster, name, true));
 END $$;
 
--- The first with room, locked; nothing when none of those that nobody else is changing has any.
-CREATE FUNCTION tenure.take_at_once(in_roster text, ranked text[], fresh_since bigint) RETURNS text
+-- The least occupied candidate with room, of several the one that has been idle longest, locked; nothing if none of those
+-- that no other transaction is changing has room. `among`: absent for all but `except`. `fresh_since`: absent for all.
+CREATE FUNCTION tenure.take_at_once(in_roster text, among text[], except_these text[], fresh_since bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
     taken text;
-    candidate text;
 BEGIN
-    IF ranked IS NULL THEN
+    IF among IS NULL THEN
         SELECT p.provider INTO taken FROM tenure.providers p
         WHERE p.roster = in_roster AND p.online AND p.active AND p.occupancy < p.capacity
+          AND NOT p.provider = ANY (except_these)
           AND (fresh_since IS NULL OR tenure.is_fresh(p, fresh_since))
-        ORDER BY p.occupancy, p.provider LIMIT 1
+        ORDER BY p.occupancy, p.idle_since, p.provider LIMIT 1
         FOR NO KEY UPDATE OF p SKIP LOCKED;
-        RETURN taken;
-    END IF;
-    -- One after the other, so that no more is locked than what is taken.
-    FOREACH candidate IN ARRAY ranked LOOP
+    ELSE
         SELECT p.provider INTO taken FROM tenure.providers p
-        WHERE p.roster = in_roster AND p.provider = candidate
+        WHERE p.roster = in_roster AND p.provider = ANY (among) AND NOT p.provider = ANY (except_these)
           AND p.online AND p.active AND p.occupancy < p.capacity
-        FOR NO KEY UPDATE SKIP LOCKED;
-        IF FOUND THEN
-            RETURN taken;
-        END IF;
-    END LOOP;
-    RETURN NULL;
+          AND (fresh_since IS NULL OR tenure.is_fresh(p, fresh_since))
+        ORDER BY p.occupancy, p.idle_since, p.provider LIMIT 1
+        FOR NO KEY UPDATE OF p SKIP LOCKED;
+    END IF;
+    RETURN taken;
 END $$;
 
 -- Those with room as it was committed last, whoever is changing them: if there is none, there is no place.
-CREATE FUNCTION tenure.with_room(in_roster text, ranked text[], fresh_since bigint) RETURNS text[]
+CREATE FUNCTION tenure.with_room(in_roster text, among text[], except_these text[], fresh_since bigint) RETURNS text[]
 LANGUAGE sql VOLATILE AS $$
     SELECT ARRAY(
         SELECT a.provider FROM (
             SELECT p.provider FROM tenure.providers p
             WHERE p.roster = in_roster AND p.online AND p.active AND p.occupancy < p.capacity
-              AND (ranked IS NULL OR p.provider = ANY (ranked))
-              AND (fresh_since IS NULL OR ranked IS NOT NULL OR tenure.is_fresh(p, fresh_since))
+              AND (among IS NULL OR p.provider = ANY (among)) AND NOT p.provider = ANY (except_these)
+              AND (fresh_since IS NULL OR tenure.is_fresh(p, fresh_since))
             ORDER BY p.occupancy, p.provider LIMIT 16) a
         ORDER BY a.provider)
 $$;
 
-CREATE FUNCTION tenure.take(in_roster text, ranked text[], fresh_since bigint) RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION tenure.take(in_roster text, among text[], except_these text[], fresh_since bigint) RETURNS text
+LANGUAGE plpgsql AS $$
 DECLARE
     taken text;
     waiting text[];
     candidate text;
 BEGIN
     LOOP
-        taken := tenure.take_at_once(in_roster, ranked, fresh_since);
+        taken := tenure.take_at_once(in_roster, among, except_these, fresh_since);
         IF taken IS NOT NULL THEN
             RETURN taken;
         END IF;
-        waiting := tenure.with_room(in_roster, ranked, fresh_since);
+        waiting := tenure.with_room(in_roster, among, except_these, fresh_since);
         IF waiting = '{}' THEN
             RETURN NULL;
         END IF;
@@ -152,8 +154,28 @@ BEGIN
     END LOOP;
 END $$;
 
+-- A provider with room, by a count of its engagements: other programs can write engagements without triggers.
+CREATE FUNCTION tenure.take_counted(in_roster text, among text[], except_these text[], fresh_since bigint) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    taken text;
+BEGIN
+    LOOP
+        taken := tenure.take(in_roster, among, except_these, fresh_since);
+        IF taken IS NULL OR EXISTS (
+            SELECT FROM tenure.providers p WHERE p.roster = in_roster AND p.provider = taken AND p.capacity > (
+                SELECT count(*) FROM tenure.engagements e
+                WHERE e.roster = in_roster AND e.provider = taken AND e.status IN ('pending', 'active'))) THEN
+            RETURN taken;
+        END IF;
+        PERFORM tenure.touch(ARRAY[in_roster], ARRAY[taken]);
+    END LOOP;
+END $$;
+
+-- `wanted`: the only candidate.
 CREATE FUNCTION tenure.reserve(
-    in_roster text, name text, ranked text[], fresh_since bigint, begin_as text, expires_in bigint, not_after bigint
+    in_roster text, name text, wanted text, among text[], except_these text[], fresh_since bigint, begin_as text,
+    expires_in bigint, active_for bigint, not_after bigint
 ) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     e tenure.engagements;
@@ -164,22 +186,29 @@ BEGIN
     PERFORM tenure.lock_engagement(in_roster, name);
     SELECT * INTO e FROM tenure.engagements x WHERE x.roster = in_roster AND x.engagement = name FOR UPDATE;
     is_known := FOUND;
-    IF is_known AND e.status NOT IN ('pending', 'active') THEN
+    IF is_known AND (e.status NOT IN ('pending', 'active') OR e.provider <> wanted) THEN
         RETURN tenure.end_step(not_after,
             jsonb_build_object('outcome', 'conflict', 'engagement', tenure.engagement_json(e)));
     END IF;
     IF is_known AND e.provider IS NOT NULL THEN
         RETURN tenure.end_step(not_after, tenure.engagement_change(e.provider, in_roster, name, false));
     END IF;
-    whose := tenure.take(in_roster, ranked, fresh_since);
+    IF wanted IS NOT NULL THEN
+        IF NOT EXISTS (SELECT FROM tenure.providers p WHERE p.roster = in_roster AND p.provider = wanted) THEN
+            RAISE EXCEPTION 'the roster has no provider %', wanted USING ERRCODE = 'TN404';
+        END IF;
+        among := CASE WHEN among IS NULL OR wanted = ANY (among) THEN ARRAY[wanted] ELSE '{}' END;
+    END IF;
+    whose := tenure.take_counted(in_roster, among, except_these, fresh_since);
     IF whose IS NULL THEN
         RETURN tenure.end_step(not_after, '{"outcome": "none_available"}');
     END IF;
     IF is_known THEN
         UPDATE tenure.engagements x SET provider = whose WHERE x.roster = in_roster AND x.engagement = name;
     ELSE
-        INSERT INTO tenure.engagements (roster, engagement, provider, status, expires_at)
-        VALUES (in_roster, name, whose, begin_as, tenure.ledger_now() + expires_in * interval '1 microsecond');
+        INSERT INTO tenure.engagements (roster, engagement, provider, status, expires_at, active_for)
+        VALUES (in_roster, name, whose, begin_as, tenure.ledger_now() + expires_in * interval '1 microsecond',
+                active_for * interval '1 microsecond');
     END IF;
     RETURN tenure.end_step(not_after, tenure.engagement_change(whose, in_roster, name, true));
 END $$;
@@ -209,4 +238,41 @@ BEGIN
     RETURN tenure.end_step(not_after, jsonb_build_object(
         'expired', coalesce(expired, '[]'), 'providers', tenure.rows_json(in_roster, coalesce(whose, '{}')),
         'next', next_at));
+END $$;
+
+CREATE FUNCTION tenure.recount(in_roster text, not_after bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    names text[];
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    names := ARRAY(
+        SELECT p.provider FROM tenure.providers p
+        LEFT JOIN (SELECT e.provider, count(*) AS open FROM tenure.engagements e
+                   WHERE e.roster = in_roster AND e.status IN ('pending', 'active') GROUP BY e.provider) c
+            ON c.provider = p.provider
+        WHERE p.roster = in_roster AND p.occupancy <> coalesce(c.open, 0));
+    IF names <> '{}' THEN
+        PERFORM tenure.touch(array_fill(in_roster, ARRAY[cardinality(names)]), names);
+    END IF;
+    RETURN tenure.end_step(not_after, jsonb_build_object('count', cardinality(names)));
+END $$;
+
+CREATE FUNCTION tenure.remove_closed(in_roster text, age bigint, most integer, not_after bigint) RETURNS jsonb
+LANGUAGE plpgsql AS $$
+DECLARE
+    before timestamptz;
+    removed bigint;
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    before := tenure.ledger_now() - age * interval '1 microsecond';
+    WITH old AS (
+        SELECT e.engagement FROM tenure.engagements e
+        WHERE e.roster = in_roster AND e.status NOT IN ('pending', 'active') AND e.changed_at < before
+        ORDER BY e.changed_at LIMIT most
+        FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM tenure.engagements x USING old o WHERE x.roster = in_roster AND x.engagement = o.engagement RETURNING 1
+    )
+    SELECT count(*) INTO removed FROM gone;
+    RETURN tenure.end_step(not_after, jsonb_build_object('count', removed));
 END $$;

@@ -24,6 +24,16 @@ BEGIN
     RETURN tenure.answer(body);
 END $$;
 
+-- A commit that waited for a synchronous standby and was told to stop is here and may not be there. The step that repeats
+-- it finds its work done, and must not answer before the standby has it: a transaction that wrote something waits for all
+-- that was committed before. One that has locked a row has written something; one that has not, calls this.
+CREATE FUNCTION tenure.rest_on_a_write() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_current_xact_id_if_assigned() IS NULL THEN
+        PERFORM pg_logical_emit_message(true, 'tenure', '');
+    END IF;
+END $$;
+
 -- Why what follows is done, for the log.
 CREATE FUNCTION tenure.because(why text) RETURNS void LANGUAGE sql
 AS $$ SELECT set_config('tenure.reason', why, true) $$;
@@ -80,24 +90,30 @@ BEGIN
     RETURN tenure.end_step(not_after, jsonb_build_object('settings', tenure.settings_json(in_roster)));
 END $$;
 
-CREATE FUNCTION tenure.put_provider(in_roster text, name text, shown text, room integer, not_after bigint) RETURNS jsonb
-LANGUAGE plpgsql AS $$
+-- `room`: absent to keep what is there, -1 for the roster's default. The lock on the default comes before that on the
+-- provider, as in a change of the default.
+CREATE FUNCTION tenure.put_provider(in_roster text, name text, shown text, room integer, not_after bigint)
+RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     before tenure.providers;
 BEGIN
     PERFORM tenure.begin_step(not_after);
     PERFORM tenure.ensure_roster(in_roster);
     PERFORM tenure.because('operator');
+    PERFORM tenure.default_of(in_roster);
     LOOP
         SELECT * INTO before FROM tenure.providers p WHERE p.roster = in_roster AND p.provider = name FOR NO KEY UPDATE;
         IF FOUND THEN
-            UPDATE tenure.providers p
-            SET display_name = coalesce(shown, p.display_name), capacity = coalesce(room, p.capacity)
+            UPDATE tenure.providers p SET
+                display_name = coalesce(shown, p.display_name),
+                capacity = CASE WHEN room >= 0 THEN room ELSE p.capacity END,
+                uses_default = CASE WHEN room IS NULL THEN p.uses_default ELSE room < 0 END
             WHERE p.roster = in_roster AND p.provider = name;
             EXIT;
         END IF;
         BEGIN
-            INSERT INTO tenure.providers (roster, provider, display_name, capacity) VALUES (in_roster, name, shown, room);
+            INSERT INTO tenure.providers (roster, provider, display_name, capacity)
+            VALUES (in_roster, name, shown, CASE WHEN room >= 0 THEN room END);
             EXIT;
         EXCEPTION WHEN unique_violation THEN
             -- Somebody else was quicker: it is there now.
@@ -106,13 +122,15 @@ BEGIN
     RETURN tenure.end_step(not_after, tenure.provider_change(before, in_roster, name));
 END $$;
 
-CREATE FUNCTION tenure.remove_provider(in_roster text, name text, not_after bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+CREATE FUNCTION tenure.remove_provider(in_roster text, name text, not_after bigint) RETURNS jsonb
+LANGUAGE plpgsql AS $$
 DECLARE
     p tenure.providers;
 BEGIN
     PERFORM tenure.begin_step(not_after);
     SELECT * INTO p FROM tenure.providers x WHERE x.roster = in_roster AND x.provider = name FOR UPDATE;
     IF NOT FOUND THEN
+        PERFORM tenure.rest_on_a_write();
         RETURN tenure.end_step(not_after, '{"outcome": "absent"}');
     END IF;
     IF p.online OR p.occupancy > 0 THEN
@@ -187,27 +205,48 @@ LANGUAGE sql VOLATILE AS $$
         ORDER BY p.provider FOR NO KEY UPDATE) l
 $$;
 
--- Follows the hot store, with one statement per reason, of which there are few.
+-- Follows the hot store, with one statement per reason, of which there are few. Rows that another transaction is changing are
+-- left for a later call: one open transaction of another program must not keep all other providers online. Heartbeats that
+-- the hot store did not receive refute that a tenure lapsed.
 CREATE FUNCTION tenure.offline_ended(
-    in_roster text, names text[], tenures text[], ends bigint[], reasons text[], not_after bigint
+    in_roster text, names text[], tenures text[], ends bigint[], reasons text[], heards bigint[], not_after bigint
 ) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     why text;
     locked text[];
+    busy text[];
+    spared text[];
     changed text[] := '{}';
     batch_names text[];
     moment timestamptz;
+    fresh_after timestamptz;
 BEGIN
     PERFORM tenure.begin_step(not_after);
-    locked := tenure.lock_online(in_roster, names, tenures);
+    locked := ARRAY(
+        SELECT p.provider FROM tenure.providers p
+        WHERE p.roster = in_roster AND (p.provider, p.online_tenure) IN (SELECT * FROM unnest(names, tenures))
+        ORDER BY p.provider FOR NO KEY UPDATE SKIP LOCKED);
+    busy := ARRAY(
+        SELECT p.provider FROM tenure.providers p
+        WHERE p.roster = in_roster AND (p.provider, p.online_tenure) IN (SELECT * FROM unnest(names, tenures))
+          AND NOT p.provider = ANY (locked)
+        ORDER BY p.provider);
     moment := tenure.ledger_now();
+    fresh_after := moment - coalesce(
+        (SELECT r.stale_after_ms FROM tenure.rosters r WHERE r.roster = in_roster), 60000) * interval '1 millisecond';
+    spared := ARRAY(
+        SELECT h.provider FROM unnest(names, tenures, ends, reasons, heards) u (name, tenure_id, ended, reason, heard)
+        JOIN tenure.providers x ON x.roster = in_roster AND x.provider = u.name AND x.online_tenure = u.tenure_id
+        JOIN tenure.heartbeats h ON h.roster = in_roster AND h.provider = u.name
+        WHERE u.name = ANY (locked) AND u.reason = 'lapsed' AND h.heard_at > fresh_after
+          AND h.heard_at > tenure.instant(coalesce(u.heard, u.ended)));
     FOR why IN SELECT DISTINCT u.why FROM unnest(reasons) u (why) ORDER BY 1 LOOP
         PERFORM tenure.because('ended:' || why);
         WITH batch AS (
             SELECT DISTINCT ON (u.name) u.name, u.tenure_id, u.ended
             FROM unnest(names, tenures, ends, reasons) u (name, tenure_id, ended, reason)
             JOIN tenure.providers x ON x.roster = in_roster AND x.provider = u.name AND x.online_tenure = u.tenure_id
-            WHERE u.reason = why AND u.name = ANY (locked)
+            WHERE u.reason = why AND u.name = ANY (locked) AND NOT u.name = ANY (spared)
         ), updated AS (
             UPDATE tenure.providers p SET online = false, last_offline_at = least(tenure.instant(b.ended), moment)
             FROM batch b
@@ -217,7 +256,9 @@ BEGIN
         SELECT array_agg(u.provider) INTO batch_names FROM updated u;
         changed := changed || coalesce(batch_names, '{}');
     END LOOP;
-    RETURN tenure.end_step(not_after, jsonb_build_object('items', tenure.rows_json(in_roster, changed)));
+    PERFORM tenure.rest_on_a_write();
+    RETURN tenure.end_step(not_after, jsonb_build_object(
+        'offline', tenure.rows_json(in_roster, changed), 'spared', tenure.rows_json(in_roster, spared), 'busy', busy));
 END $$;
 
 CREATE FUNCTION tenure.follow_tenures(in_roster text, names text[], olds text[], news text[], not_after bigint)
@@ -297,5 +338,48 @@ BEGIN
     RETURN tenure.end_step(not_after, jsonb_build_object('count', cleaned));
 END $$;
 
-CREATE FUNCTION tenure.next_version() RETURNS jsonb LANGUAGE sql VOLATILE
-AS $$ SELECT tenure.answer(jsonb_build_object('version', nextval('tenure.versions'))) $$;
+-- Drawing a number is a write, every now and then.
+CREATE FUNCTION tenure.next_version(not_after bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    RETURN tenure.answer(jsonb_build_object('version', nextval('tenure.versions')));
+END $$;
+
+-- How long ago some process confirmed the hot store.
+CREATE FUNCTION tenure.hot_store_json(h tenure.hot_store) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
+    SELECT jsonb_build_object('id', (h).id, 'place', (h).place, 'confirmed_ago',
+        greatest(tenure.micros(tenure.ledger_now()) - tenure.micros((h).confirmed_at), 0))
+$$;
+
+CREATE FUNCTION tenure.read_hot_store() RETURNS jsonb LANGUAGE sql VOLATILE AS $$
+    SELECT tenure.answer(jsonb_build_object('recorded', (SELECT tenure.hot_store_json(h) FROM tenure.hot_store h)))
+$$;
+
+-- `was`: the id that the caller was admitted with before. `unconfirmed`: after this time without a confirmation, no running
+-- process reaches the recorded data. A record that was just confirmed is only read.
+CREATE FUNCTION tenure.claim_hot_store(
+    own_id text, own_place text, was text, replaces boolean, fresh bigint, unconfirmed bigint, not_after bigint
+) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    h tenure.hot_store;
+    moment timestamptz;
+BEGIN
+    PERFORM tenure.begin_step(not_after);
+    SELECT * INTO h FROM tenure.hot_store;
+    moment := tenure.ledger_now();
+    IF FOUND AND h.id = own_id AND h.place = own_place AND moment - h.confirmed_at < fresh * interval '1 microsecond' THEN
+        RETURN tenure.end_step(not_after, '{"recorded": null}');
+    END IF;
+    INSERT INTO tenure.hot_store (id, place, confirmed_at) VALUES (own_id, own_place, moment) ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        RETURN tenure.end_step(not_after, '{"recorded": null}');
+    END IF;
+    SELECT * INTO h FROM tenure.hot_store FOR NO KEY UPDATE;
+    moment := tenure.ledger_now();
+    IF replaces OR h.id = own_id OR (h.place = own_place
+        AND (h.id = was OR moment - h.confirmed_at >= unconfirmed * interval '1 microsecond')) THEN
+        UPDATE tenure.hot_store SET id = own_id, place = own_place, confirmed_at = moment;
+        RETURN tenure.end_step(not_after, '{"recorded": null}');
+    END IF;
+    RETURN tenure.end_step(not_after, jsonb_build_object('recorded', tenure.hot_store_json(h)));
+END $$;
