@@ -28,6 +28,7 @@ use crate::lease::{
 use crate::ledger::RosterSettings;
 use crate::membership::{BeatReplies, Beats, End, EndReason, Join, Joined, Member, MemberOf, Members, SetLabels};
 use crate::memory::{Decide, GroupModel};
+use crate::pulse::{BeatPulse, DueGroups, ListDue, Pulsed};
 use crate::registry::{Claim, ClaimKeys, ClaimOf, Claimed, Claims, ReleaseClaim};
 use crate::roster::{
     Availability, BeatProviders, CountAvailable, CountRoster, EndTurn, EnsureTenures, EnsuredTenure, FoundProviders,
@@ -39,7 +40,7 @@ use crate::session::{
     Attached, Attaches, CountSessions, DeleteOutcome, DeleteSession, DetachOutcome, Detaches, ListOrphans, Orphans,
     PatchOutcome, PatchSession, Session, SessionByAlias, SessionOf, SessionStats, Sessions,
 };
-use crate::store::{Backend, Call, FindGroups, ListGroups, NewestEvents, Now, Page, Probe, Probed};
+use crate::store::{Backend, Call, FindGroups, ListGroups, Now, Page, Probe, Probed};
 use crate::sweep::{
     Doomed, EndLapsed, EndedBatch, ForgetGroup, GroupStatus, ListDoomed, Pass, Reap, ReapedBatch, Reconcile,
     Reconciled, Release, ReleasedBatch, Settle, SettleReport, Spare, Status, SweepReport, Tick,
@@ -313,10 +314,15 @@ calls! {
         read Now: Now -> StoreTime;
         step Probe: Probe -> Probed;
         read Groups: ListGroups -> Vec<Group>;
-        read NewestEvents: NewestEvents -> Vec<(Group, crate::event::EventId)>, limited;
         read WaitForGrants: WaitForGrants -> Vec<WaitingTurn>;
         step FindGroups: FindGroups -> bool;
         step Settle: Settle -> SettleReport;
+    }
+
+    /// The calls on the service of the whole store, for a store that decides.
+    service(Option<Group>), served by ServeService {
+        step BeatPulse: BeatPulse -> Pulsed;
+        read Due: ListDue -> DueGroups, limited;
     }
 
     /// The single steps of a sweep, for a store that its users sweep.
@@ -365,11 +371,12 @@ calls! {
 /// Those of the call; `Unsupported` for a whole sweep, with nothing changed.
 pub async fn serve_all<S>(store: &S, request: StoreRequest) -> Result<Reply>
 where
-    S: ServeNouns + ServeWhole + ServeSweep + ServeMirror,
+    S: ServeNouns + ServeWhole + ServeService + ServeSweep + ServeMirror,
 {
     match request.op.section() {
         Section::nouns => nouns(store, request).await,
         Section::whole => whole(store, request).await,
+        Section::service => service(store, request).await,
         Section::sweep => sweep(store, request).await,
         Section::mirror => mirror(store, request).await,
         Section::remote => Err(unsupported(&request.op)),
@@ -379,7 +386,7 @@ where
 /// Serves a call in a remote daemon's client.
 ///
 /// # Errors
-/// Those of the call; `Unsupported` for a sweep step or a mirror call, with nothing changed.
+/// Those of the call; `Unsupported` for a call on the service of the store, a sweep step or a mirror call, with nothing changed.
 pub async fn serve_remote<S>(store: &S, request: StoreRequest) -> Result<Reply>
 where
     S: ServeNouns + ServeWhole + ServeRemote,
@@ -388,7 +395,7 @@ where
         Section::nouns => nouns(store, request).await,
         Section::whole => whole(store, request).await,
         Section::remote => remote(store, request).await,
-        Section::sweep | Section::mirror => Err(unsupported(&request.op)),
+        Section::service | Section::sweep | Section::mirror => Err(unsupported(&request.op)),
     }
 }
 

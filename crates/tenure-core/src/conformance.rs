@@ -14,6 +14,7 @@ pub mod lease;
 pub mod lease_end;
 pub mod ledger;
 pub mod membership;
+pub mod pulse;
 pub mod queue;
 pub mod random;
 pub mod reaper;
@@ -139,6 +140,10 @@ macro_rules! conformance_tests {
                 an_event_reports_that_the_group_settled, force_never_overrides_a_grace, a_lost_list_of_groups_changes_nothing,
                 an_operator_settles_a_group, refused_beats_extend_tenures, a_refusal_revives_no_tenure,
                 a_refusal_extends_by_at_most_one_max_ttl;
+            pulse: a_late_visit_extends_no_life, a_takeover_in_a_quiet_group_needs_no_visit, a_gap_is_dated_by_its_end,
+                whatever_comes_first_after_an_outage_ends_nobody, a_sweep_proves_no_service, pauses_are_gaps_by_ttl,
+                a_failed_beat_restarts_the_ttls_of_its_group, many_failed_groups_are_a_gap_of_the_store,
+                what_is_due_is_listed;
             forget: a_long_empty_group_is_forgotten, a_group_with_contents_is_kept;
             event: events_record_changes_in_order, events_are_filtered_and_paged, trimmed_events_are_announced,
                 long_keys_are_listed_in_several_events, the_log_is_bounded_in_bytes, waiting_ends_with_a_new_event;

@@ -12,7 +12,7 @@
 //!
 //! When a commit fails, exactly the rows that are not durable are read again, and the waiting calls fail: either
 //! nothing happened, or that the outcome is unknown. From then on changes are refused before they are applied, until a
-//! commit succeeds; beats and reads continue, and a refused step ticks its group in memory. After a fault that leaves the
+//! commit succeeds; beats and reads continue. After a fault that leaves the
 //! disk unreliable nothing is served any more, for good: the engine is part of a host process, so it does not end that
 //! process, but reports it ([`Engine::until_broken`]).
 //!
@@ -33,6 +33,7 @@ mod disk;
 mod doubt;
 mod groups;
 mod load;
+mod pulse;
 mod queue;
 mod service;
 #[cfg(test)]
@@ -46,8 +47,8 @@ mod whole;
 mod writer;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -58,12 +59,13 @@ pub use self::disk::{Batch, Commit, Disk, EventPages, Fault, Loaded, Loader, Sto
 use self::doubt::Doubts;
 use self::groups::Groups;
 use self::load::Load;
+use self::pulse::EnginePulse;
 use self::queue::Queue;
 use self::service::Service;
 use self::writer::Writer;
 use crate::call::{Op, Reply, Scope, StoreRequest};
 use crate::error::{Error, Outcome, Result};
-use crate::memory::GroupModel;
+use crate::memory::{DueIndex, GroupModel};
 use crate::store::{Health, StoreOptions};
 use crate::time::StoreTime;
 
@@ -86,6 +88,9 @@ pub(crate) struct Shared {
     service: Service,
     backlog: Backlog,
     doubts: Doubts,
+    pulse: EnginePulse,
+    /// When something is due, by group.
+    due: Mutex<DueIndex>,
     /// When to write store time down next, in µs.
     next_keep: AtomicU64,
 }
@@ -122,6 +127,11 @@ impl Engine {
         let mut load = Load::new(&options, now);
         let loaded = disk.load(&mut load).map_err(Fault::into_error)?;
         let cells = load.finish();
+        let mut due = DueIndex::default();
+        for (group, cell) in &cells {
+            // A start restarts every ttl; the first visit reads what is due.
+            due.set(group, Some(cell.lock().model.due(now).unwrap_or(now)));
+        }
         let shared = Arc::new(Shared {
             doubts: Doubts::new(options.max_ttl, loaded.recall, loaded.longest, now),
             options,
@@ -131,6 +141,8 @@ impl Engine {
             queue: Queue::default(),
             service: Service::default(),
             backlog: Backlog::default(),
+            pulse: EnginePulse::new(now),
+            due: Mutex::new(due),
             next_keep: AtomicU64::new(0),
         });
         let writer = Writer::new(disk, Arc::clone(&shared));
@@ -150,7 +162,8 @@ impl Engine {
                 Op::Now(_)
                 | Op::Probe(_)
                 | Op::Groups(_)
-                | Op::NewestEvents(_)
+                | Op::BeatPulse(_)
+                | Op::Due(_)
                 | Op::WaitForGrants(_)
                 | Op::FindGroups(_) => Box::pin(shared.about_whole(op)).await,
                 Op::Settle(ask) => {

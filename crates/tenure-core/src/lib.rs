@@ -28,6 +28,7 @@ pub mod memory;
 pub mod millis;
 pub mod placement;
 pub mod planted;
+pub mod pulse;
 pub mod recall;
 pub mod refusal;
 pub mod registry;

@@ -8,6 +8,7 @@ mod at_once;
 mod brake;
 mod claims;
 mod decide;
+mod due;
 mod ended;
 mod group;
 mod holdings;
@@ -32,6 +33,7 @@ mod table;
 mod targets;
 
 pub(crate) use decide::Decide;
+pub(crate) use due::DueIndex;
 pub use group::GroupModel;
 pub use store::MemoryStore;
 

@@ -1,9 +1,10 @@
 //! Gaps: distinguishing an outage of the store from the death of a member.
 //!
-//! Every mutating step of a store first compares its clock with its last `tick`. If the store did not serve for longer
-//! than [`gap`], or its clock fell back, no member could beat in that time. So every ttl restarts when the store serves
-//! again (`resumed_at`). The conformance suite holds the implementations in other languages (Lua, SQL) to these
-//! functions.
+//! The evidence that a store served is its [`Pulse`]: one row of its own data, beaten by the way of a beat. A step that
+//! would end a tenure or grant a lease, and a read that would show a member as dead, [look](look) at it. A hole between
+//! two beats of the pulse restarts every ttl from **its end** (`resumed_at`), not from the step that finds it: a sweep
+//! that comes late finds no hole, and extends no life. The conformance suite holds the implementation in Lua
+//! (`pulse.lua`) to these functions.
 
 use std::time::Duration;
 
@@ -11,24 +12,179 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::{StoreTime, micros};
 
-/// The longest silence that is never a gap, for any ttl.
-pub const MAX_GAP: Duration = Duration::from_secs(2);
+/// The lengths of a silence that count as a gap. A group has one of them; see [`Level::of`].
+pub const LEVELS: [Duration; 3] = [
+    Duration::from_micros(416_666),
+    Duration::from_micros(833_333),
+    Duration::from_secs(2),
+];
 
-/// The longest time without a mutating step that is not a gap: `min(2 s, 5/12 of the smallest ttl)`.
-///
-/// 5/12 is the rest of a ttl after the beat interval (1/3), the request timeout (1/6) and the margin (1/12), so an
-/// unnoticed pause costs no member a beat.
+/// The longest silence that is never a gap, for any ttl.
+pub const MAX_GAP: Duration = LEVELS[2];
+
+/// How often a process beats the pulse.
+pub const PULSE_EVERY: Duration = Duration::from_micros(138_888);
+
+/// A level of [`LEVELS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Level(usize);
+
+impl Level {
+    /// The level of a group: the largest that is not above 5/12 of its smallest ttl.
+    ///
+    /// 5/12 is the rest of a ttl after the beat interval (1/3), the request timeout (1/6) and the margin (1/12), so an
+    /// unnoticed pause costs no member a beat. Few levels, because the pulse keeps the end of the last hole for each.
+    #[must_use]
+    pub fn of(smallest_ttl: Option<Duration>) -> Self {
+        // Whole microseconds, the resolution of store time, so that every store computes the same value.
+        let most = smallest_ttl.map_or(MAX_GAP, |ttl| Duration::from_micros(micros(ttl * 5 / 12)));
+        Self(LEVELS.iter().rposition(|level| *level <= most).unwrap_or(0))
+    }
+
+    /// The longest silence that is not a gap for groups of this level.
+    #[must_use]
+    pub fn gap(self) -> Duration {
+        LEVELS[self.0]
+    }
+}
+
+/// The longest silence of the store that is not a gap for a group with this smallest ttl.
 #[must_use]
 pub fn gap(smallest_ttl: Option<Duration>) -> Duration {
-    // Whole microseconds, the resolution of store time, so that every store computes the same value.
-    smallest_ttl.map_or(MAX_GAP, |ttl| Duration::from_micros(micros(ttl * 5 / 12)).min(MAX_GAP))
+    Level::of(smallest_ttl).gap()
+}
+
+/// The pulse of a store: the proof that it took beats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pulse {
+    /// Rises whenever the history of the pulse breaks: it is new, it was lost, or the clock fell back.
+    pub id: u64,
+    /// Its last beat.
+    pub tick: StoreTime,
+    /// For each level, when the last hole longer than that ended.
+    pub since: [StoreTime; 3],
+    /// How long those holes were; zero for an unknown time.
+    pub lasted: [Duration; 3],
+}
+
+impl Pulse {
+    /// A pulse that begins now.
+    #[must_use]
+    pub fn begin(before: Option<Self>, now: StoreTime) -> Self {
+        let id = before.map_or(0, |before| before.id.saturating_add(1));
+        Self {
+            id: id.max(now.micros()),
+            tick: now,
+            since: [now; 3],
+            lasted: [Duration::ZERO; 3],
+        }
+    }
+
+    /// One beat. The clock must be read after the pulse was locked: otherwise two processes look like a fall of the
+    /// clock.
+    #[must_use]
+    pub fn beaten(before: Option<Self>, now: StoreTime) -> Self {
+        let Some(mut pulse) = before.filter(|pulse| now >= pulse.tick) else {
+            return Self::begin(before, now);
+        };
+        let silence = now.since(pulse.tick);
+        // Another process was just here.
+        if silence < PULSE_EVERY / 2 {
+            return pulse;
+        }
+        for (nth, _) in LEVELS.iter().enumerate().filter(|(_, level)| silence > **level) {
+            (pulse.since[nth], pulse.lasted[nth]) = (now, silence);
+        }
+        pulse.tick = now;
+        pulse
+    }
+}
+
+/// What a group knows about the service of its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known {
+    /// Its last step.
+    pub tick: StoreTime,
+    /// The id of the pulse at its last look; `None` before the first.
+    pub pulse: Option<u64>,
+    /// When every ttl last restarted.
+    pub resumed_at: StoreTime,
+    /// When a beat for this group last failed although the store served others; zero for never.
+    pub failed_at: StoreTime,
+    /// Its level.
+    pub level: Level,
+}
+
+/// A gap that a group has not met yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resume {
+    /// When the store resumed: every ttl restarts from here.
+    pub at: StoreTime,
+    /// Silent, or the clock fell back.
+    pub cause: GapCause,
+    /// How long the store was silent, if that is known.
+    pub silence: Option<Duration>,
+}
+
+impl Resume {
+    fn now(now: StoreTime, last: StoreTime) -> Self {
+        let cause = if now < last {
+            GapCause::ClockBack
+        } else {
+            GapCause::Silent
+        };
+        Self {
+            at: now,
+            cause,
+            silence: Some(now.since(last)),
+        }
+    }
+}
+
+/// Whether a beat that only renews needs no look: a gap would only lengthen lives and withhold grants.
+#[must_use]
+pub fn is_near(tick: StoreTime, now: StoreTime, level: Level) -> bool {
+    tick <= now && now.since(tick) <= level.gap()
+}
+
+/// Looks for a gap that the group has not met, on the clock reading and the snapshot of the step.
+///
+/// A hole is compared with `resumed_at` and never with the tick of the group: a step of a sweep during a hole would hide
+/// it. Without a pulse the group goes by its own tick.
+#[must_use]
+pub fn look(pulse: Option<&Pulse>, known: &Known, now: StoreTime) -> Option<Resume> {
+    let Some(pulse) = pulse else {
+        return (!is_near(known.tick, now, known.level)).then(|| Resume::now(now, known.tick));
+    };
+    // A hole that is still open, or that cannot be dated: the pulse of a lost tail may be in the future.
+    if !is_near(pulse.tick, now, known.level) {
+        return Some(Resume::now(now, pulse.tick));
+    }
+    let since = pulse.since[known.level.0];
+    let is_unmet = known.pulse != Some(pulse.id) || since > known.resumed_at;
+    let failed = Some(known.failed_at).filter(|at| *at > known.resumed_at && *at <= now);
+    let at = is_unmet.then_some(since).max(failed)?;
+    let silence = Some(pulse.lasted[known.level.0]).filter(|lasted| at == since && !lasted.is_zero());
+    let cause = if now < known.tick {
+        GapCause::ClockBack
+    } else {
+        GapCause::Silent
+    };
+    Some(Resume { at, cause, silence })
+}
+
+/// When every ttl last restarted, once a gap is met. A value in the future was written by a clock that has since fallen
+/// back.
+#[must_use]
+pub fn resumed(before: StoreTime, at: StoreTime, now: StoreTime) -> StoreTime {
+    if before > now { at } else { before.max(at) }
 }
 
 /// The cause of an unsettled group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GapCause {
-    /// The store did not serve: it was stopped, paused or unreachable, or had no ticker.
+    /// The store did not serve: it was stopped, paused, unreachable, or refused beats.
     Silent,
     /// The store's clock fell back.
     ClockBack,
@@ -88,26 +244,15 @@ impl GapCause {
     }
 }
 
-/// Compares the last tick with the clock; `Some` for a gap.
-#[must_use]
-pub fn observe(tick: StoreTime, now: StoreTime, gap: Duration) -> Option<GapCause> {
-    if now < tick {
-        Some(GapCause::ClockBack)
-    } else if now.since(tick) > gap {
-        Some(GapCause::Silent)
-    } else {
-        None
-    }
-}
-
 /// The end time *E* of a tenure, `max(deadline, resumed_at + ttl)`: it lapses when the store's clock reaches it.
 ///
-/// A deadline further away than its ttl predates a step back of the clock and is read as `resumed_at + ttl`. So a step
-/// back needs no pass over all members.
+/// A deadline further away than its ttl and one smallest level predates a step back of the clock and is read as
+/// `resumed_at + ttl`. So a step back needs no pass over all members. A shorter one may go unnoticed, so it must not
+/// shorten a life.
 #[must_use]
 pub fn end_of(deadline: StoreTime, ttl: Duration, resumed_at: StoreTime, now: StoreTime) -> StoreTime {
     let grace = resumed_at + ttl;
-    if deadline > now + ttl {
+    if deadline > now + ttl + LEVELS[0] {
         grace
     } else {
         deadline.max(grace)
@@ -115,57 +260,4 @@ pub fn end_of(deadline: StoreTime, ttl: Duration, resumed_at: StoreTime, now: St
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const fn at(seconds: u64) -> StoreTime {
-        StoreTime::from_micros(seconds * 1_000_000)
-    }
-    const fn s(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
-
-    #[test]
-    fn unnoticed_pause_costs_no_beat() {
-        for ttl_ms in [1000, 1500, 4800, 30_000, 120_000] {
-            let ttl = Duration::from_millis(ttl_ms);
-            let timing = crate::timing::Timing::for_ttl(ttl);
-            let spare = ttl - timing.interval - timing.request_timeout - timing.margin;
-            assert!(
-                gap(Some(ttl)) <= spare,
-                "ttl {ttl:?}: gap {:?}, spare {spare:?}",
-                gap(Some(ttl))
-            );
-        }
-        assert_eq!(gap(None), s(2));
-        assert_eq!(gap(Some(s(30))), s(2));
-    }
-
-    #[test]
-    fn silence_and_a_clock_step_back_are_gaps() {
-        assert_eq!(observe(at(10), at(12), s(2)), None);
-        assert_eq!(
-            observe(at(10), at(12) + Duration::from_micros(1), s(2)),
-            Some(GapCause::Silent)
-        );
-        assert_eq!(observe(at(10), at(9), s(2)), Some(GapCause::ClockBack));
-    }
-
-    #[test]
-    fn settle_without_a_cause_ends_only_new() {
-        for cause in GapCause::ALL {
-            assert_eq!(GapCause::parse(cause.as_str()), Some(cause));
-            assert_eq!(cause.is_ended_by(None), cause == GapCause::New);
-            assert!(cause.is_ended_by(Some(cause)));
-        }
-        assert!(!GapCause::DataLoss.is_ended_by(Some(GapCause::New)));
-    }
-
-    #[test]
-    fn every_ttl_restarts_after_a_gap() {
-        assert_eq!(end_of(at(40), s(30), at(0), at(20)), at(40));
-        assert_eq!(end_of(at(40), s(30), at(100), at(100)), at(130));
-        // The clock fell from about 970 to 5, so the old deadline of 1000 is ignored.
-        assert_eq!(end_of(at(1000), s(30), at(5), at(5)), at(35));
-    }
-}
+mod tests;

@@ -8,12 +8,13 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::brake::BrakeSettings;
-use crate::call::{Limits, Op, Reply, StoreRequest, send};
+use crate::call::{Op, Reply, StoreRequest, send};
 use crate::error::{Error, Result};
-use crate::event::{EventId, EventLog};
+use crate::event::EventLog;
 use crate::id::Group;
 use crate::lease::LeaseStore;
 use crate::membership::MembershipStore;
+use crate::pulse::{BeatPulse, DueGroups, ListDue, Pulsed};
 use crate::registry::RegistryStore;
 use crate::roster::RosterMirror;
 use crate::session::{SessionSettings, SessionStore};
@@ -35,6 +36,17 @@ impl Call {
     #[must_use]
     pub fn not_after(at: StoreTime) -> Self {
         Self { not_after: Some(at) }
+    }
+
+    /// Refuses a call that comes too late.
+    ///
+    /// # Errors
+    /// `TooLate`.
+    pub(crate) fn check(self, now: StoreTime) -> Result<()> {
+        match self.not_after.is_some_and(|limit| now > limit) {
+            true => Err(Error::too_late()),
+            false => Ok(()),
+        }
     }
 }
 
@@ -318,20 +330,6 @@ pub struct Probe {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListGroups;
 
-/// [`Store::newest_events`] as a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewestEvents {
-    /// The groups.
-    pub groups: Vec<Group>,
-}
-
-/// Never split: the groups are on many nodes, and the store splits by node.
-impl Limits for NewestEvents {
-    fn items(&self) -> usize {
-        self.groups.len()
-    }
-}
-
 /// [`Store::find_groups`] as a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FindGroups;
@@ -367,14 +365,21 @@ pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + Se
         send(self, None, ListGroups, Call::default()).await
     }
 
-    /// The number of the newest event of each group, to find those that changed. Omits groups that cannot be reached.
-    /// Empty for a store with a single writer process, which already knows. O(requested groups).
+    /// Beats the pulse of the store: the proof that it took beats. Only a process that takes beats calls this, about every
+    /// [`PULSE_EVERY`](crate::settling::PULSE_EVERY), and in the way of a beat: never a sweep.
     ///
     /// # Errors
-    /// `Unavailable` if no group can be reached.
-    async fn newest_events(&self, groups: &[Group]) -> Result<Vec<(Group, EventId)>> {
-        let groups = groups.to_vec();
-        send(self, None, NewestEvents { groups }, Call::default()).await
+    /// Those of a beat; `Unsupported` for a remote daemon.
+    async fn beat_pulse(&self, beat: BeatPulse) -> Result<Pulsed> {
+        send(self, None, beat, Call::default()).await
+    }
+
+    /// The groups in which something is due within `ahead`, at most `limit`. O(groups named).
+    ///
+    /// # Errors
+    /// `Unavailable`; `Unsupported` for a remote daemon.
+    async fn due(&self, ahead: Duration, limit: u32) -> Result<DueGroups> {
+        send(self, None, ListDue { ahead, limit }, Call::default()).await
     }
 
     /// Searches a part of the stored data for groups missing from [`groups`](Store::groups), and adds them again.

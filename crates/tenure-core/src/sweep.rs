@@ -58,7 +58,10 @@ pub struct GroupStatus {
     pub as_of: StoreTime,
     /// Members with a current tenure.
     pub members: u64,
-    /// The longest silence of the store that is not a gap. A sweeper ticks at least three times as often.
+    /// Whether the store has a pulse. A group without one goes by its own tick, which a sweeper must keep up.
+    #[serde(skip)]
+    pub has_pulse: bool,
+    /// The longest silence of the store that is not a gap.
     #[serde(rename = "gap_ms", with = "crate::millis::down")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub gap: Duration,
@@ -345,11 +348,8 @@ pub struct ForgetGroup;
 /// The single steps of a sweep, for a sweeper in this process.
 #[async_trait]
 pub trait SweepSteps: SessionStore {
-    /// Keeps the tick cadence: checks for a gap, writes the tick, settles a group whose grace is over, and lifts a
-    /// brake whose time is over. O(1).
-    ///
-    /// While one sweeper is active, a store may reply to another with a later `next_due`: the time to check whether
-    /// that sweeper still is. That only saves work; the other's steps have their full effect.
+    /// Begins a visit: looks for a gap, settles a group whose grace is over, lifts a brake whose time is over, and notes
+    /// since when the group is empty. O(1).
     ///
     /// # Errors
     /// `Unavailable`; no member may then be considered dead.

@@ -8,6 +8,7 @@ use tenure::batch::{BatchSettings, BeatBatcher};
 use tenure::burst::BurstLog;
 use tenure::lease::LeaseWaits;
 use tenure::loops::Loops;
+use tenure::pulse::Pulser;
 use tenure::roster::Rosters;
 use tenure::sweeper::Sweeper;
 use tenure_core::clock::{Clock, Mono};
@@ -36,8 +37,8 @@ use crate::watch::Watch;
 /// The parts a server is built from.
 #[derive(Clone)]
 pub struct Parts {
-    /// The store it serves.
-    pub store: Arc<dyn Store>,
+    /// The store it serves, with its pulse. Everything that takes beats goes through [`Pulser::watched`].
+    pub pulser: Arc<Pulser>,
     /// Local time.
     pub clock: Arc<dyn Clock>,
     /// The background loops that `/livez` and `/v1/status` report on. The server adds its own (`watch`, `metrics`); the owner
@@ -70,7 +71,7 @@ impl Parts {
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
         let loops = Loops::new(Arc::clone(&clock), Handle::current());
         Self {
-            store,
+            pulser: Pulser::new(store, Arc::clone(&clock)),
             clock,
             loops,
             sweeper: None,
@@ -82,6 +83,7 @@ impl Parts {
 /// The state behind the routes.
 pub(crate) struct App {
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) pulser: Arc<Pulser>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) loops: Loops,
     pub(crate) sweeper: Option<Sweeper>,
@@ -138,7 +140,7 @@ impl App {
         let guard = Guard::new(settings.tokens.as_ref().map(|tokens| tokens.file.clone()))?;
         let tls = settings.tls.as_ref().map(Tls::new).transpose()?.map(Arc::new);
         let Parts {
-            store,
+            pulser,
             clock,
             loops,
             sweeper,
@@ -148,6 +150,7 @@ impl App {
             Some(parts) => (Some(parts.rosters), Some(parts.ledger), parts.jwt),
             None => (None, None, None),
         };
+        let store = pulser.watched();
         let batch = BatchSettings {
             give_up: settings.request_timeout,
             ..BatchSettings::default()
@@ -185,6 +188,7 @@ impl App {
             openapi: OnceLock::new(),
             store_clock: RemoteClock::default(),
             store,
+            pulser,
             clock,
             loops,
             sweeper,

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tenure::connect::{OpenOptions, open_store};
 use tenure::ledger;
 use tenure::loops::{LoopSettings, Loops};
+use tenure::pulse::Pulser;
 use tenure::roster::{Rosters, RostersSettings, SweepIntervals};
 use tenure::sweeper::{Sweeper, SweeperSettings};
 use tenure_core::clock::Clock;
@@ -156,7 +157,8 @@ impl Daemon {
             store = Traces::of_calls(store);
         }
         let loops = Loops::new(Arc::clone(&clock), Handle::current());
-        let rosters = rosters(settings.ledger, &store, &clock, &loops).await?;
+        let pulser = Pulser::new(Arc::clone(&store), Arc::clone(&clock));
+        let rosters = rosters(settings.ledger, &pulser.watched(), &clock, &loops).await?;
         let ledger = rosters.as_ref().map(|parts| Arc::clone(&parts.ledger));
         let sweeper = Sweeper::start(Arc::clone(&store), Arc::clone(&clock), settings.sweeper, &loops)
             .map_err(StartError::Beside)?;
@@ -166,14 +168,13 @@ impl Daemon {
             parts.rosters.follow(&sweeper);
         }
         let parts = Parts {
-            store: Arc::clone(&store),
+            pulser,
             clock,
             loops: loops.clone(),
             sweeper: Some(sweeper),
             rosters,
         };
         let (stop, url) = (CancellationToken::new(), settings.server.url_at(address));
-        let store = Arc::clone(&parts.store);
         let server = Server::start(listener, parts, settings.server, stop.clone().cancelled_owned())
             .map_err(StartError::Server)?;
         Ok(Self {
@@ -382,11 +383,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stop = CancellationToken::new();
         let parts = Parts {
-            store: Arc::clone(&store),
-            clock,
             loops: loops.clone(),
             sweeper: Some(sweeper),
-            rosters: None,
+            ..Parts::new(Arc::clone(&store), clock)
         };
         let server = Server::start(listener, parts, Settings::default(), stop.clone().cancelled_owned()).unwrap();
         serve(

@@ -34,6 +34,7 @@ pub mod daemon;
 mod dashboard;
 mod exposed;
 mod extract;
+mod front_door;
 pub mod jwt;
 mod lease_log;
 mod limits;

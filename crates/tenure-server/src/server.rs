@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use axum::Router;
 use tenure::loops::{LoopSettings, Waker};
+use tenure::pulse::PULSE;
 use tenure_core::clock::{Mono, within};
 use tenure_core::error::{Error, ErrorKind, Result};
-use tenure_core::settling::gap;
+use tenure_core::settling::{PULSE_EVERY, gap};
 use tenure_core::timing::MIN_TTL;
 use tokio::net::TcpListener;
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,6 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::app::{App, Parts};
 use crate::auth::TokenWatch;
 use crate::connections::Connections;
+use crate::front_door::{FrontDoor, Rings};
 use crate::meters::{self, Upkeep};
 use crate::origin_check::OriginCheck;
 use crate::refusals::{self, REFUSALS, RefusalReporter};
@@ -99,9 +102,12 @@ impl Server {
         }
         tokio::spawn(settings_watch::watch(Arc::downgrade(&app)));
         let router = routes::router(&app);
+        let (front_door, rings) = FrontDoor::new(&app, &router);
+        app.loops.start(LoopSettings::new(PULSE, PULSE_EVERY), front_door)?;
         let abort = CancellationToken::new();
         let acceptor = Acceptor {
             listener,
+            rings: Mutex::new(rings),
             app,
             router,
             draining,
@@ -172,6 +178,7 @@ impl Drop for Server {
 
 struct Acceptor {
     listener: TcpListener,
+    rings: Mutex<Rings>,
     app: Arc<App>,
     router: Router,
     draining: CancellationToken,
@@ -185,9 +192,21 @@ impl Acceptor {
             biased;
             () = self.abort.cancelled() => {}
             () = shutdown => {}
-            () = self.accept() => {}
+            () = self.answer_rings(self.accept()) => {}
         }
         self.drain().await
+    }
+
+    /// Answers the daemon's own rings as a part of the accept loop's task, also while it waits for room.
+    async fn answer_rings(&self, accept: impl Future<Output = ()>) {
+        let mut rings = self.rings.lock().await;
+        let mut accept = std::pin::pin!(accept);
+        loop {
+            tokio::select! {
+                () = &mut accept => return,
+                Some(ring) = rings.recv() => drop(ring.send(())),
+            }
+        }
     }
 
     async fn accept(&self) {
@@ -239,6 +258,7 @@ impl Acceptor {
     async fn drain(self) -> Drained {
         let Self {
             listener,
+            rings: _,
             app,
             router,
             draining,

@@ -140,6 +140,9 @@ impl App {
         let status = self.read(self.store.status(&group));
         let status = self.timed(status, |status| status.as_of).await?;
         meters::holdings(&group, status.leases, status.sessions);
+        // No visit comes to a group in which nothing is due.
+        let cause = status.unsettled.map(|grace| grace.cause);
+        tenure::meters::group(&group, status.members, cause, status.brake.is_some());
         let state = GroupState::new(group.clone(), status);
         self.watch.seen().groups.insert(group, (state, self.clock.mono()));
         Ok(())

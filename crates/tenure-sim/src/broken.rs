@@ -11,10 +11,14 @@ use tenure::{EndReason, LeaseName, Result, TenureId};
 use tenure_core::call::{Op, Reply, StoreRequest};
 use tenure_core::lease::{LeaseOf, ReleaseLeases, ReleaseOutcome};
 use tenure_core::membership::{BeatReply, End, EndBy, Revision};
+use tenure_core::pulse::BeatPulse;
 use tenure_core::registry::{ClaimOf, ReleaseClaim};
+use tenure_core::settling::MAX_GAP;
 use tenure_core::store::Call;
 
 use crate::server::{Server, poll_once};
+use crate::time::At;
+use crate::wire::Request;
 
 /// A rule that can be broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -51,11 +55,19 @@ pub enum BrokenRule {
     ReserveAboveCapacity,
     /// Beats do not carry the revision, so that a grant lost with a tail is not detected.
     ForgetRevisions,
+    /// The sweeps beat the pulse, so that their own steps prove that members could beat.
+    JanitorProves,
+    /// A call that waited in a frozen store brings the evidence of its sender that the store serves.
+    CarriedEvidence,
+    /// The pulse is not rolled back with the data.
+    PulseElsewhere,
+    /// A hole is dated by the step that finds it.
+    DatedByVisit,
 }
 
 impl BrokenRule {
     /// All rules.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 20] = [
         Self::ReviveOnLateBeat,
         Self::NoGrace,
         Self::ForgetSuspend,
@@ -72,6 +84,10 @@ impl BrokenRule {
         Self::AutoOfflineAnyTenure,
         Self::ReserveAboveCapacity,
         Self::ForgetRevisions,
+        Self::JanitorProves,
+        Self::CarriedEvidence,
+        Self::PulseElsewhere,
+        Self::DatedByVisit,
     ];
 
     /// Alters a request to the store.
@@ -166,6 +182,22 @@ impl BrokenRule {
             for ((tenure, lease), _) in late {
                 take_lease(server, &tenure, &lease);
             }
+        }
+    }
+
+    /// Before a request, beats the pulse as no rule allows.
+    pub(crate) fn before_look(self, server: &mut Server, request: &Request, at: At) {
+        let is_sweep = matches!(request.ask.op, Op::Tick(_) | Op::EndLapsed(_) | Op::Release(_));
+        let has_waited = !request.ask.op.is_read() && at.since(request.sent_at) > MAX_GAP;
+        match self {
+            Self::NoGrace => server.hide_outage(),
+            Self::CarriedEvidence if has_waited => server.hide_outage(),
+            Self::JanitorProves if is_sweep => drop(server.also(Op::BeatPulse(BeatPulse::default()))),
+            Self::DatedByVisit if is_sweep && std::mem::take(&mut server.has_hole) => {
+                let failed = vec![server.group().clone()];
+                drop(server.also(Op::BeatPulse(BeatPulse { failed })));
+            }
+            _ => {}
         }
     }
 

@@ -205,7 +205,7 @@ impl Checker {
         )
     }
 
-    /// Every ttl restarts after a silence longer than the gap, and only then.
+    /// Every ttl restarts after a hole of the pulse longer than the gap, and only then.
     fn grace(&mut self, step: &Step) -> Checked {
         let shortest = self.shadow.current.values().map(|current| current.ttl).min();
         let longest_gap = tenure_core::settling::MAX_GAP.min(shortest.map_or(Duration::MAX, |ttl| ttl * 5 / 12));
@@ -214,23 +214,34 @@ impl Checker {
             "an undetected silence costs no member a beat",
             || format!("the gap is {:?} with a ttl of {shortest:?}", step.gap),
         )?;
-        let silent = self.shadow.silent(step.now, step.gap);
-        if silent {
-            self.shadow.resume(step.now, step.jumped);
-            must(
-                step.resumed_at == step.now,
-                "every ttl restarts after the store was silent",
-                || {
-                    let last = self.shadow.last_step;
-                    format!("last step {last:?}, gap {:?}, resumed at {}", step.gap, step.resumed_at)
-                },
-            )?;
-        }
-        let unchanged = step.resumed_at == self.shadow.resumed_at;
+        let resumed = self.shadow.resumed(step.now, step.gap);
+        self.shadow.resume(resumed, step.jumped);
         let noticed_loss = step.resumed_at == step.now && (self.tail_was_lost || self.wiped);
-        must(unchanged || noticed_loss, "a grace has a reason", || {
-            format!("resumed at {}, before {}", step.resumed_at, self.shadow.resumed_at)
-        })
+        must(
+            step.resumed_at == resumed || noticed_loss,
+            "every ttl restarts after a hole of the pulse, and only then",
+            || {
+                let pulse = self.shadow.pulse;
+                let at = step.resumed_at;
+                format!("resumed at {at}, expected {resumed}, gap {:?}, {pulse:?}", step.gap)
+            },
+        )
+    }
+
+    /// Records a beat of the pulse. `has_failed`: it names the group of this record.
+    ///
+    /// # Errors
+    /// If it was carried out late.
+    pub fn pulsed(&mut self, step: &Step, has_failed: bool) -> Checked {
+        let late = step
+            .reply
+            .as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::TooLate);
+        self.not_after(step, late)?;
+        if !late {
+            self.shadow.pulsed(step.now, has_failed);
+        }
+        Ok(())
     }
 
     /// The reply agrees with the record.
@@ -355,12 +366,12 @@ impl Checker {
         !self.noticed && self.is_lost_unknown(tenure, lease, token)
     }
 
-    /// A grace lasts at least the longest ttl.
+    /// A grace lasts at least the longest ttl after the end of the hole.
     fn unsettled(&mut self, step: &Step) -> Checked {
         self.shadow.unsettled_until = step.unsettled_until;
         self.noticed = true;
         let longest = self.shadow.current.values().map(|current| current.ttl).max();
-        let until = step.now + longest.unwrap_or_default();
+        let until = step.resumed_at + longest.unwrap_or_default();
         // In a group without members, a beat that proves a loss only gives the wait its cause, also after its end.
         must(
             longest.is_none() || step.unsettled_until >= Some(until),

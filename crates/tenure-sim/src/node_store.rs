@@ -125,7 +125,6 @@ impl Backend for NodeStore {
             // The simulation has one group, which is never forgotten or lost, and its sweepers read often.
             Op::ForgetGroup(_) => Ok(Reply::ForgetGroup(false)),
             Op::FindGroups(_) => Ok(Reply::FindGroups(false)),
-            Op::NewestEvents(_) => Ok(Reply::NewestEvents(Vec::new())),
             Op::Beat(_) | Op::Heartbeat(_) | Op::Tick(_) => self.exchange(ask).await,
             op if op.is_read() => self.exchange(ask).await,
             _ => self.punctual(ask).await,

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use tenure::{
@@ -13,8 +12,10 @@ use tenure_core::call::{Op, Reply, StoreRequest, make};
 use tenure_core::event::EventLog;
 use tenure_core::membership::MembershipStore;
 use tenure_core::memory::MemoryStore;
+use tenure_core::pulse::BeatPulse;
+use tenure_core::settling::{MAX_GAP, PULSE_EVERY};
 use tenure_core::store::Call;
-use tenure_core::sweep::{Sweep, Tick};
+use tenure_core::sweep::Sweep;
 
 use crate::broken::BrokenRule;
 use crate::step::Step;
@@ -52,17 +53,14 @@ pub struct Server {
     lossy: bool,
     /// Every step since it was last empty: the source of a restart from an older copy.
     pub(crate) log: Vec<(StoreTime, StoreRequest)>,
-    /// What was seen of each group.
-    seen: BTreeMap<Group, Seen>,
+    /// The newest event that was seen of each group.
+    seen: BTreeMap<Group, EventId>,
+    /// The last beat of the pulse.
+    last_pulse: Option<StoreTime>,
+    /// Broken rule: a hole of the pulse that no sweep has met.
+    pub(crate) has_hole: bool,
     /// Broken rule: withdrawn requests, and whether the same tenure has the lease now.
     pub(crate) withdrawn: BTreeMap<(TenureId, LeaseName), bool>,
-}
-
-/// What was seen of a group.
-#[derive(Debug, Clone, Copy, Default)]
-struct Seen {
-    last_event: EventId,
-    last_step: Option<StoreTime>,
 }
 
 impl Server {
@@ -83,6 +81,8 @@ impl Server {
             news: false,
             log: Vec::new(),
             seen: BTreeMap::new(),
+            last_pulse: None,
+            has_hole: false,
             withdrawn: BTreeMap::new(),
         }
     }
@@ -139,7 +139,7 @@ impl Server {
 
     /// Drops the newest steps, as in a failover to a lagging replica or a restart from an older copy.
     pub fn roll_back(&mut self, to: usize) {
-        self.log.truncate(to);
+        let lost = self.log.split_off(to);
         self.memory = empty(&self.clock, &self.options, self.lossy);
         let log = std::mem::take(&mut self.log);
         for (at, ask) in &log {
@@ -147,8 +147,15 @@ impl Server {
             // The replay gives the same replies: the model has no other input.
             drop(poll_once(self.apply(ask)));
         }
-        self.clock.pretend(None);
         self.log = log;
+        if self.broken == Some(BrokenRule::PulseElsewhere) {
+            for (at, beat) in lost.into_iter().filter(|(_, ask)| matches!(ask.op, Op::BeatPulse(_))) {
+                self.clock.pretend(Some(at));
+                drop(poll_once(self.apply(&beat)));
+                self.log.push((at, beat));
+            }
+        }
+        self.clock.pretend(None);
         self.after_a_loss();
         if self.broken == Some(BrokenRule::TurnBackClock)
             && let Some((newest, _)) = self.log.last()
@@ -177,21 +184,22 @@ impl Server {
         let seen = std::mem::take(&mut self.seen);
         for group in seen.into_keys() {
             let last_event = self.status(&group).last_event;
-            let of_group = |ask: &StoreRequest| ask.group.as_ref().unwrap_or(&self.group) == &group;
-            let last_step = self.log.iter().rev().find(|(_, ask)| of_group(ask)).map(|(at, _)| *at);
-            self.seen.insert(group, Seen { last_event, last_step });
+            self.seen.insert(group, last_event);
         }
+        let mut pulses = self
+            .log
+            .iter()
+            .rev()
+            .filter(|(_, ask)| matches!(ask.op, Op::BeatPulse(_)));
+        self.last_pulse = pulses.next().map(|(at, _)| *at);
     }
 
     /// Carries out a request, unless it waits.
     pub fn serve(&mut self, request: &Request, at: At) -> Step {
         let group = request.ask.group.clone().unwrap_or_else(|| self.group.clone());
         let gap = self.status(&group).gap;
-        let last_step = self.seen.get(&self.group).and_then(|seen| seen.last_step);
-        if let (Some(BrokenRule::NoGrace), true, Some(last)) = (self.broken, !request.ask.op.is_read(), last_step)
-            && group == self.group
-        {
-            self.hide_outage(last, gap);
+        if let Some(broken) = self.broken {
+            broken.before_look(self, request, at);
         }
         let mut ask = request.ask.clone();
         if let Some(broken) = self.broken {
@@ -212,8 +220,11 @@ impl Server {
             .is_err_and(|error| error.kind() == tenure::ErrorKind::TooLate);
         if !ask.op.is_read() && !late {
             self.news = true;
+            if matches!(ask.op, Op::BeatPulse(_)) {
+                self.has_hole |= self.last_pulse.is_some_and(|last| now.since(last) > MAX_GAP);
+                self.last_pulse = Some(now);
+            }
             self.log.push((now, ask));
-            self.seen.entry(group.clone()).or_default().last_step = Some(now);
         }
         let mut events = self.new_events(&group);
         if let Some(broken) = self.broken {
@@ -286,18 +297,18 @@ impl Server {
         (reply, self.clock.time())
     }
 
-    /// Broken rule: writes the ticks that are missing from the outage, so that no step detects it.
-    fn hide_outage(&mut self, last: StoreTime, gap: Duration) {
-        let (now, mut at) = (self.clock.time(), last);
-        while now.since(at) > gap {
-            at = at + gap / 2;
+    /// Broken rule: beats the pulse for the time of the outage, so that no step detects it.
+    pub(crate) fn hide_outage(&mut self) {
+        let Some(mut at) = self.last_pulse else { return };
+        let now = self.clock.time();
+        while now.since(at) > PULSE_EVERY {
+            at = at + PULSE_EVERY;
             self.clock.pretend(Some(at));
-            let tick = self.ask(Op::Tick(Tick::default()));
-            drop(poll_once(self.apply(&tick)));
-            self.log.push((at, tick));
+            let beat = self.ask(Op::BeatPulse(BeatPulse::default()));
+            drop(poll_once(self.apply(&beat)));
+            self.log.push((at, beat));
         }
-        // Also if the call itself is late: the next one must not go back to before these ticks.
-        self.seen.entry(self.group.clone()).or_default().last_step = Some(at);
+        self.last_pulse = Some(at);
         self.clock.pretend(None);
     }
 
@@ -305,15 +316,14 @@ impl Server {
     fn new_events(&mut self, group: &Group) -> Vec<Event> {
         let newest = self.status(group).last_event;
         let seen = self.seen.entry(group.clone()).or_default();
-        if newest == seen.last_event {
+        if newest == *seen {
             return Vec::new();
         }
         let query = EventQuery {
-            after: Some(seen.last_event),
+            after: Some(std::mem::replace(seen, newest)),
             limit: 1_000,
             ..EventQuery::default()
         };
-        seen.last_event = newest;
         poll_once(self.memory.events(group, &query)).map_or_else(|_| Vec::new(), |page| page.events)
     }
 
@@ -328,10 +338,15 @@ impl Server {
     /// A call on the group, without a sender and without a not-after.
     pub(crate) fn ask(&self, op: Op) -> StoreRequest {
         StoreRequest {
-            group: Some(self.group.clone()),
+            group: (!matches!(op, Op::BeatPulse(_))).then(|| self.group.clone()),
             op,
             call: Call::default(),
         }
+    }
+
+    /// The group of the programs.
+    pub(crate) fn group(&self) -> &Group {
+        &self.group
     }
 
     pub(crate) async fn apply(&self, ask: &StoreRequest) -> Result<Reply> {
@@ -366,6 +381,8 @@ impl std::fmt::Display for Serving {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::time::{Drift, WorldClock};
     use tenure_core::membership::Join;

@@ -337,7 +337,12 @@ impl World {
         }
         let step = self.server.serve(&request, now);
         self.history.note(now, &step.numbers(), || step.text());
-        if step.group == self.group {
+        if let Op::BeatPulse(beat) = &step.op {
+            let roster = self.roster.as_ref().map(|roster| roster.group().clone());
+            let has_failed = |group: &Group| beat.failed.contains(group);
+            self.checker.pulsed(&step, has_failed(&self.group))?;
+            self.providers.pulsed(&step, roster.as_ref().is_some_and(has_failed))?;
+        } else if step.group == self.group {
             let lapses = self.checker.step(&step)?;
             for lapse in &lapses {
                 self.watch_lapse(lapse)?;

@@ -11,6 +11,12 @@ pub(crate) const GROUPS: &str = "tenure:groups";
 /// identifies the data for a ledger of rosters.
 pub(crate) const STORE: &str = "tenure:store";
 
+/// The pulse of a store on one server: a hash with `row` (the packed pulse) and the groups with failed beats. Cut with the
+/// groups when a tail is lost, so it shows the loss.
+pub(crate) const PULSE: &str = "tenure:pulse";
+/// The index of groups by the time at which something is due in them, on one server: a sorted set.
+pub(crate) const DUE_GROUPS: &str = "tenure:due";
+
 /// The `KEYS` of a changing script, in the order of `lib.lua`.
 const SUFFIXES: [&str; 11] = [
     "meta",
@@ -111,7 +117,11 @@ pub(crate) fn needs(marker: Marker) -> Vec<Need> {
     ];
     let mut needs: Vec<Need> = in_group.iter().map(on(META)).collect();
     match marker {
-        Marker::Shared => needs.extend(["HMGET", "HSET", "HSETNX", "HLEN"].iter().map(on(STORE))),
+        Marker::Shared => {
+            needs.extend(["HMGET", "HSET", "HSETNX", "HLEN"].iter().map(on(STORE)));
+            needs.extend(["HGETALL", "HGET", "HMGET", "HSET", "HDEL"].iter().map(on(PULSE)));
+            needs.extend(["ZADD", "ZREM", "ZSCORE", "ZRANGEBYSCORE"].iter().map(on(DUE_GROUPS)));
+        }
         Marker::Beside => {
             needs.push(on(META)(&"HSETNX"));
             needs.extend(["HMGET", "HSETNX"].iter().map(on(STORE)));

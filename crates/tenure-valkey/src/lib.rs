@@ -37,6 +37,7 @@ mod reply;
 mod roster;
 mod script;
 mod scripts;
+mod service;
 mod session;
 mod store;
 mod sweep;

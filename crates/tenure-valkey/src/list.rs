@@ -6,11 +6,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
 use redis::Value;
 use tenure_core::clock::Mono;
 use tenure_core::error::{Error, Result};
-use tenure_core::event::EventId;
 use tenure_core::id::Group;
 use tenure_core::store::PROBE_GROUP;
 
@@ -29,8 +27,6 @@ const NAMES: usize = 500;
 /// How many keys one scan step reads, and how many steps one call takes: about 10 ms of the server's time.
 const PAGE: u32 = 500;
 const PAGES: usize = 50;
-/// How many groups are queried for their newest event concurrently.
-const LOOKS: usize = 64;
 
 /// The state of the group list in a process.
 #[derive(Debug, Default)]
@@ -176,30 +172,6 @@ impl ValkeyStore {
                 return Ok(groups);
             }
             cursor = next;
-        }
-    }
-
-    /// The newest event number of each reachable group.
-    pub(crate) async fn look_for_events(&self, groups: &[Group]) -> Result<Vec<(Group, EventId)>> {
-        let look = async |group: &Group| {
-            let key = keys::meta(group);
-            let mut cmd = redis::cmd("HMGET");
-            cmd.arg(&key).arg("events");
-            let value = self.connection.command_on(&key, cmd).await?;
-            let newest = Reader::new(value).and_then(|mut reply| reply.maybe_number());
-            Ok((group.clone(), EventId(newest.map_err(foreign)?.unwrap_or(0))))
-        };
-        let mut looks = stream::iter(groups).map(look).buffer_unordered(LOOKS);
-        let (mut newest, mut failed) = (Vec::new(), None);
-        while let Some(looked) = looks.next().await {
-            match looked {
-                Ok(one) => newest.push(one),
-                Err(error) => failed = Some(error),
-            }
-        }
-        match failed {
-            Some(error) if newest.is_empty() => Err(error),
-            _ => Ok(newest),
         }
     }
 

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::keys;
 use crate::script::Script;
 
 const CLOCK: &str = include_str!("scripts/clock.lua");
 #[cfg(feature = "test-clock")]
 const TEST_CLOCK: &str = include_str!("scripts/test_clock.lua");
 const STATE: &str = include_str!("scripts/state.lua");
+const PULSE: &str = include_str!("scripts/pulse.lua");
 const LIB: &str = include_str!("scripts/lib.lua");
 const GROUP: &str = include_str!("scripts/group.lua");
 const READ: &str = include_str!("scripts/read.lua");
@@ -27,6 +29,31 @@ const SESSION_DATA: &str = include_str!("scripts/session_data.lua");
 /// this, a step that does nothing costs a third more.
 const NEST: &str = "\nreturn (function()\n";
 const END: &str = "\nend)()\n";
+
+/// Whether a step looks for a gap at once, or only if its beats must.
+const LOOKS: &str = "Gap.RENEWS = false\n";
+const RENEWS: &str = "Gap.RENEWS = true\n";
+
+/// The keys outside the groups, which steps read and write beside them: on one server they are on the same node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum StoreKeys {
+    OneServer,
+    /// A group goes by its own tick, and each process keeps the due times of the groups that it knows.
+    Cluster,
+}
+
+impl StoreKeys {
+    pub(crate) fn of(cluster: bool) -> Self {
+        if cluster { Self::Cluster } else { Self::OneServer }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::OneServer => format!("local PULSE, DUE_GROUPS = '{}', '{}'\n", keys::PULSE, keys::DUE_GROUPS),
+            Self::Cluster => "local PULSE, DUE_GROUPS = false, false\n".to_owned(),
+        }
+    }
+}
 
 /// All scripts of a store.
 #[derive(Debug)]
@@ -79,6 +106,8 @@ pub(crate) struct Scripts {
     pub(crate) release: Arc<Script>,
     pub(crate) reap: Arc<Script>,
     pub(crate) reconcile: Arc<Script>,
+    pub(crate) beat_pulse: Arc<Script>,
+    pub(crate) due_groups: Arc<Script>,
     pub(crate) settle: Arc<Script>,
     pub(crate) forget_group: Arc<Script>,
     pub(crate) due: Arc<Script>,
@@ -87,32 +116,33 @@ pub(crate) struct Scripts {
 
 impl Scripts {
     /// Assembles the scripts for the server's clock or a test clock.
-    pub(crate) fn new(test_clock: bool) -> Self {
-        let clock = clock(test_clock);
+    pub(crate) fn new(test_clock: bool, keys: StoreKeys) -> Self {
+        let clock = &format!("{}{}", keys.text(), clock(test_clock));
         let change = |name, text: &str| {
             let parts = [
-                clock, STATE, ROSTER_ROW, LIB, NEST, GROUP, NEST, OFFLINE, text, END, END,
+                clock, PULSE, STATE, ROSTER_ROW, LOOKS, LIB, NEST, GROUP, NEST, OFFLINE, text, END, END,
             ];
             Arc::new(Script::new(name, &parts))
         };
-        let read = |name, text: &str| Arc::new(Script::new(name, &[clock, STATE, READ, text]));
+        let read = |name, text: &str| Arc::new(Script::new(name, &[clock, PULSE, STATE, READ, text]));
         // The fast path of a batch runs before the full script.
-        let quick = |name, fast: &str, text: &str| {
+        let quick = |name, looks: &str, fast: &str, text: &str| {
             let parts = [
-                clock, STATE, ROSTER_ROW, fast, LIB, NEST, GROUP, NEST, OFFLINE, text, END, END,
+                clock, PULSE, STATE, ROSTER_ROW, looks, fast, LIB, NEST, GROUP, NEST, OFFLINE, text, END, END,
             ];
             Arc::new(Script::new(name, &parts))
         };
         let change_leases = |name, text: &str| change(name, &[LEASE, QUEUE, text].concat());
         let change_roster = |name, text: &str| change(name, &[ROSTER, text].concat());
         let read_roster = |name, text: &str| {
-            let parts = [clock, STATE, READ, ROSTER_ROW, ROSTER_READ, text];
+            let parts = [clock, PULSE, STATE, READ, ROSTER_ROW, ROSTER_READ, text];
             Arc::new(Script::new(name, &parts))
         };
         Self {
             join: change_leases("join", include_str!("scripts/join.lua")),
             beat: quick(
                 "beat",
+                RENEWS,
                 include_str!("scripts/beat_fast.lua"),
                 &[LEASE, QUEUE, include_str!("scripts/beat.lua")].concat(),
             ),
@@ -152,6 +182,7 @@ impl Scripts {
             seat: change_roster("seat", include_str!("scripts/seat.lua")),
             heartbeat: quick(
                 "heartbeat",
+                LOOKS,
                 include_str!("scripts/heartbeat_fast.lua"),
                 &[ROSTER, include_str!("scripts/heartbeat.lua")].concat(),
             ),
@@ -173,7 +204,7 @@ impl Scripts {
             status: read("status", &[STATUS, "return status()\n"].concat()),
             end_lapsed: change_leases(
                 "end_lapsed",
-                &[SESSION, RESCORE, include_str!("scripts/end_lapsed.lua")].concat(),
+                &[SESSION, STATUS, RESCORE, include_str!("scripts/end_lapsed.lua")].concat(),
             ),
             release: change_leases("release", &[SESSION, include_str!("scripts/release.lua")].concat()),
             reap: change("reap", &[SESSION, include_str!("scripts/reap.lua")].concat()),
@@ -182,6 +213,14 @@ impl Scripts {
                 "forget_group",
                 &[STATUS, include_str!("scripts/forget_group.lua")].concat(),
             ),
+            beat_pulse: Arc::new(Script::new(
+                "beat_pulse",
+                &[clock, PULSE, include_str!("scripts/beat_pulse.lua")],
+            )),
+            due_groups: Arc::new(Script::new(
+                "due_groups",
+                &[clock, include_str!("scripts/due_groups.lua")],
+            )),
             settle: change_leases("settle", include_str!("scripts/settle.lua")),
             due: read("due", include_str!("scripts/due.lua")),
             unreleased: read("unreleased", include_str!("scripts/unreleased.lua")),
@@ -205,7 +244,7 @@ mod tests {
 
     #[test]
     fn production_scripts_ignore_the_test_clock() {
-        let scripts = Scripts::new(false);
+        let scripts = Scripts::new(false, StoreKeys::OneServer);
         for script in [
             &scripts.join,
             &scripts.beat,

@@ -16,7 +16,7 @@ use tenure_core::session::{
     Sessions,
 };
 use tenure_core::store::{Call, Page};
-use tenure_core::time::{StoreTime, micros};
+use tenure_core::time::micros;
 
 pub(crate) use self::step::part_of;
 use crate::registry::{read_outcomes, read_refusal};
@@ -169,11 +169,10 @@ impl Serve<CountSessions> for ValkeyStore {
         self.connection
             .call(&self.scripts.session_stats, Self::read_call(group), |reader, now| {
                 let liveness = Liveness::read(reader, now)?;
-                let noticed = StoreTime::from_micros(reader.number()?);
+                let _recorded = reader.number()?;
                 let (sessions, away, due) = (reader.number()?, reader.number()?, reader.number()?);
-                // A gap that no step has recorded yet: every session gets its full grace again.
-                let unnoticed = liveness.resumed_at() == now && noticed != now;
-                let orphans = if unnoticed { 0 } else { due };
+                // A gap that no step has met yet: every session gets its full grace again.
+                let orphans = if liveness.has_unmet_gap() { 0 } else { due };
                 Ok(SessionStats {
                     active: sessions.saturating_sub(away),
                     disconnected: away.saturating_sub(orphans),

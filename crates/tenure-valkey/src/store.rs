@@ -1,17 +1,15 @@
 //! The store: how it is opened, the helpers that all verbs share, and the implementation of the store trait.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tenure_core::call::{Op, Reply, Serve, StoreRequest, serve_all};
 use tenure_core::clock::Clock;
 use tenure_core::error::{Error, ErrorKind, Result};
-use tenure_core::event::EventId;
 use tenure_core::id::{Group, RegistryName};
-use tenure_core::store::{
-    Backend, Call, FindGroups, Finding, Health, ListGroups, NewestEvents, Now, Probe, Probed, StoreOptions,
-};
+use tenure_core::store::{Backend, Call, FindGroups, Finding, Health, ListGroups, Now, Probe, Probed, StoreOptions};
 use tenure_core::sweep::BATCH;
 use tenure_core::time::{StoreTime, micros};
 
@@ -21,7 +19,7 @@ use crate::lease::Turns;
 use crate::list::GroupList;
 use crate::reply::Reader;
 use crate::script::{Invocation, Lateness};
-use crate::scripts::Scripts;
+use crate::scripts::{Scripts, StoreKeys};
 use crate::view::foreign;
 use crate::{examine, keys, session};
 
@@ -36,11 +34,13 @@ pub struct ValkeyStore {
     pub(crate) connection: Connection,
     pub(crate) options: StoreOptions,
     pub(crate) scripts: Scripts,
-    /// A random name that identifies this process among the sweepers of a group.
-    pub(crate) name: String,
     marker: Marker,
     pub(crate) list: GroupList,
     pub(crate) turns: Turns,
+    /// The mark of the index of due groups when it was last read.
+    pub(crate) due_mark: AtomicU64,
+    /// The identity that this process gives to data without one.
+    id: String,
 }
 
 impl ValkeyStore {
@@ -63,19 +63,21 @@ impl ValkeyStore {
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Self>> {
         check(&options)?;
-        let name = format!("{:016x}", clock.entropy());
-        let scripts = Scripts::new(connection.on_test_clock());
+        let on_test_clock = connection.on_test_clock();
+        let id = format!("{:016x}", clock.entropy());
         let connection = Connection::open_any(url, connection, |cluster| keys::needs(Marker::of(cluster)), clock)?;
         let marker = Marker::of(connection.is_cluster());
+        let scripts = Scripts::new(on_test_clock, StoreKeys::of(connection.is_cluster()));
         connection.first_try().await;
         Ok(Arc::new(Self {
             connection,
             options,
             scripts,
-            name,
             marker,
             list: GroupList::default(),
             turns: Turns::default(),
+            due_mark: AtomicU64::new(0),
+            id,
         }))
     }
 
@@ -97,7 +99,7 @@ impl ValkeyStore {
             .arg(options.brake.share.to_string())
             .number(options.brake.floor)
             .number(micros(options.brake.hold))
-            .number(options.events_max)
+            .arg(format!("{} {}", options.events_max, options.events_bytes))
     }
 
     /// A call that changes a group and must not take effect late.
@@ -193,7 +195,7 @@ impl Backend for ValkeyStore {
             return Ok(Some(id));
         }
         let mut draw = redis::cmd("HSETNX");
-        draw.arg(keys::STORE).arg("id").arg(&self.name);
+        draw.arg(keys::STORE).arg("id").arg(&self.id);
         self.connection.command_on(keys::STORE, draw).await?;
         self.read_identity().await
     }
@@ -230,13 +232,6 @@ impl Serve<Probe> for ValkeyStore {
 impl Serve<ListGroups> for ValkeyStore {
     async fn serve(&self, _: &Option<Group>, _: ListGroups, _: Call) -> Result<Vec<Group>> {
         self.list_groups().await
-    }
-}
-
-#[async_trait]
-impl Serve<NewestEvents> for ValkeyStore {
-    async fn serve(&self, _: &Option<Group>, ask: NewestEvents, _: Call) -> Result<Vec<(Group, EventId)>> {
-        self.look_for_events(&ask.groups).await
     }
 }
 

@@ -35,8 +35,6 @@ impl Serve<Tick> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: Tick, _: Call) -> Result<GroupStatus> {
         let invocation = self
             .maintenance_call(group, Lateness::Refused(Call::default()))
-            .arg(&self.name)
-            .number(self.options.events_bytes)
             .arg(ask.node.as_ref().map_or("", |node| node.as_str()));
         let status = self
             .connection
@@ -307,7 +305,7 @@ fn read_released(reader: &mut Reader) -> Read<ReleasedBatch> {
 /// Builds a status from the raw state of `status.lua`.
 fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> Read<GroupStatus> {
     let mut fields = reader.array()?;
-    let (tick, resumed, min_ttl) = (fields.maybe_number()?, fields.maybe_number()?, fields.maybe_number()?);
+    let (resumed, has_pulse, min_ttl) = (fields.maybe_number()?, fields.maybe_number()?, fields.maybe_number()?);
     let last_event = EventId(fields.maybe_number()?.unwrap_or(0));
     let (until, cause) = (
         fields.maybe_number()?.unwrap_or(0),
@@ -348,8 +346,9 @@ fn read_status(reader: &mut Reader, now: StoreTime, options: &StoreOptions) -> R
     Ok(GroupStatus {
         as_of: now,
         members,
+        has_pulse: has_pulse == Some(1),
         gap: gap(shortest(min_ttl)),
-        resumed_at: Liveness::new(now, tick, resumed, min_ttl).resumed_at(),
+        resumed_at: resumed.map_or(now, StoreTime::from_micros),
         unsettled,
         brake,
         next_due,

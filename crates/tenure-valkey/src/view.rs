@@ -8,7 +8,7 @@ use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::{MemberId, TenureId, Term};
 use tenure_core::membership::{EndReason, Holdings, Labels, Member, Revision};
 use tenure_core::refusal::Refusal;
-use tenure_core::settling::{end_of, gap, observe};
+use tenure_core::settling::end_of;
 use tenure_core::time::StoreTime;
 
 use crate::reply::{Read, Reader};
@@ -18,46 +18,28 @@ use crate::reply::{Read, Reader};
 pub(crate) struct Liveness {
     now: StoreTime,
     resumed_at: StoreTime,
+    recorded: StoreTime,
     refused_until: StoreTime,
 }
 
 impl Liveness {
-    /// Reads `tick`, `resumed`, `min_ttl` and `refused_until`; all are nil when there is no group.
+    /// Reads when the store resumed, as seen and as recorded, and `refused_until`; all are nil when there is no group.
     pub(crate) fn read(reader: &mut Reader, now: StoreTime) -> Read<Self> {
         let mut fields = reader.array()?;
-        let (tick, resumed, min_ttl) = (fields.maybe_number()?, fields.maybe_number()?, fields.maybe_number()?);
+        let (resumed, recorded) = (fields.maybe_number()?, fields.maybe_number()?);
         let refused_until = StoreTime::from_micros(fields.maybe_number()?.unwrap_or(0));
-        let liveness = Self::new(now, tick, resumed, min_ttl);
+        let at = |time: Option<u64>| time.map_or(now, StoreTime::from_micros);
         Ok(Self {
+            now,
+            resumed_at: at(resumed),
+            recorded: at(recorded),
             refused_until,
-            ..liveness
         })
     }
 
-    /// A missing tick must not make members read as dead: after a gap that no step has recorded yet, the store resumes
-    /// now.
-    pub(crate) fn new(now: StoreTime, tick: Option<u64>, resumed: Option<u64>, min_ttl: Option<u64>) -> Self {
-        let resumed_at = match (tick, resumed) {
-            (Some(tick), Some(resumed)) => {
-                let unseen = observe(StoreTime::from_micros(tick), now, gap(shortest(min_ttl)));
-                if unseen.is_some() {
-                    now
-                } else {
-                    StoreTime::from_micros(resumed)
-                }
-            }
-            _ => now,
-        };
-        Self {
-            now,
-            resumed_at,
-            refused_until: StoreTime::ZERO,
-        }
-    }
-
-    /// When the store last resumed serving the group, as seen by a reader.
-    pub(crate) fn resumed_at(&self) -> StoreTime {
-        self.resumed_at
+    /// Whether there was a gap that no step has met yet.
+    pub(crate) fn has_unmet_gap(&self) -> bool {
+        self.resumed_at != self.recorded
     }
 
     /// The end of a tenure.

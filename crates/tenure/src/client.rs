@@ -20,6 +20,7 @@ use crate::lease::LeaseWaits;
 use crate::loops::{LoopStatus, Loops};
 use crate::membership::{Membership, Wrapper};
 use crate::on_runtime::OnRuntime;
+use crate::pulse::Pulser;
 use crate::registry::PATIENCE;
 use crate::sweeper::{Sweeper, SweeperSettings};
 
@@ -146,6 +147,14 @@ impl Tenure {
         thread: Option<HeartbeatThread>,
     ) -> Result<Self> {
         let loops = Loops::new(Arc::clone(&clock), runtime.clone());
+        let store = match store.steps() {
+            Some(_) => {
+                let pulser = Pulser::new(store, Arc::clone(&clock));
+                pulser.start(&loops)?;
+                pulser.watched()
+            }
+            None => store,
+        };
         let sweeper = match &settings.sweeper {
             Some(wanted) if store.steps().is_some() => Some(Sweeper::start(
                 Arc::clone(&store),

@@ -120,6 +120,7 @@ pub mod membership;
 pub mod meters;
 pub mod nodes;
 mod on_runtime;
+pub mod pulse;
 pub mod registry;
 pub mod roster;
 pub mod session;

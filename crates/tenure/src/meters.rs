@@ -150,7 +150,8 @@ pub fn ended(group: &Group, reason: EndReason, count: u64) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 members")]
-pub(crate) fn group(group: &Group, members: u64, unsettled: Option<GapCause>, braked: bool) {
+/// The gauges of a group.
+pub fn group(group: &Group, members: u64, unsettled: Option<GapCause>, braked: bool) {
     metrics::gauge!(MEMBERS, "group" => group.to_string()).set(members as f64);
     metrics::gauge!(UNSETTLED, "group" => group.to_string()).set(f64::from(u8::from(unsettled.is_some())));
     for cause in GapCause::ALL {

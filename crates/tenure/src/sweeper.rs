@@ -2,9 +2,10 @@
 //! the reconcile repairs session indexes. They run in every process that uses a store without a daemon.
 //!
 //! No leader election is needed. Any number of sweepers may run on one store: each step is atomic there, and each
-//! holding is released by exactly one of them. A sweeper ticks every group often enough that its own silence never
-//! counts as a gap, sleeps until the earliest due time instead of polling, and keeps its counts exact when a reply is
-//! lost, by reading the events of its own pass. A store error ends the pass; no member is marked dead.
+//! holding is released by exactly one of them. A sweeper visits the groups in which something is due: it asks the store
+//! for those of the next seconds, sleeps until the earliest, and keeps its counts exact when a reply is lost, by reading
+//! the events of its own pass. A late visit is late, and proves nothing about the store. A store error ends the pass; no
+//! member is marked dead.
 
 mod context;
 mod discovery;
@@ -12,8 +13,7 @@ mod journal;
 mod queues;
 mod reaper;
 mod reconcile;
-mod rest;
-mod slot;
+mod schedule;
 mod visit;
 
 use std::collections::BTreeMap;
@@ -25,7 +25,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure_core::clock::{Clock, Mono, jitter};
 use tenure_core::error::{Error, ErrorKind, Result};
-use tenure_core::event::EventId;
 use tenure_core::id::Group;
 use tenure_core::store::Store;
 
@@ -40,7 +39,7 @@ use discovery::Discovery;
 use queues::{Sweeping, VisitQueues};
 use reaper::{ReapWork, Reaper};
 use reconcile::{ReconcileWork, Reconciler};
-use slot::{Due, Slot};
+use schedule::Schedule;
 use visit::{Visit, Visited, Work};
 
 /// The name of the janitor's loop.
@@ -50,27 +49,25 @@ pub const REAPER: &str = "reaper";
 /// The name of the reconcile's loop.
 pub const RECONCILE: &str = "reconcile";
 
+/// In what time all groups are visited when the index of due groups was lost.
+const VISIT_ALL_WITHIN: Duration = Duration::from_secs(4);
+/// The longest time between two turns of the janitor.
+const TURN_AT_LEAST: Duration = Duration::from_secs(2);
+
 /// Settings of the sweeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweeperSettings {
-    /// The longest time between two passes over a group. Ticks and due times cause more frequent passes; this is the
-    /// maximum when nothing is due.
+    /// The longest time between two passes over a group that has members or work. Due times cause more frequent passes.
     pub interval: Duration,
     /// The longest time between two checks for sessions whose grace is over. Ending graces cause more frequent checks.
     pub reap_interval: Duration,
     /// How often all sessions are compared with their index. The first run starts at a random point of the interval.
     pub reconcile_interval: Duration,
-    /// How often the groups of the store are listed. Shorter finds groups of other processes sooner.
+    /// How often the groups of a store without a complete index of due groups are listed. Shorter finds groups of other
+    /// processes sooner. Others are listed a twentieth as often.
     pub discover: Duration,
-    /// How often a group without members is ticked until it rests, which is after it was empty for a minute.
-    pub idle_tick: Duration,
     /// How long a group must be empty before the store is asked to forget it.
     pub forget_after: Duration,
-    /// Concurrent visits to groups per store node. Visits longer than a quarter of `slice` are counted separately (at
-    /// most 1,024). More keeps small groups prompt beside busy ones.
-    pub at_once: usize,
-    /// Longest visit to a group while others wait.
-    pub slice: Duration,
     /// Time-out of a step, after which its outcome counts as unknown.
     pub give_up: Duration,
 }
@@ -82,10 +79,7 @@ impl Default for SweeperSettings {
             reap_interval: Duration::from_secs(30),
             reconcile_interval: Duration::from_secs(24 * 3600),
             discover: Duration::from_millis(1_500),
-            idle_tick: Duration::from_secs(2),
             forget_after: Duration::from_secs(24 * 3600),
-            at_once: 8,
-            slice: Duration::from_millis(100),
             give_up: Duration::from_secs(2),
         }
     }
@@ -98,18 +92,11 @@ impl SweeperSettings {
             ("reap_interval", self.reap_interval),
             ("reconcile_interval", self.reconcile_interval),
             ("discover", self.discover),
-            ("idle_tick", self.idle_tick),
-            ("slice", self.slice),
             ("give_up", self.give_up),
         ];
         if let Some((name, given)) = durations.into_iter().find(|(_, given)| *given < FLOOR) {
             let message = format!("the setting {name} of the sweeps is {given:?}; it must be at least {FLOOR:?}");
             return Err(Error::invalid(message));
-        }
-        if self.at_once == 0 {
-            return Err(Error::invalid(
-                "the setting at_once of the sweeps is 0; it must be at least 1",
-            ));
         }
         Ok(())
     }
@@ -141,6 +128,9 @@ struct Inner {
     /// The waiting requests of this process, which a tick confirms.
     waiting: OnceLock<Arc<WaitingGroups>>,
     groups: Mutex<BTreeMap<Group, GroupEntry>>,
+    janitor_due: Mutex<Schedule<Work>>,
+    reaper_due: Mutex<Schedule<ReapWork>>,
+    reconcile_due: Mutex<Schedule<ReconcileWork>>,
     /// When to search the store for groups that are missing in its list.
     search_at: Mutex<Mono>,
 }
@@ -152,11 +142,8 @@ struct GroupEntry {
     named_at: Mono,
     /// Whether it last had members or pending work. If so it is kept, because the list of groups may have been lost.
     occupied: bool,
-    /// The newest event of a resting group; a newer one ends the rest.
-    resting: Option<EventId>,
-    janitor: Slot<Work>,
-    reaper: Slot<ReapWork>,
-    reconcile: Slot<ReconcileWork>,
+    /// When the janitor last visited it.
+    visited_at: Option<Mono>,
     /// The last reported time of the earliest ended provider not yet applied to the ledger.
     offline: Option<StoreTime>,
 }
@@ -188,7 +175,7 @@ impl Sweeper {
                 "the daemon of this store runs the sweeps",
             ));
         }
-        let turn_at_least = settings.idle_tick.min(settings.interval);
+        let turn_at_least = TURN_AT_LEAST.min(settings.interval);
         let name = clock.entropy();
         let search_at = clock.mono() + jitter(&*clock, settings.reconcile_interval / 2, 100);
         let inner = Arc::new(Inner {
@@ -204,6 +191,9 @@ impl Sweeper {
             followers: OnceLock::new(),
             waiting: OnceLock::new(),
             groups: Mutex::default(),
+            janitor_due: Mutex::default(),
+            reaper_due: Mutex::default(),
+            reconcile_due: Mutex::default(),
             search_at: Mutex::new(search_at),
         });
         let body = Arc::clone(&inner);
@@ -230,7 +220,7 @@ impl Sweeper {
 
     /// Visits the group now: this process uses it.
     pub fn touch(&self, group: &Group) {
-        self.inner.name_group(group, true);
+        self.inner.name_group(group, Some(self.inner.clock.mono()));
         self.loops.wake(JANITOR);
     }
 
@@ -266,75 +256,75 @@ impl Sweeper {
 }
 
 impl Inner {
-    fn name_group(&self, group: &Group, now_due: bool) {
+    fn name_group(&self, group: &Group, due_at: Option<Mono>) {
         let now = self.clock.mono();
-        let mut groups = self.groups();
-        let entry = groups.entry(group.clone()).or_insert_with(|| GroupEntry {
+        let entry = || GroupEntry {
             named_at: now,
             occupied: false,
-            resting: None,
-            janitor: Slot::due_at(now),
+            visited_at: None,
+            offline: None,
+        };
+        let mut groups = self.groups();
+        let is_new = !groups.contains_key(group);
+        groups.entry(group.clone()).or_insert_with(entry).named_at = now;
+        drop(groups);
+        if is_new {
+            Janitor::schedule(self).name(group, due_at.unwrap_or(now));
             // The janitor visits first, reports an earlier end of a grace and wakes the reaper. A group found while the
             // reaper sleeps is therefore not missed.
-            reaper: Slot::due_at(now + self.settings.reap_interval),
+            Reaper::schedule(self).name(group, now + self.settings.reap_interval);
             // Spread over processes that started together, and never right after the start.
-            reconcile: Slot::due_at(now + jitter(&*self.clock, self.settings.reconcile_interval / 2, 100)),
-            offline: None,
-        });
-        entry.named_at = now;
-        if now_due {
-            entry.janitor.at_latest(now);
+            let later = jitter(&*self.clock, self.settings.reconcile_interval / 2, 100);
+            lock(&self.reconcile_due).name(group, now + later);
+        } else if let Some(due_at) = due_at {
+            Janitor::schedule(self).at_latest(group, due_at);
         }
-    }
-
-    /// The groups that are due for a sweep.
-    fn take_due<W: Send + Default>(&self, slot: impl Fn(&mut GroupEntry) -> &mut Slot<W>) -> Vec<Due<W>> {
-        let now = self.clock.mono();
-        let mut groups = self.groups();
-        let due = groups.iter_mut();
-        due.filter_map(|(group, entry)| slot(entry).take(group, now)).collect()
     }
 
     /// Records the end of a visit. Returns when the group is due next: after the wait, or earlier if it was touched
     /// during the visit.
-    fn visited<W: Default>(
-        &self,
-        group: &Group,
-        visited: &Visited,
-        slow: bool,
-        slot: impl Fn(&mut GroupEntry) -> &mut Slot<W>,
-    ) -> Mono {
+    fn visited<S: Sweeping>(&self, group: &Group, visited: &Visited) -> Mono {
         let due_at = self.clock.mono() + visited.wait;
-        match self.groups().get_mut(group) {
-            Some(entry) => slot(entry).done(due_at, visited.error.is_some(), slow),
-            None => due_at,
-        }
+        S::schedule(self).done(group, due_at, visited.error.is_some())
     }
 
     /// Whether the last visit of every group failed; without groups, whether listing them failed.
-    fn all_fail<W: Default>(&self, slot: impl Fn(&mut GroupEntry) -> &mut Slot<W>) -> bool {
-        let mut groups = self.groups();
-        if groups.is_empty() {
-            return !self.listed.load(Ordering::Relaxed);
-        }
-        groups.values_mut().all(|entry| slot(entry).failing())
+    fn all_fail<S: Sweeping>(&self) -> bool {
+        let failing = S::schedule(self).all_fail();
+        failing.unwrap_or_else(|| !self.listed.load(Ordering::Relaxed))
     }
 
     fn forget_unnamed(&self) {
         let now = self.clock.mono();
-        self.groups().retain(|group, entry| {
-            let named = now.since(entry.named_at) <= self.settings.interval.max(self.settings.discover * 10);
-            let keep = named || entry.occupied;
-            if !keep {
-                meters::reset_group(group);
-            }
-            keep
-        });
+        let longest = self.settings.interval.max(self.settings.discover * 30);
+        let is_unnamed = |entry: &GroupEntry| now.since(entry.named_at) > longest && !entry.occupied;
+        let groups = self.groups();
+        let unnamed = groups.iter().filter(|(_, entry)| is_unnamed(entry));
+        let unnamed: Vec<Group> = unnamed.map(|(group, _)| group.clone()).collect();
+        drop(groups);
+        unnamed.iter().for_each(|group| self.forget(group));
+    }
+
+    /// When the janitor last visited a group.
+    fn visited_at(&self, group: &Group) -> Option<Mono> {
+        self.groups().get(group)?.visited_at
+    }
+
+    /// Visits every group within a few seconds.
+    fn visit_all(&self) {
+        let (now, groups) = (self.clock.mono(), self.groups());
+        let mut schedule = Janitor::schedule(self);
+        for group in groups.keys() {
+            schedule.at_latest(group, now + jitter(&*self.clock, VISIT_ALL_WITHIN / 2, 100));
+        }
     }
 
     /// Drops a group that the store has forgotten.
     fn forget(&self, group: &Group) {
         self.groups().remove(group);
+        lock(&self.janitor_due).remove(group);
+        lock(&self.reaper_due).remove(group);
+        lock(&self.reconcile_due).remove(group);
         meters::reset_group(group);
     }
 
@@ -349,15 +339,18 @@ impl Inner {
     }
 
     /// The time until the next group is due for a sweep.
-    fn next_due<W: Default>(&self, slot: impl Fn(&mut GroupEntry) -> &mut Slot<W>) -> Option<Duration> {
-        let now = self.clock.mono();
-        let mut groups = self.groups();
-        groups.values_mut().filter_map(|entry| slot(entry).due_in(now)).min()
+    fn next_due<S: Sweeping>(&self) -> Option<Duration> {
+        let next = S::schedule(self).next();
+        next.map(|at| at.since(self.clock.mono()))
     }
 
     fn groups(&self) -> MutexGuard<'_, BTreeMap<Group, GroupEntry>> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.groups)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The loop body of the janitor.
@@ -392,8 +385,8 @@ impl LoopBody for Janitor {
 impl Sweeping for Janitor {
     type Work = Work;
 
-    fn slot(entry: &mut GroupEntry) -> &mut Slot<Work> {
-        &mut entry.janitor
+    fn schedule(inner: &Inner) -> MutexGuard<'_, Schedule<Work>> {
+        lock(&inner.janitor_due)
     }
 
     fn queues(inner: &Inner) -> &VisitQueues<Self> {

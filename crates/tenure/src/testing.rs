@@ -1,5 +1,6 @@
 //! Test support for this crate: virtual time, recorded telemetry, and a store with injected faults.
 
+mod beats;
 mod faulty;
 mod telemetry;
 
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use tenure_core::clock::{Clock, ManualClock};
 
+pub(crate) use beats::{beat_pulse_of, served};
 pub(crate) use faulty::{Fault, Faulty, Verb};
 pub(crate) use telemetry::Telemetry;
 

@@ -170,7 +170,7 @@ impl World {
             // The front-end crashes instead, and the janitor may release from now on.
             let end = self.store.end(&self.group, front, EndBy::Expel, Call::default());
             end.await.expect("ended");
-            self.outage(ms(250)).await;
+            self.serve(ms(250)).await;
             return;
         }
         for tenure in fronts {
@@ -179,7 +179,7 @@ impl World {
             detached.expect("an answer");
         }
         let early = Duration::from_micros(chance.below(2) as u64);
-        self.outage(GRACE - early).await;
+        self.serve(GRACE - early).await;
     }
 
     /// Runs all actions concurrently. The clock may advance by 1 µs between them.

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use self::reply::comparable;
 use super::cases::Cases;
-use super::world::{Make, World, key, lease, member, ms, s};
+use super::world::{Make, SERVED_EVERY, World, key, lease, member, ms, s};
 use crate::call::{Request, StoreRequest, Verb, make};
 use crate::clock::{Clock, ManualClock};
 use crate::error::Result;
@@ -21,10 +21,11 @@ use crate::id::{LeaseName, MAX_NAME, RegistryName, TenureId, Term};
 use crate::lease::{Acquire, Token};
 use crate::membership::{Beat, Beats, End, EndBy, Join, Labels, MemberOf, Revision, SetLabels};
 use crate::memory::MemoryStore;
+use crate::pulse::BeatPulse;
 use crate::registry::{ClaimKeys, ClaimMode, ClaimOf, Claims, ReleaseClaim};
 use crate::session::{Detach, Epoch, SessionSettings};
 use crate::settling::GapCause;
-use crate::store::{Call, PageRequest, StoreOptions};
+use crate::store::{Call, PageRequest, Store, StoreOptions};
 use crate::sweep::{EndLapsed, ListDoomed, Release, ReleaseRequest, Settle, Status, Tick};
 use crate::target::{PutTarget, RemoveTarget, TargetSpec};
 use crate::time::StoreTime;
@@ -51,7 +52,13 @@ enum Op {
     Evict(bool),
     Doomed,
     Pass(u16),
+    /// Time passes while the store serves, and nobody visits the group.
+    Serve(u16),
+    /// Time passes without a beat of the pulse.
     Outage(u16),
+    Pulse,
+    /// A beat of the group failed although the store served.
+    Failed,
     Read(u8, u8),
     TooLate(u16),
     Settle(bool),
@@ -109,8 +116,10 @@ fn plain() -> impl Strategy<Value = Op> {
         2 => (1..5u8).prop_map(Op::EndLapsed),
         3 => prop::bool::weighted(0.1).prop_map(Op::Evict),
         1 => Just(Op::Doomed),
-        4 => time.clone().prop_map(Op::Pass),
+        3 => time.clone().prop_map(Op::Pass),
+        2 => time.clone().prop_map(Op::Serve),
         1 => time.prop_map(Op::Outage),
+        1 => prop::bool::weighted(0.2).prop_map(|failed| if failed { Op::Failed } else { Op::Pulse }),
         3 => (0..14u8, 0..12u8).prop_map(|(m, k)| Op::Read(m, k)),
         1 => any::<u16>().prop_map(Op::TooLate),
         1 => any::<bool>().prop_map(Op::Settle),
@@ -183,6 +192,10 @@ async fn compare(make_store: Make<'_>, history: &[Op]) -> Result<(), String> {
     let now = world.store.now().await.map_err(|error| error.to_string())?;
     let clock = Arc::new(ManualClock::new(now.micros(), 0));
     let model = MemoryStore::new(options, Arc::clone(&clock) as Arc<dyn Clock>);
+    if world.beat_pulse().await {
+        let beaten = model.beat_pulse(BeatPulse::default()).await;
+        beaten.map_err(|error| error.to_string())?;
+    }
     let mut pair = Pair {
         world,
         model,
@@ -338,10 +351,13 @@ impl Pair {
             }
             Op::Doomed => self.both(ListDoomed { limit: 50 }).await.map(drop),
             Op::Pass(time) => self.pass(ms(u64::from(*time))).await,
+            Op::Serve(time) => self.serve(ms(u64::from(*time))).await,
             Op::Outage(time) => {
                 self.turn(ms(u64::from(*time))).await;
                 Ok(())
             }
+            Op::Pulse => self.pulse(false).await,
+            Op::Failed => self.pulse(true).await,
         }
     }
 
@@ -419,11 +435,39 @@ impl Pair {
         let mut left = time;
         while !left.is_zero() {
             let status = self.both(Tick::default()).await?;
-            let step = status.map_or(left, |status| (status.gap / 3).min(left));
-            self.turn(step).await;
+            let step = status.map_or(left, |status| (status.gap / 3).min(SERVED_EVERY).min(left));
+            self.serve(step).await?;
             left -= step;
         }
         Ok(())
+    }
+
+    async fn serve(&self, time: Duration) -> Result<(), String> {
+        let mut left = time;
+        while !left.is_zero() {
+            let step = SERVED_EVERY.min(left);
+            self.turn(step).await;
+            self.pulse(false).await?;
+            left -= step;
+        }
+        Ok(())
+    }
+
+    async fn pulse(&self, failed: bool) -> Result<(), String> {
+        let failed = failed.then(|| self.world.group.clone()).into_iter().collect();
+        let beat = BeatPulse { failed };
+        let beaten = self.world.sweeper().beat_pulse(beat.clone()).await;
+        match beaten {
+            // Both go by the ticks of the groups.
+            Ok(pulsed) if !pulsed.without.is_empty() => Ok(()),
+            Ok(_) => self
+                .model
+                .beat_pulse(beat)
+                .await
+                .map(drop)
+                .map_err(|error| error.to_string()),
+            Err(error) => Err(format!("the pulse was not beaten: {error}")),
+        }
     }
 
     async fn read(&self, m: u8, k: u8) -> Result<(), String> {

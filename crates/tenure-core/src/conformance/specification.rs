@@ -174,6 +174,10 @@ impl Replay {
     /// the harness cannot cause.
     async fn take<'a>(&mut self, step: &Step<'a>) -> Option<(&'a str, (u64, u64))> {
         let mut evicted = (0, 0);
+        if step.name != "pass" && step.name != "lose" {
+            // In the specification every step of the one group proves that the store served.
+            let _ = self.world.beat_pulse().await;
+        }
         match step.name {
             "pass" => self.pass().await,
             "lose" => {

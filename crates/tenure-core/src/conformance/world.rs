@@ -12,6 +12,7 @@ use crate::event::{Event, EventKind, EventQuery};
 use crate::id::{Group, Key, LeaseName, MemberId, NodeId, RegistryName, TenureId};
 use crate::lease::{Acquire, AcquireOutcome, Holders, Queue, ReleaseOutcome, Token};
 use crate::membership::{Beat, BeatReply, EndBy, EndReason, Join, Joined, Labels, Revision};
+use crate::pulse::BeatPulse;
 use crate::registry::{ClaimMode, ClaimOutcome};
 use crate::store::{Call, PageRequest, Store, StoreOptions};
 use crate::sweep::{BATCH, EndedBatch, SweepReport, SweepRequest, run_pass};
@@ -66,6 +67,9 @@ pub struct World {
     /// The registry under test.
     pub devices: RegistryName,
 }
+
+/// Between two beats of the pulse while the store serves: a hole at no level.
+pub(super) const SERVED_EVERY: Duration = ms(400);
 
 /// Seconds.
 #[must_use]
@@ -138,12 +142,36 @@ impl World {
         let harness = make(options).await;
         let group = Group::new("ingest").expect("a good name");
         let devices = RegistryName::new("devices").expect("a good name");
-        Self {
+        let world = Self {
             store: harness.store(),
             harness,
             group,
             devices,
-        }
+        };
+        world.beat_pulse().await;
+        world
+    }
+
+    /// Beats the pulse of the store: it takes beats now. Returns whether there is one.
+    pub async fn beat_pulse(&self) -> bool {
+        let beaten = self.harness.sweeper().beat_pulse(BeatPulse::default()).await;
+        beaten.expect("a pulse").without.is_empty()
+    }
+
+    /// A beat of this group failed although the store served others.
+    pub(super) async fn beat_pulse_with_failure(&self) {
+        self.beat_pulse_with(vec![self.group.clone()]).await;
+    }
+
+    /// Beats of this many other groups failed.
+    pub(super) async fn beat_pulse_with_failures(&self, count: usize) {
+        let group = |n: usize| Group::new(format!("failed-{n}")).expect("a good name");
+        self.beat_pulse_with((0..count).map(group).collect()).await;
+    }
+
+    async fn beat_pulse_with(&self, failed: Vec<Group>) {
+        let beat = BeatPulse { failed };
+        self.harness.sweeper().beat_pulse(beat).await.expect("a pulse");
     }
 
     /// Whether the store can lose its newest writes while it serves.
@@ -156,16 +184,28 @@ impl World {
         self.harness.resolution()
     }
 
-    /// Advances the clock while the store serves: ticks as a sweeper does.
+    /// Advances the clock while the store serves, and visits the group often.
     pub async fn pass(&self, time: Duration) {
         let mut left = time;
+        self.beat_pulse().await;
         while !left.is_zero() {
             let status = self.tick().await;
-            let step = (status.gap / 3).min(left);
-            self.harness.advance(step).await;
+            let step = (status.gap / 3).min(SERVED_EVERY).min(left);
+            self.serve(step).await;
             left -= step;
         }
         self.tick().await;
+    }
+
+    /// Advances the clock while the store serves. Nobody visits the group.
+    pub async fn serve(&self, time: Duration) {
+        let mut left = time;
+        while !left.is_zero() {
+            let step = SERVED_EVERY.min(left);
+            self.harness.advance(step).await;
+            self.beat_pulse().await;
+            left -= step;
+        }
     }
 
     /// Advances the clock while the store does not serve.
@@ -182,6 +222,7 @@ impl World {
     pub(super) async fn lose_data(&mut self) -> bool {
         let lost = self.harness.lose_data().await;
         self.store = self.harness.store();
+        self.beat_pulse().await;
         lost
     }
 

@@ -53,7 +53,10 @@ impl Shared {
         let replies = replies.into_iter().map(|reply| reply.unwrap_or(BeatReply::Unknown));
         let replies: Vec<_> = replies.collect();
         match refused {
-            Some(error) if replies.iter().all(|reply| *reply == BeatReply::Refused) => Err(error),
+            // Without a beat there is none that is refused.
+            Some(error) if !replies.is_empty() && replies.iter().all(|reply| *reply == BeatReply::Refused) => {
+                Err(error)
+            }
             _ => Ok(BeatReplies {
                 replies,
                 as_of: as_of.unwrap_or_else(|| self.clock.now()),
@@ -63,7 +66,11 @@ impl Shared {
 
     /// Answers the beats that take no step, after a step was refused: what they came across may be undone by now.
     fn renew(&self, group: &Group, beats: &[Beat]) -> BeatReplies {
-        let answered = self.beat_at_once(group, beats, GroupModel::beat_unwritten);
+        let renew = |model: &mut GroupModel, beat: &Beat, now| {
+            model.resume_unwritten(now);
+            model.beat_unwritten(beat, now)
+        };
+        let answered = self.beat_at_once(group, beats, renew);
         let (as_of, replies) = answered.unwrap_or_else(|| (self.clock.now(), vec![None; beats.len()]));
         let replies = replies.into_iter().map(|reply| reply.unwrap_or(BeatReply::Refused));
         BeatReplies {
@@ -85,7 +92,8 @@ impl Shared {
         if state.detour().is_some() {
             return None;
         }
-        let now = self.clock.now();
+        let (pulse, now) = self.pulse.read(|| self.clock.now());
+        state.model.take_pulse(pulse);
         // A number that was never given out may mark an older copy, which changes the end times of all others.
         if state.model.number_never_given(beats, now).is_some() && self.doubts.believes(now) {
             return None;
@@ -123,7 +131,7 @@ impl Shared {
     /// Answers heartbeats of any number.
     pub(super) async fn heartbeat(self: &Arc<Self>, group: &Group, heartbeats: &[Heartbeat]) -> Result<Heartbeats> {
         self.service.check()?;
-        let heard = match self.heartbeats_at_once(group, heartbeats) {
+        let heard = match self.heartbeats_at_once(group, heartbeats, false) {
             Some(attempt) => finish(attempt).await?,
             None => None,
         };
@@ -159,7 +167,7 @@ impl Shared {
     /// Records heartbeats, if none of them takes a step.
     async fn record(&self, group: &Group, heartbeats: &[Heartbeat]) -> Result<Option<Heartbeats>> {
         self.service.check()?;
-        let Some(attempt) = self.heartbeats_at_once(group, heartbeats) else {
+        let Some(attempt) = self.heartbeats_at_once(group, heartbeats, true) else {
             return Ok(None);
         };
         let heard = finish(attempt).await?.and_then(|(mirror, replies)| {
@@ -169,18 +177,23 @@ impl Shared {
         Ok(heard)
     }
 
-    /// Records heartbeats that change only a deadline. The stamp may depend on undurable changes.
+    /// Records heartbeats that change only a deadline; `unwritten` meets a gap in memory, because no step is taken. The stamp may depend on undurable changes.
     fn heartbeats_at_once(
         &self,
         group: &Group,
         heartbeats: &[Heartbeat],
+        unwritten: bool,
     ) -> Option<Attempt<(MirrorStatus, Vec<Option<HeartbeatReply>>)>> {
         let cell = self.groups.find(group)?;
         let mut state = cell.lock();
         if state.detour().is_some() {
             return None;
         }
-        let now = self.clock.now();
+        let (pulse, now) = self.pulse.read(|| self.clock.now());
+        state.model.take_pulse(pulse);
+        if unwritten {
+            state.model.resume_unwritten(now);
+        }
         state.model.begin_look();
         let heard = heartbeats
             .iter()

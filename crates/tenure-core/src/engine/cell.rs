@@ -39,6 +39,10 @@ pub(super) struct State {
     is_torn: bool,
     /// It was removed, or its first commit failed. Another may have taken its place.
     is_gone: bool,
+    /// When it is due in the index.
+    pub(super) is_due_at: Option<StoreTime>,
+    /// Since when the group could not be used.
+    torn_at: Option<StoreTime>,
     /// It is in the queue of the writer.
     pub(super) is_queued: bool,
     /// Its share of the backlog of all groups: rows and bytes.
@@ -110,6 +114,8 @@ impl Cell {
             leaving: None,
             is_torn: false,
             is_gone: false,
+            is_due_at: None,
+            torn_at: None,
             is_queued: false,
             backlog: (0, 0),
             waiting: Vec::new(),
@@ -176,8 +182,17 @@ impl State {
     }
 
     /// Notes that a step panicked.
-    pub(super) fn tear(&mut self) {
+    pub(super) fn tear(&mut self, now: StoreTime) {
         self.is_torn = true;
+        self.torn_at.get_or_insert(now);
+    }
+
+    /// Notes that the group can be used again. If it could not for longer than its gap, every ttl restarts.
+    pub(super) fn mended(&mut self, since: StoreTime, now: StoreTime) {
+        let since = self.torn_at.take().unwrap_or(since);
+        if now.since(since) > self.model.gap() {
+            self.model.note_failed(now);
+        }
     }
 
     /// Opens when everything that was applied is durable.

@@ -1,12 +1,12 @@
 //! Steps and looks: applied immediately, answered when durable.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use tokio::sync::oneshot;
 
 use super::Shared;
-use super::cell::{Cell, Detour, Gate, stopped};
+use super::cell::{Cell, Detour, Gate, State, stopped};
 use super::disk::Lost;
 #[cfg(test)]
 use super::trace::{self, Noted};
@@ -41,10 +41,7 @@ impl Shared {
         decide: impl Fn(&mut GroupModel, StoreTime) -> Result<T>,
     ) -> Result<T> {
         loop {
-            if let Err(refused) = self.admit().await {
-                self.tick_unwritten(group);
-                return Err(refused);
-            }
+            self.admit().await?;
             let cell = match self.groups.find(group) {
                 Some(cell) => cell,
                 None => self.make(group, call)?,
@@ -128,14 +125,16 @@ impl Shared {
         tried.map_err(|lost| lost.to_error())
     }
 
-    /// Ticks a group in memory after its step was refused, so that a gap does not stop beats. Only a call ticks: while a file
-    /// is not served, for example because it was moved, there are no calls, and its members could not beat either.
-    fn tick_unwritten(&self, group: &Group) {
-        if let Some(cell) = self.groups.find(group).filter(|_| self.service.refuses_writes()) {
-            let mut state = cell.lock();
-            if state.detour().is_none() && !state.is_unborn() {
-                state.model.tick_unwritten(self.clock.now());
-            }
+    /// Keeps the index of due groups. Under the lock of the group, so that a later step is indexed later.
+    pub(super) fn note_due(&self, group: &Group, state: &mut State, now: StoreTime) {
+        let due = match state.is_unborn() {
+            true => None,
+            false => state.model.due(now),
+        };
+        if state.is_due_at != due {
+            state.is_due_at = due;
+            let mut index = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+            index.set(group, due);
         }
     }
 
@@ -151,7 +150,7 @@ impl Shared {
         if let Some(detour) = state.detour() {
             return Attempt::Again(detour);
         }
-        let now = self.clock.now();
+        let (pulse, now) = self.pulse.read(|| self.clock.now());
         if is_late(call, now) {
             return Attempt::Refused(Error::too_late());
         }
@@ -161,16 +160,17 @@ impl Shared {
         state.be_born(&self.options, now);
         let number = state.begin();
         let work = AssertUnwindSafe(|| {
+            state.model.take_pulse(pulse);
             // A gap is noticed before a wait begins; the call finds both done.
-            if state.model.open(now, call).is_ok()
-                && let Some(wait) = self.doubts.wait(now)
+            if let Some(wait) = self.doubts.wait(now)
+                && state.model.open(now, call).is_ok()
             {
                 state.model.wait(wait, now);
             }
             decide(&mut state.model, now)
         });
         let Ok((reply, leaves)) = catch_unwind(work) else {
-            state.tear();
+            state.tear(now);
             self.queue.add(|work| work.torn.push(Arc::clone(cell)));
             let message = "a step of the store panicked and was undone; please report it";
             return Attempt::Refused(Error::new(ErrorKind::Internal, message));
@@ -189,6 +189,7 @@ impl Shared {
             state.is_queued = true;
         }
         let (gate, has_turns) = (state.gate_of_all(), state.model.has_turns());
+        self.note_due(&cell.group, &mut state, now);
         drop(state);
         if has_turns {
             self.groups.note_turns(&cell.group);
@@ -204,9 +205,10 @@ impl Shared {
         let reply = match state.is_unborn() {
             true => None,
             false => {
-                let now = self.clock.now();
+                let (pulse, now) = self.pulse.read(|| self.clock.now());
                 #[cfg(test)]
-                trace::note(Noted::Look { now });
+                trace::note(Noted::Look { now, pulse });
+                state.model.take_pulse(pulse);
                 state.model.begin_look();
                 Some(look(&mut state.model, now))
             }

@@ -69,12 +69,21 @@ impl World {
         let time = Arc::new(StoreClock::new(Arc::clone(clock) as _, StoreTime::ZERO));
         let (disk, pages) = (TinyDisk(Arc::clone(platter)), TinyPages(Arc::clone(platter)));
         let engine = Engine::start(StoreOptions::default(), time, disk, Arc::new(pages)).unwrap();
-        Self {
+        let world = Self {
             engine,
             platter: Arc::clone(platter),
             clock: Arc::clone(clock),
             group: Group::new("g").unwrap(),
-        }
+        };
+        world.serve(Duration::ZERO);
+        world
+    }
+
+    /// Time passes while beats are taken.
+    fn serve(&self, time: Duration) {
+        self.clock.advance(time);
+        let shared = &self.engine.shared;
+        shared.pulse.beat(|| shared.clock.now(), false);
     }
 
     async fn join(&self, name: &str) -> Result<TenureId> {
@@ -271,7 +280,7 @@ async fn restart_of_idle_group_withholds_no_lease() {
     let world = World::new();
     let a = world.join("a").await.unwrap();
     for _ in 0..20 {
-        world.clock.advance(Duration::from_millis(300));
+        world.serve(Duration::from_millis(300));
         world.tick(&world.group).await.unwrap();
     }
     world.close().await;
@@ -333,7 +342,7 @@ async fn idle_tick_costs_no_commit() {
     world.join("a").await.unwrap();
     let before = world.platter.commits();
     for _ in 0..10 {
-        world.clock.advance(Duration::from_millis(300));
+        world.serve(Duration::from_millis(300));
         assert_eq!(world.tick(&world.group).await.unwrap().members, 1);
     }
     assert_eq!(world.platter.commits(), before);

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use crate::pulse::KeptPulse;
 use crate::time::StoreTime;
 
 /// Something that was done on the model of a group.
@@ -10,7 +11,7 @@ pub(super) enum Noted {
     /// A step, with the number that it has if it changed something.
     Step { number: u64, changed: bool, now: StoreTime },
     /// A look.
-    Look { now: StoreTime },
+    Look { now: StoreTime, pulse: KeptPulse },
     /// Beats or heartbeats that were answered from memory, and those that were not.
     AtOnce { now: StoreTime, answered: Vec<bool> },
 }
@@ -23,7 +24,7 @@ impl Noted {
 
     /// When it was.
     pub(super) fn now(&self) -> StoreTime {
-        let (Self::Step { now, .. } | Self::Look { now } | Self::AtOnce { now, .. }) = self;
+        let (Self::Step { now, .. } | Self::Look { now, .. } | Self::AtOnce { now, .. }) = self;
         *now
     }
 }

@@ -1,6 +1,6 @@
 //! Calls of every kind, and those about the whole store.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use tokio::sync::oneshot;
 
@@ -14,6 +14,7 @@ use crate::event::{EventId, EventPage, EventQuery, WaitForEvents};
 use crate::id::Group;
 use crate::lease::{WaitForGrants, WaitingTurn};
 use crate::memory::{Decide, GroupModel};
+use crate::pulse::{BeatPulse, FAILED_GROUPS, Pulsed};
 use crate::settling::GapCause;
 use crate::store::{Call, Probed};
 use crate::sweep::{EndedBatch, GroupStatus, SettleReport, Tick};
@@ -74,8 +75,11 @@ impl Shared {
             }
             Op::Groups(_) => Reply::Groups(self.durable_groups()),
             Op::WaitForGrants(ask) => Reply::WaitForGrants(self.wait_for_grants(ask).await?),
-            // No other process writes to this store.
-            Op::NewestEvents(_) => Reply::NewestEvents(Vec::new()),
+            Op::BeatPulse(ask) => Reply::BeatPulse(self.beat_pulse(ask)),
+            Op::Due(ask) => {
+                let due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+                Reply::Due(due.list(*ask, self.clock.now()))
+            }
             // A group is a row, and cannot be lost from the list.
             Op::FindGroups(_) => Reply::FindGroups(false),
             other => {
@@ -96,14 +100,28 @@ impl Shared {
         self.groups.find(group).is_none() && self.groups.is_forgotten(group)
     }
 
-    /// Keeps the cadence. A tick that changes no row is not a step, so it succeeds while writes are refused.
+    /// Beats the pulse: this store takes beats now.
+    fn beat_pulse(&self, ask: &BeatPulse) -> Pulsed {
+        let has_hole = ask.failed.len() > FAILED_GROUPS;
+        let as_of = self.pulse.beat(|| self.clock.now(), has_hole);
+        self.keep_time(as_of);
+        for cell in ask
+            .failed
+            .iter()
+            .take(FAILED_GROUPS)
+            .filter_map(|group| self.groups.find(group))
+        {
+            cell.lock().model.note_failed(as_of);
+        }
+        Pulsed {
+            as_of,
+            without: Vec::new(),
+        }
+    }
+
     async fn tick(self: &Arc<Self>, group: &Group) -> Result<GroupStatus> {
         self.service.check()?;
-        let ticked = self.look(group, GroupModel::tick_at_once).await?;
         self.keep_time(self.clock.now());
-        if let Some(status) = ticked.flatten() {
-            return Ok(status);
-        }
         if self.is_forgotten(group) {
             let now = self.clock.now();
             return Ok(self.absent().status(now));

@@ -6,7 +6,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -172,6 +172,9 @@ impl<D: Disk> Writer<D> {
             }
             if is_gone {
                 self.shared.groups.remove(&cell);
+                let mut due = self.shared.due.lock().unwrap_or_else(PoisonError::into_inner);
+                due.set(&cell.group, None);
+                drop(due);
                 self.shared.groups.note_forgotten(&cell.group);
             } else if !was_kept {
                 self.shared.groups.note_birth(&cell.group);
@@ -232,6 +235,7 @@ impl<D: Disk> Writer<D> {
         if state.is_gone() {
             return Ok(());
         }
+        let began = self.shared.clock.now();
         let work = AssertUnwindSafe(|| {
             let keys = state.model.undurable();
             let stored = self.disk.read(&cell.group, &keys)?;
@@ -244,6 +248,9 @@ impl<D: Disk> Writer<D> {
             return Err(self.break_down(fault.into_error(), &[(Arc::clone(cell), number)]));
         }
         state.lose(number, of_commit, later);
+        let now = self.shared.clock.now();
+        state.mended(began, now);
+        self.shared.note_due(&cell.group, &mut state, now);
         state.recount(&self.shared.backlog);
         if state.is_gone() {
             drop(state);

@@ -32,7 +32,7 @@ impl fmt::Display for HotStore {
 pub struct HotStoreClaim {
     /// The hot store of the process.
     pub own: HotStore,
-    /// The id that this process was last admitted with. Whoever has seen the recorded data disappear at this place
+    /// The id that this process was last admitted with. A process that saw the recorded data disappear at this place
     /// need not wait until others can no longer confirm it.
     pub was: Option<String>,
     /// An operator replaces the recorded hot store.

@@ -1,11 +1,10 @@
-//! Calls answered without a step because no stored row changes: heartbeats and ticks (beats are in `keep.rs`).
+//! Calls answered without a step because no stored row changes: heartbeats (beats are in `keep.rs`).
 
 use super::group::GroupModel;
 use super::log::Log;
 use crate::event::EventId;
 use crate::roster::{Heartbeat, HeartbeatReply};
 use crate::store::StoreOptions;
-use crate::sweep::GroupStatus;
 use crate::time::StoreTime;
 
 impl GroupModel {
@@ -29,7 +28,7 @@ impl GroupModel {
     /// Records a heartbeat if only a deadline changes, or returns the reply that the row alone determines. `None` if it
     /// needs a step.
     pub(crate) fn heartbeat_at_once(&mut self, heartbeat: &Heartbeat, now: StoreTime) -> Option<HeartbeatReply> {
-        if self.is_about_to_resume(now) {
+        if self.has_gap(now) {
             return None;
         }
         let tenure = match self.named_by_row(heartbeat) {
@@ -45,22 +44,5 @@ impl GroupModel {
         self.lives.extend(tenure.member(), now);
         self.forget_lapses(&self.head(), now);
         Some(HeartbeatReply::Recorded)
-    }
-
-    /// Writes the tick if no row changes; `None` if it needs a step. The tick advances even then, unless a step must
-    /// first detect a gap: while writes are rejected, a served group must not look unserved.
-    pub(crate) fn tick_at_once(&mut self, now: StoreTime) -> Option<GroupStatus> {
-        if self.is_about_to_resume(now) {
-            return None;
-        }
-        self.tick = now;
-        let head = self.head();
-        let is_over = head.unsettled.is_some_and(|unsettled| now >= unsettled.until);
-        let is_recovered = head.brake.is_some() && self.brake_in_force(now).is_none();
-        if is_over || is_recovered || self.is_wake_due(now) {
-            return None;
-        }
-        self.note_empty(now);
-        Some(self.status(now))
     }
 }

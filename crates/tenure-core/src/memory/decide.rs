@@ -5,7 +5,8 @@ use crate::call::{Op, Reply, Request};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::WaitForEvents;
 use crate::lease::WaitForGrants;
-use crate::store::{Call, FindGroups, ListGroups, NewestEvents, Now, Probe};
+use crate::pulse::{BeatPulse, ListDue};
+use crate::store::{Call, FindGroups, ListGroups, Now, Probe};
 use crate::sweep::{Pass, Settle};
 use crate::time::StoreTime;
 
@@ -26,7 +27,8 @@ pub(crate) trait Decide<R: Request> {
 impl Decide<Now> for GroupModel {}
 impl Decide<Probe> for GroupModel {}
 impl Decide<ListGroups> for GroupModel {}
-impl Decide<NewestEvents> for GroupModel {}
+impl Decide<BeatPulse> for GroupModel {}
+impl Decide<ListDue> for GroupModel {}
 impl Decide<FindGroups> for GroupModel {}
 impl Decide<Settle> for GroupModel {}
 impl Decide<Pass> for GroupModel {}

@@ -17,8 +17,9 @@ use crate::error::{Error, Result};
 use crate::event::{Event, EventId, EventKind};
 use crate::id::{Key, LeaseName, RegistryName, TenureId};
 use crate::membership::EndReason;
+use crate::pulse::KeptPulse;
 use crate::refusal::Refusal;
-use crate::settling::{self, GapCause, end_of};
+use crate::settling::{self, GapCause, Known, Level, Resume, end_of};
 use crate::store::{Call, StoreOptions};
 use crate::sweep::{BURST, Settling, Unsettled};
 use crate::target::TargetSpec;
@@ -47,8 +48,15 @@ pub struct GroupModel {
     pub(super) seq: u64,
     /// Whether its rows are stored; the storing engine then detects data loss.
     pub(super) kept: bool,
-    /// Set from loading until the first step, which restarts every ttl because deadlines are not stored.
-    pub(super) restarted: bool,
+    /// The pulse of the store, as of this step or read.
+    pub(super) service: KeptPulse,
+    /// The id of the pulse at the last look. Not stored: a loaded group has not seen the pulse of this start, so every
+    /// ttl restarts with that.
+    pub(super) pulse: Option<u64>,
+    /// When a beat of this group last failed although the store served.
+    pub(super) failed_at: StoreTime,
+    /// The end of the last gap that was announced.
+    pub(super) announced: StoreTime,
     /// When a beat with a number that was never issued was last believed.
     pub(super) believed_at: Option<StoreTime>,
     /// The time since which every tick has found the group empty.
@@ -81,7 +89,10 @@ impl GroupModel {
             refused: Refusal::default(),
             seq: 0,
             kept: false,
-            restarted: false,
+            service: KeptPulse::default(),
+            pulse: None,
+            failed_at: StoreTime::ZERO,
+            announced: StoreTime::ZERO,
             believed_at: None,
             empty_since: None,
             lives: Lives::default(),
@@ -108,36 +119,82 @@ impl GroupModel {
         self.tracked.set(Some(head));
     }
 
-    /// Begins a mutating step: rejects a late call, checks for a gap, writes the tick.
+    /// Takes the pulse of the store for the steps and reads at this clock reading.
+    pub(crate) fn take_pulse(&mut self, service: KeptPulse) {
+        self.service = service;
+    }
+
+    /// Begins a mutating step: rejects a late call, looks for a gap, writes the tick.
     pub(crate) fn open(&mut self, now: StoreTime, call: Call) -> Result<()> {
-        if call.not_after.is_some_and(|limit| now > limit) {
-            return Err(Error::too_late());
-        }
-        let restarted = std::mem::take(&mut self.restarted);
-        if let Some(cause) = settling::observe(self.tick, now, self.gap()) {
-            let silent_ms = u64::try_from(now.since(self.tick).as_millis()).unwrap_or(u64::MAX);
-            self.unsettle(now, cause, Some(silent_ms));
-        } else if restarted {
-            self.change_head(|head| head.resumed_at = now);
-        }
+        call.check(now)?;
+        self.look(now);
         self.tick = now;
         Ok(())
     }
 
-    /// Restarts every ttl.
-    pub(super) fn unsettle(&mut self, now: StoreTime, cause: GapCause, silent_ms: Option<u64>) {
-        self.change_head(|head| head.resumed_at = now);
-        if self.lives.table.is_empty() {
+    /// Begins a step of beats. One that only renews, soon after the last step, needs no look: a gap would only lengthen
+    /// lives. `is_past`: a tenure of the beats would be ended; waiting requests may be granted.
+    pub(super) fn open_to_renew(&mut self, now: StoreTime, is_past: bool) {
+        let near = settling::is_near(self.tick, now, self.level());
+        if !near || is_past || !self.leases.queue.is_empty() {
+            self.look(now);
+        }
+        self.tick = now;
+    }
+
+    /// Looks for a gap, and restarts every ttl from its end.
+    fn look(&mut self, now: StoreTime) {
+        let found = self.unmet_gap(now);
+        self.pulse = self.service.pulse.map(|pulse| pulse.id);
+        let Some(Resume { at, cause, silence }) = found else {
+            return;
+        };
+        if self.is_start(at, now) {
+            self.resume(at, now);
+            return;
+        }
+        self.unsettle_from(at, cause, silence, now);
+    }
+
+    /// Whether a hole that ends then is the start of a whole store, which has forgotten no grant.
+    fn is_start(&self, at: StoreTime, now: StoreTime) -> bool {
+        self.service.pulse.is_some() && at <= self.service.whole_at.min(now)
+    }
+
+    pub(super) fn resume(&mut self, at: StoreTime, now: StoreTime) {
+        self.change_head(|head| head.resumed_at = settling::resumed(head.resumed_at, at, now));
+    }
+
+    /// Restarts every ttl now.
+    pub(super) fn unsettle(&mut self, now: StoreTime, cause: GapCause) {
+        self.unsettle_from(now, cause, None, now);
+    }
+
+    /// Restarts every ttl from the end of a gap. A grace that is over by now begins no more, nor does one that was met: an
+    /// operator may have ended it.
+    fn unsettle_from(&mut self, at: StoreTime, cause: GapCause, silence: Option<Duration>, now: StoreTime) {
+        let before = self.head().resumed_at;
+        let is_met = before <= now && at <= before;
+        self.resume(at, now);
+        let longest = self.head().ttls.map_or(Duration::ZERO, |(_, longest)| longest);
+        let is_loss = !matches!(cause, GapCause::Silent | GapCause::ClockBack);
+        if self.lives.table.is_empty() || !is_loss && (is_met || at + longest <= now) {
             return;
         }
         self.change_head(|head| {
-            let longest = head.ttls.map_or(Duration::ZERO, |(_, longest)| longest);
-            let until = head.unsettled.map_or(StoreTime::ZERO, |u| u.until).max(now + longest);
+            let until = head.unsettled.map_or(StoreTime::ZERO, |u| u.until).max(at + longest);
             head.unsettled = Some(Unsettled { cause, until });
         });
+        // A store that does not serve for long is one gap, not one for each step.
+        let is_same = silence.is_some_and(|silence| at.since(self.announced) < silence);
+        let is_told = self.announced <= now && (is_same || at <= self.announced + self.gap());
+        if is_told && !is_loss {
+            return;
+        }
+        self.announced = at;
         let event = self.emit(now, EventKind::GroupUnsettled);
         event.reason = Some(cause.as_str().to_owned());
-        if let Some(ms) = silent_ms {
+        if let Some(ms) = silence.map(|silence| u64::try_from(silence.as_millis()).unwrap_or(u64::MAX)) {
             event.counts.insert("silent_ms".to_owned(), ms);
         }
     }
@@ -176,22 +233,46 @@ impl GroupModel {
         Ok(Settling::Ended)
     }
 
-    pub(super) fn gap(&self) -> Duration {
-        settling::gap(self.head().ttls.map(|(shortest, _)| shortest))
+    pub(super) fn level(&self) -> Level {
+        Level::of(self.head().ttls.map(|(shortest, _)| shortest))
     }
 
-    /// Whether a step now would restart every ttl: after an unnoticed gap or a restart.
-    pub(super) fn is_about_to_resume(&self, now: StoreTime) -> bool {
-        self.restarted || settling::observe(self.tick, now, self.gap()).is_some()
+    pub(crate) fn gap(&self) -> Duration {
+        self.level().gap()
     }
 
-    /// The resume time for reads, which write nothing: an unnoticed gap counts as a resume now, so that no member reads
-    /// as dead because there was no tick.
+    /// A gap that no step has met yet.
+    pub(super) fn unmet_gap(&self, now: StoreTime) -> Option<Resume> {
+        let known = Known {
+            tick: self.tick,
+            pulse: self.pulse,
+            resumed_at: self.head().resumed_at,
+            failed_at: self.failed_at,
+            level: self.level(),
+        };
+        settling::look(self.service.pulse.as_ref(), &known, now)
+    }
+
+    /// Whether a beat needs a step, which meets a gap.
+    pub(super) fn must_look(&self, now: StoreTime) -> bool {
+        !settling::is_near(self.tick, now, self.level()) && self.has_gap(now)
+    }
+
+    /// Whether there is a gap that restarts a ttl.
+    pub(super) fn has_gap(&self, now: StoreTime) -> bool {
+        self.resumed_for_reading(now) != self.head().resumed_at
+    }
+
+    /// The resume time for reads, which write nothing: an unmet gap counts, so that reads and steps agree.
     pub(super) fn resumed_for_reading(&self, now: StoreTime) -> StoreTime {
-        match self.is_about_to_resume(now) {
-            true => now,
-            false => self.head().resumed_at,
-        }
+        let before = self.head().resumed_at;
+        let gap = self.unmet_gap(now);
+        gap.map_or(before, |gap| settling::resumed(before, gap.at, now))
+    }
+
+    /// Notes that beats of this group could not be served until now, although others could.
+    pub(crate) fn note_failed(&mut self, now: StoreTime) {
+        self.failed_at = now;
     }
 
     /// The end time of a member's current tenure.
@@ -215,9 +296,14 @@ impl GroupModel {
         self.lives.current(tenure)
     }
 
+    /// Whether a tenure is current and past its end time.
+    pub(super) fn is_past(&self, tenure: &TenureId, now: StoreTime) -> bool {
+        self.current(tenure).is_some_and(|live| now >= self.end_now(live, now))
+    }
+
     /// Ends a tenure if it is current and past its end time.
     pub(super) fn end_if_past(&mut self, tenure: &TenureId, now: StoreTime) -> bool {
-        let past = self.current(tenure).is_some_and(|live| now >= self.end_now(live, now));
+        let past = self.is_past(tenure, now);
         if past {
             self.end_tenure(tenure, EndReason::Lapsed, now);
         }

@@ -54,7 +54,6 @@ impl GroupModel {
     pub(crate) fn load_group(options: StoreOptions, group: GroupRow, now: StoreTime) -> Self {
         let mut model = Self::new(options, now).kept();
         model.born_at = group.born_at;
-        model.restarted = true;
         model.seq = group.seq;
         model.log = Log::beginning_at(group.last_event);
         model.set_head(group);
@@ -239,25 +238,29 @@ impl GroupModel {
         self.begin_step(step);
     }
 
-    /// Writes the tick, and restarts every ttl after a gap, in memory alone: for a store that takes no steps, but answers
-    /// beats and reads. Not after a restart, whose first step is written.
-    pub(crate) fn tick_unwritten(&mut self, now: StoreTime) {
-        if self.restarted {
-            return;
+    /// [`Self::resume_unwritten`], unless a beat would need no look.
+    #[cfg(test)]
+    pub(crate) fn resume_if_far(&mut self, now: StoreTime) {
+        if !crate::settling::is_near(self.tick, now, self.level()) {
+            self.resume_unwritten(now);
         }
-        if self.is_about_to_resume(now) {
+    }
+
+    /// Restarts every ttl after a gap, in memory alone: for a store that takes no steps, but answers beats and reads.
+    pub(crate) fn resume_unwritten(&mut self, now: StoreTime) {
+        if let Some(gap) = self.unmet_gap(now) {
             let step = self.lives.table.step();
             self.begin_step(0);
-            self.change_head(|head| head.resumed_at = now);
+            self.resume(gap.at, now);
+            self.pulse = self.service.pulse.map(|pulse| pulse.id);
             self.begin_step(step);
         }
-        self.tick = now;
     }
 
     /// Renews a tenure if only its deadline changes and the reply is durable, with the newest durable revision; or says that
     /// it has ended, once that is durable. `None` if it needs a step.
     pub fn beat_at_once(&mut self, beat: &Beat, now: StoreTime) -> Option<BeatReply> {
-        if self.is_about_to_resume(now) {
+        if self.must_look(now) {
             return None;
         }
         let head = self.head();

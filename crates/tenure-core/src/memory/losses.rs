@@ -16,7 +16,7 @@ impl GroupModel {
     fn note_lost_tail(&mut self, number: u64, now: StoreTime) {
         if !self.kept && recall::believes_a_lost_tail(self.believed_at, now, self.options.max_ttl) {
             self.believed_at = Some(now);
-            self.unsettle(now, GapCause::TailLoss, None);
+            self.unsettle(now, GapCause::TailLoss);
             self.seq = self.seq.max(number);
         }
     }
@@ -33,7 +33,7 @@ impl GroupModel {
             let cause = GapCause::DataLoss;
             match self.lives.table.is_empty() {
                 true => self.begin_wait(Unsettled { cause, until }, now),
-                false => self.unsettle(now, cause, None),
+                false => self.unsettle(now, cause),
             }
         }
     }

@@ -94,7 +94,8 @@ impl GroupModel {
 
 impl Decide<Beats> for GroupModel {
     fn step(&mut self, Beats { beats }: &Beats, _: Call, now: StoreTime) -> Result<BeatReplies> {
-        self.open(now, Call::default())?;
+        let is_past = beats.iter().any(|beat| self.is_past(&beat.tenure, now));
+        self.open_to_renew(now, is_past);
         let replies = beats.iter().map(|beat| self.beat_one(beat, now)).collect();
         self.serve_waiting(now);
         self.engage_brake(now);

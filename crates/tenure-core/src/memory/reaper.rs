@@ -152,7 +152,7 @@ impl Decide<ListOrphans> for GroupModel {
 
 impl Decide<CountSessions> for GroupModel {
     fn read(&self, _: &CountSessions, now: StoreTime) -> Result<SessionStats> {
-        let orphans = match self.resumed_for_reading(now) == now && self.head().resumed_at != now {
+        let orphans = match self.resumed_for_reading(now) != self.head().resumed_at {
             // After an unnoticed gap, every session has its full grace again.
             true => 0,
             false => self.sessions.away_by(now).count() as u64,

@@ -291,6 +291,7 @@ impl Decide<EnsureTenures> for GroupModel {
 
 impl Decide<BeatProviders> for GroupModel {
     fn step(&mut self, BeatProviders { heartbeats }: &BeatProviders, _: Call, now: StoreTime) -> Result<Heartbeats> {
+        // The stamp tells when the store resumed, so a heartbeat looks, unlike a beat.
         self.open(now, Call::default())?;
         let replies = heartbeats
             .iter()

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::decide::Decide;
+use super::due::DueIndex;
 use super::group::GroupModel;
 use super::log::Log;
 use crate::call::{Op, Reply, Scope, StoreRequest};
@@ -17,9 +18,10 @@ use crate::error::{Error, ErrorKind, Outcome, Result};
 use crate::event::{EventId, WaitForEvents};
 use crate::id::{Group, NodeId};
 use crate::lease::{WaitForGrants, WaitingTurn};
+use crate::pulse::{BeatPulse, DueGroups, FAILED_GROUPS, KeptPulse, ListDue, Pulsed};
 use crate::recall::Recall;
 use crate::roster::{Availability, CountAvailable};
-use crate::settling::GapCause;
+use crate::settling::{GapCause, Pulse};
 use crate::store::{Backend, Call, Finding, Health, PROBE_GROUP, Probed, Severity, StoreOptions};
 use crate::sweep::{EndedBatch, ForgetGroup, SettleReport, Tick};
 use crate::time::StoreTime;
@@ -43,6 +45,8 @@ struct State {
     turned: BTreeSet<Group>,
     closed: bool,
     recall: Recall,
+    service: KeptPulse,
+    due: DueIndex,
 }
 
 impl MemoryStore {
@@ -76,7 +80,7 @@ impl MemoryStore {
         let mut state = self.open()?;
         let now = self.clock.now();
         let known = state.groups.contains_key(group);
-        let recall = state.recall;
+        let (recall, service) = (state.recall, state.service);
         let forgotten = state.forgotten.remove(group);
         let wait = match known || forgotten.is_some() {
             true => None,
@@ -87,18 +91,21 @@ impl MemoryStore {
             .entry(group.clone())
             .or_insert_with(|| GroupModel::new(self.options.clone(), now));
         let before = model.log.last;
+        model.take_pulse(service);
         model.seq = model.seq.max(forgotten.unwrap_or(0));
         if let Some(wait) = wait {
             model.wait(wait, now);
         }
         let done = step(model, now);
-        let (news, has_turns) = (model.log.last != before, model.has_turns());
+        let (news, has_turns, due) = (model.log.last != before, model.has_turns(), model.due(now));
+        state.due.set(group, due);
         if has_turns {
             state.turned.insert(group.clone());
         }
         if !known && done.as_ref().is_err_and(|error| error.kind() == ErrorKind::TooLate) {
             // A late call changes nothing, so it neither creates the group nor sets the birth time of the store.
             state.groups.remove(group);
+            state.due.set(group, None);
             state.recall = recall;
             state.forgotten.extend(forgotten.map(|seq| (group.clone(), seq)));
         }
@@ -111,10 +118,14 @@ impl MemoryStore {
 
     /// Reads a group; a missing one reads as an empty group that begins now.
     pub(super) fn read<T>(&self, group: &Group, read: impl FnOnce(&GroupModel, StoreTime) -> T) -> Result<T> {
-        let state = self.open()?;
+        let mut state = self.open()?;
         let now = self.clock.now();
-        Ok(match state.groups.get(group) {
-            Some(model) => read(model, now),
+        let service = state.service;
+        Ok(match state.groups.get_mut(group) {
+            Some(model) => {
+                model.take_pulse(service);
+                read(model, now)
+            }
             None => {
                 let mut model = GroupModel::new(self.options.clone(), now);
                 model.log = Log::beginning_at(EventId(0));
@@ -200,6 +211,7 @@ impl MemoryStore {
         if forget {
             let mut state = self.open()?;
             let last = state.groups.remove(group).map(|model| model.seq);
+            state.due.set(group, None);
             state.forgotten.extend(last.map(|seq| (group.clone(), seq)));
         }
         Ok(forget)
@@ -246,10 +258,36 @@ impl MemoryStore {
         })
     }
 
-    fn newest_events(&self, groups: &[Group]) -> Result<Vec<(Group, EventId)>> {
+    /// Without a pulse every group must be visited, so the index is not enough.
+    fn due(&self, ask: ListDue) -> Result<DueGroups> {
         let state = self.open()?;
-        let newest = |group: &Group| Some((group.clone(), state.groups.get(group)?.log.last));
-        Ok(groups.iter().filter_map(newest).collect())
+        let is_complete = state.service.pulse.is_some();
+        let due = state.due.list(ask, self.clock.now());
+        Ok(DueGroups { is_complete, ..due })
+    }
+
+    fn beat_pulse(&self, ask: &BeatPulse, call: Call) -> Result<Pulsed> {
+        let mut state = self.open()?;
+        let now = self.clock.now();
+        call.check(now)?;
+        // Nothing was forgotten before the first beat, or the store waits by its recall.
+        if state.service.pulse.is_none() {
+            state.service.whole_at = now;
+        }
+        let mut pulse = Pulse::beaten(state.service.pulse, now);
+        if ask.failed.len() > FAILED_GROUPS {
+            (pulse.since, pulse.lasted) = ([now; 3], [Duration::ZERO; 3]);
+        }
+        state.service.pulse = Some(pulse);
+        for group in ask.failed.iter().take(FAILED_GROUPS) {
+            if let Some(model) = state.groups.get_mut(group) {
+                model.note_failed(now);
+            }
+        }
+        Ok(Pulsed {
+            as_of: now,
+            without: Vec::new(),
+        })
     }
 }
 
@@ -261,7 +299,8 @@ impl Backend for MemoryStore {
             Op::Now(_) => Reply::Now(self.open().map(|_| self.clock.now())?),
             Op::Probe(_) => Reply::Probe(self.probe()?),
             Op::Groups(_) => Reply::Groups(self.open()?.groups.keys().cloned().collect()),
-            Op::NewestEvents(request) => Reply::NewestEvents(self.newest_events(&request.groups)?),
+            Op::BeatPulse(ask) => Reply::BeatPulse(self.beat_pulse(&ask, call)?),
+            Op::Due(ask) => Reply::Due(self.due(ask)?),
             Op::FindGroups(_) => Reply::FindGroups(false),
             Op::WaitForGrants(request) => Reply::WaitForGrants(self.wait_for_grants(&request).await?),
             Op::Settle(request) => Reply::Settle(self.settle(group, request.cause, call)?),

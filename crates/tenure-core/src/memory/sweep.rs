@@ -79,6 +79,7 @@ impl GroupModel {
         GroupStatus {
             as_of: now,
             members: self.lives.table.len() as u64,
+            has_pulse: self.service.pulse.is_some(),
             gap: self.gap(),
             resumed_at: self.resumed_for_reading(now),
             unsettled: self.head().unsettled,

@@ -1,6 +1,9 @@
 //! Tenures end once, not too early, and not too late.
 
 use std::collections::HashMap;
+use std::time::Duration;
+
+use tenure_core::settling::gap;
 
 use super::life::term;
 use super::{Judge, LATE, SLACK, Violation};
@@ -63,7 +66,8 @@ impl Judge<'_> {
     /// No member that beat in time lapses, and after an outage of everything each has a whole ttl.
     pub(super) fn no_early_lapse(&self) -> Vec<Violation> {
         let ttls = self.lives.values().map(|life| life.ttl).filter(|ttl| *ttl > 0);
-        let gap = 2_000_000.min(ttls.min().unwrap_or(0) * 5 / 12) + 100_000;
+        let shortest = ttls.min().map_or(Duration::ZERO, Duration::from_micros);
+        let gap = micros(gap(Some(shortest))) + 100_000;
         let mut found = Vec::new();
         for event in self.record.events.iter().filter(|event| event.kind == "lapsed") {
             let Some(life) = self.lives.get(&event.tenure) else {

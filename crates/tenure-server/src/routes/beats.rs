@@ -10,6 +10,7 @@ use tenure::wire::{BeatRequest, BeatsAnswer, Renewed, ms};
 use tenure_core::error::{Error, ErrorKind};
 use tenure_core::id::{Group, TenureId};
 use tenure_core::membership::{Beat, BeatReplies, BeatReply, Beats, MAX_BEATS};
+use tenure_core::store::is_probe;
 
 use super::openapi::{EndedError, WriteErrors};
 use crate::app::App;
@@ -68,6 +69,15 @@ pub(crate) async fn many(
     _: NoQuery,
     Json(Beats { beats }): Json<Beats>,
 ) -> RouteResult {
+    if beats.is_empty() && is_probe(&group) {
+        // The daemon's own beat, see `front_door.rs`.
+        let as_of = app.pulser.beat().await?.as_of;
+        let replies = Vec::new();
+        return Ok(json_bytes(
+            StatusCode::OK,
+            write(&beats, &BeatReplies { replies, as_of }).into(),
+        ));
+    }
     if beats.len() > MAX_BEATS {
         let count = beats.len();
         return Err(Error::invalid(format!("{count} beats in one call; at most {MAX_BEATS}")).into());

@@ -160,7 +160,7 @@ impl Daemon {
 
     pub async fn of(parts: Parts, settings: Settings) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let store = Arc::clone(&parts.store);
+        let store = Arc::clone(parts.pulser.store());
         let (stop, stopped) = oneshot::channel();
         let server = Server::start(listener, parts, settings, async { drop(stopped.await) }).expect("a server");
         Self {

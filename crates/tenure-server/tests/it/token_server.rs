@@ -107,11 +107,9 @@ pub async fn serve(settings: Settings, jwt: Option<Arc<Verifier>>) -> Daemon {
     let (store_, ledger_, clock_) = (Arc::clone(&store), Arc::clone(&ledger), Arc::clone(&clock));
     let rosters = Rosters::start(store_, ledger_, clock_, RostersSettings::default(), &loops).unwrap();
     let parts = Parts {
-        store,
-        clock,
         loops,
-        sweeper: None,
         rosters: Some(RosterParts { rosters, ledger, jwt }),
+        ..Parts::new(store, clock)
     };
     Daemon::of(parts, settings).await
 }

@@ -137,7 +137,7 @@ impl Checker {
     }
 
     fn seen_claim(&self, step: &Step, claim: &Claim) -> Checked {
-        let resumed_at = self.shadow.resumed_for_reading(step.now, step.gap);
+        let resumed_at = self.shadow.resumed(step.now, step.gap);
         let alive = self.shadow.is_alive(&claim.tenure, resumed_at, step.now);
         must(claim.alive == alive, "reads never show a ghost", || {
             format!("{claim:?}")

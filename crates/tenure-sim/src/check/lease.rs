@@ -174,7 +174,7 @@ impl Checker {
     }
 
     pub(super) fn lease_reads(&self, step: &Step) -> Checked {
-        let resumed_at = self.shadow.resumed_for_reading(step.now, step.gap);
+        let resumed_at = self.shadow.resumed(step.now, step.gap);
         let look = |lease: &tenure_core::lease::Lease| {
             let held: Vec<_> = self.shadow.places(&lease.lease).collect();
             let shown = |one: &LeaseHolder| (one.place, (one.tenure.clone(), one.token));

@@ -239,7 +239,7 @@ impl Checker {
     }
 
     fn seen(&self, step: &Step, member: &Member) -> Checked {
-        let resumed_at = self.shadow.resumed_for_reading(step.now, step.gap);
+        let resumed_at = self.shadow.resumed(step.now, step.gap);
         let alive = self.shadow.is_alive(&member.tenure, resumed_at, step.now);
         must(member.alive == alive, "reads never show a ghost", || {
             format!("{} reads alive: {}", member.tenure, member.alive)

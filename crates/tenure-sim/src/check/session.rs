@@ -291,7 +291,7 @@ impl Checker {
     }
 
     pub(super) fn session_reads(&self, step: &Step) -> Checked {
-        let resumed_at = self.shadow.resumed_for_reading(step.now, step.gap);
+        let resumed_at = self.shadow.resumed(step.now, step.gap);
         let found = |session: Option<&SessionId>, seen: &Option<Session>| {
             let same = seen.as_ref().map(|seen| &seen.session) == session;
             must(same, "a look-up returns the session", || {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tenure::{Alias, ConnectionId, Data, Epoch, MemberId, SessionId, StoreTime, TenureId};
+use tenure_core::settling::LEVELS;
 
 use super::{Checker, Shadow};
 
@@ -43,8 +44,8 @@ impl AwayRecord {
     #[must_use]
     pub fn end(self, resumed_at: StoreTime, now: StoreTime) -> StoreTime {
         let restarted = resumed_at + self.lasts;
-        if self.since > now {
-            // It began before the clock fell back.
+        if self.since > now + LEVELS[0] {
+            // It began before the clock fell back. A shorter fall may go unnoticed, and shortens nothing.
             restarted
         } else {
             restarted.max(self.since + self.lasts)

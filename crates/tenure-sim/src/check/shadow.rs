@@ -7,6 +7,7 @@ use std::time::Duration;
 use tenure::{EndReason, EventId, Key, MemberId, RegistryName, SessionId, StoreTime, TenureId};
 use tenure_core::id::LeaseName;
 use tenure_core::lease::{Place, Token};
+use tenure_core::settling::{LEVELS, PULSE_EVERY};
 
 use super::session_record::SessionRecord;
 use crate::time::At;
@@ -50,9 +51,52 @@ pub struct Revoked {
     pub jumped: u64,
 }
 
+/// The pulse of the store, by its beats.
+#[derive(Debug, Clone, Copy)]
+pub struct PulseRecord {
+    last: StoreTime,
+    /// For each level, the end of the last hole longer than that.
+    ends: [StoreTime; 3],
+}
+
+impl PulseRecord {
+    fn beaten(before: Option<Self>, now: StoreTime) -> Self {
+        let Some(Self { last, mut ends }) = before.filter(|pulse| pulse.last <= now) else {
+            return Self {
+                last: now,
+                ends: [now; 3],
+            };
+        };
+        let hole = now.since(last);
+        if hole < PULSE_EVERY / 2 {
+            return Self { last, ends };
+        }
+        for (nth, level) in LEVELS.into_iter().enumerate() {
+            if hole > level {
+                ends[nth] = now;
+            }
+        }
+        Self { last: now, ends }
+    }
+
+    /// The end of the last hole longer than this level; now while one is open.
+    fn end_of_hole(&self, gap: Duration, now: StoreTime) -> StoreTime {
+        let is_open = now < self.last || now.since(self.last) > gap;
+        let level = LEVELS.iter().position(|level| *level == gap);
+        match level.filter(|_| !is_open) {
+            Some(level) => self.ends[level],
+            None => now,
+        }
+    }
+}
+
 /// The record of the store's data.
 #[derive(Debug, Clone, Default)]
 pub struct Shadow {
+    /// The pulse; `None` before its first beat.
+    pub pulse: Option<PulseRecord>,
+    /// When a beat of the group last failed although the store served.
+    pub failed_at: StoreTime,
     /// The store's time of the last step that wrote.
     pub last_step: Option<StoreTime>,
     /// The latest time of any step that wrote.
@@ -92,11 +136,12 @@ impl Shadow {
         }
     }
 
-    /// Whether the store did not serve before this instant: no step for longer than the gap, a clock that fell back, or
-    /// no step ever.
-    #[must_use]
-    pub fn silent(&self, now: StoreTime, gap: Duration) -> bool {
-        self.last_step.is_none_or(|last| now < last || now.since(last) > gap)
+    /// Records a beat of the pulse.
+    pub fn pulsed(&mut self, now: StoreTime, has_failed: bool) {
+        self.pulse = Some(PulseRecord::beaten(self.pulse, now));
+        if has_failed {
+            self.failed_at = now;
+        }
     }
 
     /// The tenure, if it is its member's current one.
@@ -110,8 +155,9 @@ impl Shadow {
     #[must_use]
     pub fn end_of(current: &Current, resumed_at: StoreTime, now: StoreTime) -> StoreTime {
         let graced = resumed_at + current.ttl;
-        if current.renewed_at > now {
-            // Its beat came before the clock fell back: only the ttl restarted since then counts.
+        if current.renewed_at > now + LEVELS[0] {
+            // Its beat came before the clock fell back: only the ttl restarted since then counts. A shorter fall may go
+            // unnoticed, and shortens nothing.
             graced
         } else {
             graced.max(current.renewed_at + current.ttl)
@@ -131,9 +177,26 @@ impl Shadow {
         current.is_some_and(|current| now < Self::end_of(current, resumed_at, now))
     }
 
-    /// For reads, which write nothing: a silence that no step has detected yet counts as detected now.
+    /// When all ttls last restarted, as of now: also by a hole that no step has met yet.
     #[must_use]
-    pub fn resumed_for_reading(&self, now: StoreTime, gap: Duration) -> StoreTime {
-        if self.silent(now, gap) { now } else { self.resumed_at }
+    pub fn resumed(&self, now: StoreTime, gap: Duration) -> StoreTime {
+        let Some(last) = self.last_step else { return now };
+        let Some(pulse) = self.pulse else {
+            // A group goes by its own last step until the pulse begins.
+            let is_silent = now < last || now.since(last) > gap;
+            return if is_silent { now } else { self.resumed_at };
+        };
+        let hole = pulse.end_of_hole(gap, now);
+        let end = if self.failed_at <= now {
+            hole.max(self.failed_at)
+        } else {
+            hole
+        };
+        // What a clock wrote that has since fallen back is no time.
+        if self.resumed_at > now {
+            end
+        } else {
+            self.resumed_at.max(end)
+        }
     }
 }

@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use tenure_sim::{BrokenRule, Mix, Parts, Plan, run};
 
+/// What a wrong account of the pulse is noticed as first.
+const HOLE: &str = "every ttl restarts after a hole of the pulse, and only then";
+
 /// Asserts that one of these worlds fails with one of these rules.
 #[track_caller]
 fn search(worlds: impl Iterator<Item = Plan>, rules: &[&str]) {
@@ -50,14 +53,27 @@ fn a_late_beat_that_revives_the_dead_is_noticed() {
 
 #[test]
 fn an_outage_without_a_grace_is_noticed() {
-    noticed(
-        BrokenRule::NoGrace,
-        10,
-        &[
-            "every ttl restarts after the store was silent",
-            "reads never show a ghost",
-        ],
-    );
+    noticed(BrokenRule::NoGrace, 10, &[HOLE, "reads never show a ghost"]);
+}
+
+#[test]
+fn a_sweep_that_proves_service_is_noticed() {
+    noticed(BrokenRule::JanitorProves, 20, &[HOLE, "reads never show a ghost"]);
+}
+
+#[test]
+fn evidence_that_a_late_call_carries_is_noticed() {
+    noticed(BrokenRule::CarriedEvidence, 20, &[HOLE, "reads never show a ghost"]);
+}
+
+#[test]
+fn a_pulse_that_is_not_rolled_back_is_noticed() {
+    noticed(BrokenRule::PulseElsewhere, 40, &[HOLE, "reads never show a ghost"]);
+}
+
+#[test]
+fn a_hole_that_is_dated_by_a_visit_is_noticed() {
+    noticed(BrokenRule::DatedByVisit, 20, &[HOLE, "reads never show a ghost"]);
 }
 
 #[test]
@@ -163,7 +179,7 @@ fn an_auto_offline_of_a_later_tenure_is_noticed() {
         BrokenRule::AutoOfflineAnyTenure,
         "rosters",
         "nodes,ledger",
-        10..20,
+        36..46,
         &["auto-offline hits exactly the tenure that ended"],
     );
 }

@@ -10,9 +10,10 @@ use tenure_core::event::{Event, EventLog, EventQuery};
 use tenure_core::id::{ConnectionId, SessionId};
 use tenure_core::lease::{AcquireOutcome, LeaseStore, ReleaseOutcome, Token};
 use tenure_core::membership::{Beat, BeatReply, EndBy, Join, Labels, MembershipStore, Revision};
+use tenure_core::pulse::BeatPulse;
 use tenure_core::registry::{ClaimMode, ClaimOutcome, RegistryStore};
 use tenure_core::session::{Attach, AttachOutcome, Detach, DetachOutcome, How, Session, SessionStore};
-use tenure_core::store::{Call, PageRequest, StoreOptions};
+use tenure_core::store::{Call, PageRequest, Store as _, StoreOptions};
 use tenure_core::sweep::{
     BATCH, ReapedBatch, ReconcileRequest, ReleaseRequest, SweepReport, SweepRequest, SweepSteps, run_pass,
 };
@@ -151,13 +152,20 @@ pub(crate) async fn held(store: &SqliteStore, tenure: &TenureId) -> (Vec<String>
     (names.collect(), held.revision)
 }
 
+/// Beats the pulse: the store takes beats now.
+pub(crate) async fn serve(store: &SqliteStore) {
+    store.beat_pulse(BeatPulse::default()).await.expect("a pulse");
+}
+
 /// Lets time pass while the store serves.
 pub(crate) async fn pass(store: &SqliteStore, clock: &ManualClock, time: Duration) {
     let mut left = time;
+    serve(store).await;
     while !left.is_zero() {
         let status = store.tick(&group()).await.expect("a tick");
         let step = (status.gap / 3).min(left);
         clock.advance(step);
+        serve(store).await;
         left -= step;
     }
     store.tick(&group()).await.expect("a tick");

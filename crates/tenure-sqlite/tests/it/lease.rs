@@ -248,7 +248,7 @@ async fn the_lease_of_one_that_may_still_run_waits_across_a_restart() {
     let store = open(&path, &clock);
     let (a, b) = (join(&store, "a", s(6)).await, join(&store, "b", s(60)).await);
     let token = granted(&store, &a, "poll").await;
-    clock.advance(s(1));
+    pass(&store, &clock, s(1)).await;
     store.end(&group(), &a, EndBy::Expel, Call::default()).await.unwrap();
     store.close().await;
     // It had 5 s left when it was expelled; a beat that it sent before may have told it so just before the store stopped.

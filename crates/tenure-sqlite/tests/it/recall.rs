@@ -18,7 +18,7 @@ use tenure_testkit::own_test;
 
 use crate::common::{
     acquire, beat, claim, end, events, granted, group, join, joining, lease, manual, member, open, owner, pass, s,
-    settled, system,
+    serve, settled, system,
 };
 
 /// Opens a file as it is, also one that is not there.
@@ -148,6 +148,7 @@ async fn a_whole_file_grants_free_leases_at_once() {
     };
     assert_eq!(acquire(&store, &b, "held").await, held);
     // A silence of the running store withholds as ever.
+    serve(&store).await;
     clock.advance(s(5));
     assert!(matches!(
         acquire(&store, &b, "more").await,
@@ -162,6 +163,7 @@ async fn a_grace_that_runs_outlasts_a_restart() {
     let (path, clock) = (dir.path().join("tenure.db"), manual());
     let store = open(&path, &clock);
     let a = join(&store, "a", s(30)).await;
+    serve(&store).await;
     clock.advance(s(10));
     let before = store.tick(&group()).await.unwrap().unsettled.unwrap();
     assert_eq!(before.cause, GapCause::Silent);

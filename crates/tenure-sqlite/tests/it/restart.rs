@@ -12,7 +12,7 @@ use tenure_core::{ErrorKind, TenureId};
 use tenure_sqlite::SqliteStore;
 use tenure_testkit::own_test;
 
-use crate::common::{START, beat, claim, events, group, join, joining, manual, member, open, owner, s, system};
+use crate::common::{START, beat, claim, events, group, join, joining, manual, member, open, owner, pass, s, system};
 
 #[tokio::test]
 async fn a_restart_keeps_tenures_claims_terms_and_events() {
@@ -50,10 +50,7 @@ async fn everyone_gets_one_full_ttl_after_a_restart_however_short() {
     let store = open(&path, &clock);
     let a = join(&store, "a", s(10)).await;
     // The last beat is in memory alone: by the file, the tenure lapses 1 s after the restart.
-    for _ in 0..9 {
-        clock.advance(s(1));
-        store.tick(&group()).await.unwrap();
-    }
+    pass(&store, &clock, s(9)).await;
     assert_eq!(
         beat(&store, &a).await,
         BeatReply::Renewed {
@@ -70,7 +67,7 @@ async fn everyone_gets_one_full_ttl_after_a_restart_however_short() {
     let status = store.tick(&group()).await.unwrap();
     assert_eq!((status.resumed_at, status.unsettled), (status.as_of, None));
     for _ in 0..9 {
-        clock.advance(s(1));
+        pass(&store, &clock, s(1)).await;
         assert!(
             store
                 .end_lapsed(&group(), 10, Call::default())
@@ -80,7 +77,7 @@ async fn everyone_gets_one_full_ttl_after_a_restart_however_short() {
                 .is_empty()
         );
     }
-    clock.advance(s(1));
+    pass(&store, &clock, s(1)).await;
     assert_eq!(
         store.end_lapsed(&group(), 10, Call::default()).await.unwrap().ended,
         [a]
@@ -142,10 +139,7 @@ async fn a_brake_survives_a_restart() {
         let tenure = join(&store, &format!("m{n}"), s(2)).await;
         claim(&store, &tenure, &format!("dev-{n}")).await.unwrap();
     }
-    for _ in 0..8 {
-        clock.advance(std::time::Duration::from_millis(300));
-        store.tick(&group()).await.unwrap();
-    }
+    pass(&store, &clock, std::time::Duration::from_millis(2_400)).await;
     assert_eq!(
         store
             .end_lapsed(&group(), 100, Call::default())

@@ -7,9 +7,11 @@ use std::time::Duration;
 use tenure_core::clock::ManualClock;
 use tenure_core::ledger::{Provider, RosterStats, Version};
 use tenure_core::membership::{EndBy, MembershipStore};
+use tenure_core::pulse::BeatPulse;
 use tenure_core::roster::{
     Heartbeat, HeartbeatReply, MirrorEntry, MirroredProvider, Pending, Put, PutOutcome, RosterMirror, Verified,
 };
+use tenure_core::store::Store as _;
 use tenure_core::store::{Backend, Call, PageRequest};
 use tenure_core::sweep::{BATCH, GroupStatus, ReconcileRequest, SweepSteps};
 use tenure_core::{Group, ProviderId, TenureId};
@@ -122,6 +124,7 @@ impl World {
     }
 
     pub(crate) async fn tick(&self) -> GroupStatus {
+        self.store.beat_pulse(BeatPulse::default()).await.expect("a pulse");
         self.store.tick(&self.group).await.expect("a tick")
     }
 

@@ -104,7 +104,6 @@ async fn after_a_restart_everyone_has_the_whole_grace_anew() {
         (SessionState::Disconnected, Some(s(20)))
     );
     assert_eq!(unnoticed.disconnected_at, before.disconnected_at);
-    store.tick(&group()).await.unwrap();
     pass(&store, &clock, s(20) - std::time::Duration::from_millis(1)).await;
     assert!(reap(&store, "early").await.reaped.is_empty());
     assert_eq!(

@@ -11,6 +11,22 @@ for i = 1, count do
 end
 local rows = count > 0 and redis.call('HMGET', ALIVE, unpack(tenures)) or {}
 
+-- Waiting requests may be granted in this step.
+renew(function()
+  if redis.call('HLEN', PREFIX .. 'waits') > 0 then
+    return true
+  end
+  local given = given_at()
+  for i = 1, count do
+    if rows[i] then
+      local deadline, ttl = unpack_life(rows[i])
+      if now >= end_since(given, deadline, ttl) then
+        return true
+      end
+    end
+  end
+end)
+
 local min_ttl, max_ttl = group.min_ttl, group.max_ttl
 
 -- A beat names a number that was never issued: the tail is lost. Any caller that may beat can send such a number, so it
@@ -70,7 +86,7 @@ for i = 1, count do
     local named = told ~= '' and struct.unpack('<d', told, 8 * i - 7) or 0
     -- The end of a tenure, as in `end_of`; inlined because this is the hot path.
     local last = given_at() + ttl
-    if deadline <= now + ttl and deadline > last then
+    if deadline > last and not Gap.is_before_fall(deadline, now, ttl) then
       last = deadline
     end
     if now >= last then

@@ -13,8 +13,7 @@ do
   local born, tick, resumed, min_ttl, max_ttl, unsettled, cause, grants, brake_since, brake_until
   if common then
     born, tick, resumed, min_ttl, max_ttl, unsettled, cause, grants, brake_since, brake_until = struct_unpack(STATE, state)
-    local gap = min_ttl > 0 and math.min(2000000, min_ttl * 5 / 12) or 2000000
-    common = now >= tick and now - tick <= gap
+    common = Gap.is_near(tick, now, Gap.of(min_ttl))
   end
   if common and brake_until == 0 then
     local oldest = redis.call('ZRANGE', KEYS[10], 0, 0, 'WITHSCORES')[2]
@@ -39,7 +38,7 @@ do
           end
           deadline, ttl, revision, marks = unpack_life(row)
           -- The end of a tenure, as in `end_of`.
-          if now >= resumed + ttl and (deadline > now + ttl or now >= deadline) then
+          if now >= resumed + ttl and (now >= deadline or Gap.is_before_fall(deadline, now, ttl)) then
             common = false
             break
           end

@@ -58,4 +58,5 @@ end
 Lease.finish()
 engage_brake()
 commit()
+visited()
 return { NONCE, now, 'ok', redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or false, ended }

@@ -33,4 +33,7 @@ for _, list in ipairs(LISTS) do
   plan('UNLINK', PREFIX .. list)
 end
 commit()
+if Gap.DUE_GROUPS then
+  redis.pcall('ZREM', Gap.DUE_GROUPS, string.match(META, '^{tenure:(.*)}:meta$'))
+end
 return { NONCE, now, 'ok', 'g' }

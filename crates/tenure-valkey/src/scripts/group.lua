@@ -43,20 +43,33 @@ local function note_ttl(ttl)
   end
 end
 
--- Restarts every ttl from now. Records the cause by its number.
+-- Restarts every ttl from the end of a gap. Records the cause by its number. A grace that is over by now is not
+-- announced, nor is one that was met, and a store that does not serve for long is one gap, not one for each step.
 local SILENT, CLOCK_BACK, DATA_LOSS, TAIL_LOSS, NEW = 1, 2, 3, 4, 5
-local function unsettle(cause, silent_ms)
-  group.resumed = now
-  if count_members() == 0 then
+local function unsettle_from(at, cause, silence)
+  local is_met = group.resumed <= now and at <= group.resumed
+  group.resumed = Gap.resume(group.resumed, at, now)
+  local is_loss = cause ~= SILENT and cause ~= CLOCK_BACK
+  if count_members() == 0 or not is_loss and (is_met or at + group.max_ttl <= now) then
     return
   end
-  group.unsettled_until = math.max(group.unsettled_until, now + group.max_ttl)
+  group.unsettled_until = math.max(group.unsettled_until, at + group.max_ttl)
   group.cause = cause
-  if silent_ms then
-    event('group_unsettled', nil, 'reason', CAUSES[cause], 'counts', 'silent_ms=' .. text(silent_ms))
+  local is_same = silence and at - group.announced < silence
+  local is_told = group.announced <= now and (is_same or at <= group.announced + Gap.of(group.min_ttl))
+  if is_told and not is_loss then
+    return
+  end
+  group.announced = at
+  if silence then
+    event('group_unsettled', nil, 'reason', CAUSES[cause], 'counts', 'silent_ms=' .. text(math.floor(silence / 1000)))
   else
     event('group_unsettled', nil, 'reason', CAUSES[cause])
   end
+end
+
+local function unsettle(cause)
+  unsettle_from(now, cause)
 end
 
 -- After the clock fell back, stored times are in the future. Bounds are corrected immediately; `end_lapsed` corrects
@@ -69,7 +82,7 @@ local function fall_back(gap)
     group.brake_since = math.min(group.brake_since, now)
     group.brake_until = math.min(group.brake_until, now + tonumber(ARGV[6]))
   end
-  if group.tick - now > gap then
+  if group.last_tick - now > gap then
     fell = true
     plan('HSET', META, 'fell', '0 0 0')
   end
@@ -107,19 +120,25 @@ local function create()
   end
 end
 
+-- Looks for a gap, on the clock reading and the snapshot of this step.
+local function meet_gap()
+  local id, at, cause, silence = Gap.look(META, now, group.last_tick, group.resumed, group.min_ttl, group.pulse)
+  group.pulse = id
+  if at then
+    unsettle_from(at, cause, silence)
+  end
+  if now < group.last_tick then
+    fall_back(Gap.of(group.min_ttl))
+  end
+end
+
 if not stored[1] then
   create()
-else
-  local gap = 2000000
-  if group.min_ttl > 0 then
-    gap = math.min(gap, group.min_ttl * 5 / 12)
-  end
-  if now < group.tick then
-    unsettle(CLOCK_BACK, 0)
-    fall_back(gap)
-  elseif now - group.tick > gap then
-    unsettle(SILENT, math.floor((now - group.tick) / 1000))
-  end
+  group.last_tick = now
+end
+-- Beats look only if they must; see `renew`.
+if not Gap.RENEWS then
+  meet_gap()
 end
 group.tick = now
 
@@ -159,7 +178,7 @@ end
 -- The end of a span that restarted for all at `given`. An end further away than the span itself was computed by a clock
 -- that has since fallen back.
 local function end_since(given, at, time)
-  if at > now + time then
+  if Gap.is_before_fall(at, now, time) then
     return given + time
   end
   return math.max(at, given + time)
@@ -347,6 +366,66 @@ local function settle_emptied(tenure)
   end
 end
 
+-- Beats that only renew, soon after the last step, need no look: a gap would only lengthen lives. `is_past`: whether one
+-- of their tenures would be ended.
+local function renew(is_past)
+  if not Gap.is_near(group.last_tick, now, Gap.of(group.min_ttl)) or is_past() then
+    meet_gap()
+  end
+end
+
+-- The log is also bounded in bytes, by an estimate from its oldest and newest entries. No counter is kept, so none can
+-- drift. A log that is short enough even with entries of maximum size is not sampled, and of a long log only one of
+-- 64 events is the occasion. A user who may not trim has only the bound in number.
+local SAMPLE, LONGEST = 16, 65536
+local function trim_log(added, most)
+  local entries = redis.call('XLEN', EVENTS)
+  local every = math.max(1, math.min(64, math.floor(entries / 16)))
+  if entries * LONGEST <= most or entries % every >= added
+    or redis.acl_check_cmd and not redis.acl_check_cmd('XTRIM', EVENTS) then
+    return
+  end
+  local looked, bytes = 0, 0
+  for _, part in ipairs({ redis.call('XRANGE', EVENTS, '-', '+', 'COUNT', SAMPLE),
+    redis.call('XREVRANGE', EVENTS, '+', '-', 'COUNT', SAMPLE) }) do
+    for _, entry in ipairs(part) do
+      looked, bytes = looked + 1, bytes + 32
+      for _, field in ipairs(entry[2]) do
+        bytes = bytes + #field + 3
+      end
+    end
+  end
+  local kept = math.max(1, math.floor(most * looked / bytes))
+  if entries > kept then
+    redis.call('XTRIM', EVENTS, 'MAXLEN', '~', text(kept))
+  end
+end
+
+-- The index of due groups gets the earliest time that this step planned, in the same step: whoever dies after it, some
+-- process knows. Only a visit raises an entry; see `status.lua`.
+local MAKES_DUE = { [DUE] = true, [RELEASING] = true, [LAPSED] = true, [PREFIX .. 'disconnected'] = true,
+  [PREFIX .. 'offline'] = true, [PREFIX .. 'offline:lapsed'] = true, [PREFIX .. 'wake'] = true }
+local function planned_due()
+  local first = math.huge
+  if group.unsettled_until > now then
+    first = group.unsettled_until
+  end
+  local is_planned = false
+  for _, write in ipairs(plans) do
+    if write[1] == 'ZADD' and MAKES_DUE[write[2]] then
+      local list, from, to = write.list or write, write.list and 1 or 3, write.list and #write.list or write.n
+      while from <= to and not tonumber(list[from]) do
+        from = from + 1
+      end
+      for i = from, to, 2 do
+        first = math.min(first, tonumber(list[i]))
+      end
+      is_planned = true
+    end
+  end
+  return is_planned and first < math.huge and text(first)
+end
+
 local function commit()
   for _, write in ipairs(plans) do
     touch(write[1], write[2])
@@ -385,7 +464,15 @@ local function commit()
   if roster and roster.stale then
     changed[#changed + 1], changed[#changed + 2] = 'roster', pack_roster(roster)
   end
+  local due_at = Gap.DUE_GROUPS and planned_due()
+  local known, announced = Gap.known(stored[6])
+  if group.pulse ~= known or group.announced ~= announced then
+    changed[#changed + 1], changed[#changed + 2] = 'pulse', struct.pack('<dd', group.pulse, group.announced)
+  end
   redis.call('HSET', META, unpack(changed))
+  if due_at then
+    redis.pcall('ZADD', Gap.DUE_GROUPS, 'LT', due_at, string.match(META, '^{tenure:(.*)}:meta$'))
+  end
   for _, write in ipairs(plans) do
     if write.list then
       redis.call(write[1], write[2], unpack(write.list))
@@ -400,8 +487,10 @@ local function commit()
     redis.call('XADD', EVENTS, ids[i], unpack(news[i]))
   end
   if #news > 0 then
-    local exactly = EVENTS_MAX <= 10000 and '=' or '~'
-    redis.call('XADD', EVENTS, 'MAXLEN', exactly, ARGV[7], ids[#news], unpack(news[#news]))
+    local most, most_bytes = string.match(ARGV[7], '^(%d+) (%d+)$')
+    local exactly = tonumber(most) <= 10000 and '=' or '~'
+    redis.call('XADD', EVENTS, 'MAXLEN', exactly, most, ids[#news], unpack(news[#news]))
+    trim_log(#news, tonumber(most_bytes))
   end
   if Lease.publish then
     Lease.publish()

@@ -5,13 +5,14 @@ do
   local prefix, count, names_from = string.sub(KEYS[1], 1, -5), tonumber(ARGV[8]), 10
   local now = clock()
   local struct_unpack, struct_pack, byte = struct.unpack, struct.pack, string.byte
-  local meta = redis.call('HMGET', KEYS[1], 'state', 'roster')
+  local meta = redis.call('HMGET', KEYS[1], 'state', 'roster', 'pulse')
   local common = meta[1] and meta[2] and count > 0
   local born, tick, resumed, min_ttl, max_ttl, unsettled, cause, grants, brake_since, brake_until
   if common then
     born, tick, resumed, min_ttl, max_ttl, unsettled, cause, grants, brake_since, brake_until = struct_unpack(STATE, meta[1])
-    local gap = min_ttl > 0 and math.min(2000000, min_ttl * 5 / 12) or 2000000
-    common = now >= tick and now - tick <= gap
+    -- The stamp tells when the store resumed, so a heartbeat looks, unlike a beat.
+    local _, gap = Gap.look(KEYS[1], now, tick, resumed, min_ttl, (Gap.known(meta[3])))
+    common = not gap
   end
   if common and brake_until == 0 then
     local oldest = redis.call('ZRANGE', KEYS[10], 0, 0, 'WITHSCORES')[2]
@@ -68,7 +69,7 @@ do
         end
         local deadline, ttl, revision, marks = unpack_life(row)
         -- The end of a tenure, as in `end_of`.
-        if now >= resumed + ttl and (deadline > now + ttl or now >= deadline) then
+        if now >= resumed + ttl and (now >= deadline or Gap.is_before_fall(deadline, now, ttl)) then
           common = false
           break
         end

@@ -5,10 +5,10 @@
 -- memory fails here), and only then writes the rest. So a refused script has changed nothing.
 --
 -- KEYS 1..11: meta, the store's marker, members, labels, due, ended, forget, releasing, releasing:lapsed, lapses, events.
--- ARGV 1..7: nonce, not-after, max ttl, brake share, brake floor, brake hold, events kept. Times are µs.
+-- ARGV 1..7: nonce, not-after, max ttl, brake share, brake floor, brake hold, events kept and their bytes. Times are µs.
 
 local META, MARKER, MEMBERS, LABELS, DUE, ENDED, FORGET, RELEASING, LAPSED, LAPSES, EVENTS = unpack(KEYS, 1, 11)
-local NONCE, MAX_TTL, EVENTS_MAX = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[7])
+local NONCE, MAX_TTL = ARGV[1], tonumber(ARGV[3])
 local BURST, RESERVATION = 250000, 5000000
 
 local now = clock()
@@ -88,10 +88,14 @@ local function event(kind, tenure, ...)
   end
 end
 
-local stored = redis.call('HMGET', META, 'state', 'seq', 'events', 'roster', 'refused')
+local stored = redis.call('HMGET', META, 'state', 'seq', 'events', 'roster', 'refused', 'pulse')
 local group = { seq = tonumber(stored[2] or 0), events = tonumber(stored[3] or 0), cause = 0 }
 group.born, group.tick, group.resumed, group.min_ttl, group.max_ttl, group.unsettled_until, group.cause, group.grants,
   group.brake_since, group.brake_until = struct.unpack(STATE, stored[1] or string.rep('\0', 80))
+
+group.pulse, group.announced = Gap.known(stored[6])
+-- The step before this one.
+group.last_tick = group.tick
 
 -- The roster state of the group; nil without a roster. `commit` writes it when it is marked as stale.
 local roster = unpack_roster(stored[4])

@@ -38,9 +38,11 @@ if reason ~= 'superseded' and reason ~= 'expelled' and
 ---->
 if reason ~= 'expelled' and
 ---- gap-off
-elseif now - group.tick > gap then
+  if at then
+    unsettle_from(
 ---->
-elseif false then
+  if false then
+    unsettle_from(
 ---- claims-left
 if owners[i] == tenure then
 ---->

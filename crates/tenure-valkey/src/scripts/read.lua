@@ -7,16 +7,17 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- The state that decides who is alive: the tick, when the store last resumed, the smallest ttl, and until when beats
--- were refused. Empty when there is no group.
+-- The state that decides who is alive: when the store last resumed, with a gap that no step has met yet; the same as it
+-- is recorded; and until when beats were refused. Empty when there is no group.
 local function life()
-  local found = redis.call('HMGET', META, 'state', 'refused')
+  local found = redis.call('HMGET', META, 'state', 'refused', 'pulse')
   if not found[1] then
-    return { false, false, false, false }
+    return { false, false, false }
   end
   local _, tick, resumed, min_ttl = struct.unpack(STATE, found[1])
   local _, refused_until = unpack_refusal(found[2])
-  return { tick, resumed, min_ttl, refused_until }
+  local _, at = Gap.look(META, now, tick, resumed, min_ttl, (Gap.known(found[3])))
+  return { at and Gap.resume(resumed, at, now) or resumed, resumed, refused_until }
 end
 
 -- How much a tenure holds: claims, leases and connections.

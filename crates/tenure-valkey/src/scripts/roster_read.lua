@@ -3,18 +3,15 @@
 local PROVIDERS = PREFIX .. 'providers'
 -- How many members that may have lapsed are checked.
 local MAX_OVERDUE = 1000
-local meta = redis.call('HMGET', META, 'state', 'roster', 'refused')
+local meta = redis.call('HMGET', META, 'state', 'roster', 'refused', 'pulse')
 local roster = unpack_roster(meta[1] and meta[2] or '')
 
--- When the store last resumed serving the group. A missing tick must not make members read as dead: after a gap that no
--- step has recorded yet, the store resumes now.
-local resumed, unnoticed = now, true
+-- When the store last resumed serving the group, with a gap that no step has met yet.
+local resumed = now
 if meta[1] then
   local _, tick, since, min_ttl = struct.unpack(STATE, meta[1])
-  local gap = min_ttl > 0 and math.min(2000000, min_ttl * 5 / 12) or 2000000
-  if now >= tick and now - tick <= gap then
-    resumed, unnoticed = since, false
-  end
+  local _, at = Gap.look(META, now, tick, since, min_ttl, (Gap.known(meta[4])))
+  resumed = at and Gap.resume(since, at, now) or since
 end
 
 -- When every ttl last restarted: beats may have been refused since.
@@ -30,7 +27,7 @@ end
 local function lives(life)
   local deadline, ttl = unpack_life(life)
   local grace = given + ttl
-  if deadline > now + ttl then
+  if Gap.is_before_fall(deadline, now, ttl) then
     return now < grace
   end
   return now < math.max(deadline, grace)
@@ -68,7 +65,7 @@ local function count_online()
   local counts = { free = redis.call('ZCARD', PREFIX .. 'free'), busy = redis.call('SCARD', PREFIX .. 'busy'),
     barred = redis.call('SCARD', PREFIX .. 'barred') }
   local due = PREFIX .. 'due'
-  local names = unnoticed and {} or redis.call('ZRANGEBYSCORE', due, '-inf', text(now), 'LIMIT', 0, MAX_OVERDUE)
+  local names = redis.call('ZRANGEBYSCORE', due, '-inf', text(now), 'LIMIT', 0, MAX_OVERDUE)
   if #names == 0 then
     return counts, 0
   end

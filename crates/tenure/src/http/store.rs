@@ -6,11 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tenure_core::call::{Op, Reply, Serve, StoreRequest, serve_remote};
 use tenure_core::error::Result;
-use tenure_core::event::EventId;
 use tenure_core::id::Group;
-use tenure_core::store::{
-    Backend, Call, FindGroups, Finding, Health, ListGroups, NewestEvents, Now, Probe, Probed, Severity,
-};
+use tenure_core::store::{Backend, Call, FindGroups, Finding, Health, ListGroups, Now, Probe, Probed, Severity};
 use tenure_core::time::StoreTime;
 
 use super::HttpStore;
@@ -104,13 +101,6 @@ impl Serve<ListGroups> for HttpStore {
                 _ => return Ok(all),
             }
         }
-    }
-}
-
-#[async_trait]
-impl Serve<NewestEvents> for HttpStore {
-    async fn serve(&self, _: &Option<Group>, _: NewestEvents, _: Call) -> Result<Vec<(Group, EventId)>> {
-        Ok(Vec::new())
     }
 }
 

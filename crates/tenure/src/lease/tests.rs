@@ -21,8 +21,9 @@ use tokio::runtime::Handle;
 use super::{Acquire, LeaseGuard};
 use crate::client::{ClientSettings, Tenure};
 use crate::group::GroupHandle;
+use crate::loops::Loops;
 use crate::membership::{JoinOptions, Membership};
-use crate::testing::{Faulty, START, pass, pass_until, secs, settle};
+use crate::testing::{Faulty, START, pass, pass_until, secs, served, settle};
 
 const TTL: Duration = secs(12);
 
@@ -34,6 +35,10 @@ struct World {
     group: GroupHandle,
     other_store: Arc<Faulty>,
     other: GroupHandle,
+    /// Another process, which takes beats.
+    beats: Option<Loops>,
+    /// The pulse as the replica receives it.
+    replicated: Option<Loops>,
 }
 
 async fn world() -> World {
@@ -52,6 +57,7 @@ async fn world_with_seed(seed: u64) -> World {
     };
     let other = client(other_store.clone(), true).group("g").unwrap();
     let group = client(store.clone(), false).group("g").unwrap();
+    let beats = Some(served(&memory, &clock));
     World {
         clock: Arc::clone(&clock),
         memory,
@@ -59,6 +65,8 @@ async fn world_with_seed(seed: u64) -> World {
         group,
         other_store,
         other,
+        beats,
+        replicated: None,
     }
 }
 

@@ -18,7 +18,8 @@ use tokio::runtime::Handle;
 use super::*;
 use crate::client::{ClientSettings, Tenure};
 use crate::group::GroupHandle;
-use crate::testing::{Fault, Faulty, START, Verb, ms, pass, pass_until, secs, settle};
+use crate::loops::Loops;
+use crate::testing::{Fault, Faulty, START, Verb, ms, pass, pass_until, secs, served, settle};
 
 const TTL: Duration = secs(12);
 
@@ -29,6 +30,8 @@ struct World {
     store: Arc<Faulty>,
     group: GroupHandle,
     other: GroupHandle,
+    /// Another process, which takes beats.
+    beats: Loops,
 }
 
 async fn world() -> World {
@@ -46,12 +49,14 @@ async fn world_with_seed(seed: u64) -> World {
     };
     let other = client(Arc::clone(&memory), true).group("g").unwrap();
     let group = client(store.clone(), false).group("g").unwrap();
+    let beats = served(&memory, &clock);
     World {
         clock: Arc::clone(&clock),
         memory,
         store,
         group,
         other,
+        beats,
     }
 }
 

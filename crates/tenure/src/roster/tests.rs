@@ -383,7 +383,8 @@ async fn settings_apply_in_every_process_within_a_second() {
     one.store.be(Mode::Fails);
     let set = one.desk.set_settings(&patch(secs(7))).await.unwrap();
     assert!(set.changed && !set.mirrored);
-    world.pass(secs(1)).await;
+    // The next poll of the ledger.
+    world.pass(ms(1_400)).await;
     assert_eq!(other.desk.settings().await.unwrap().value.stale_after, secs(7));
     let there = world.memory.roster_settings(&world.group).await.unwrap();
     assert_eq!(there, Some(set.value), "another process has mirrored them");

@@ -20,8 +20,9 @@ use tokio::runtime::Handle;
 use super::{Attach, AttachRequest, Connection, ConnectionLost};
 use crate::client::{ClientSettings, Tenure};
 use crate::group::GroupHandle;
+use crate::loops::Loops;
 use crate::membership::{JoinOptions, Membership};
-use crate::testing::{Faulty, START, pass, pass_until, secs, settle};
+use crate::testing::{Faulty, START, pass, pass_until, secs, served, settle};
 
 const TTL: Duration = secs(12);
 
@@ -32,6 +33,8 @@ struct World {
     store: Arc<Faulty>,
     group: GroupHandle,
     other: GroupHandle,
+    /// Another process, which takes beats.
+    _beats: Loops,
 }
 
 async fn world() -> World {
@@ -45,12 +48,14 @@ async fn world() -> World {
     };
     let other = client(Arc::clone(&memory), true).group("g").unwrap();
     let group = client(store.clone(), false).group("g").unwrap();
+    let beats = served(&memory, &clock);
     World {
         clock: Arc::clone(&clock),
         memory,
         store,
         group,
         other,
+        _beats: beats,
     }
 }
 

@@ -18,6 +18,12 @@ use crate::loops::{FIRST_BACKOFF, FLOOR};
 
 /// Sweepers share due times; each waits a random part of this longer, so that they do not all run at the same instant.
 const SLOT_MICROS: u64 = 2_000;
+/// The longest visit with work left; it continues with the next one.
+const SLICE: Duration = Duration::from_millis(100);
+/// The longest wait after failed visits.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(2);
+/// How often a group in which nothing is due is visited: an index of due groups may be wrong.
+pub(super) const RARELY: Duration = Duration::from_secs(900);
 /// The most passes with an unknown outcome that are kept per group and sweep.
 const MAX_PENDING: usize = 64;
 
@@ -129,7 +135,7 @@ impl<'a> VisitContext<'a> {
     /// The wait after this many failed visits in a row.
     pub(super) fn backoff(&self, failed_in_a_row: u32) -> Duration {
         let doubled = FIRST_BACKOFF.saturating_mul(1 << failed_in_a_row.saturating_sub(1).min(8));
-        let longest = doubled.min(self.inner.settings.idle_tick);
+        let longest = doubled.min(LONGEST_BACKOFF);
         jitter(&*self.inner.clock, longest.mul_f64(0.75), 33).max(FLOOR)
     }
 
@@ -145,7 +151,7 @@ impl<'a> VisitContext<'a> {
     }
 
     pub(super) fn slice_is_over(&self) -> bool {
-        self.elapsed() >= self.inner.settings.slice
+        self.elapsed() >= SLICE
     }
 
     pub(super) fn steps(&self) -> Result<&'a dyn SweepSteps> {

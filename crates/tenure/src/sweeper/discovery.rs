@@ -1,4 +1,4 @@
-//! Lists the groups of the store periodically, without delaying a turn.
+//! Asks the store which groups there are, and in which of them something is due soon, without delaying a turn.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -8,6 +8,8 @@ use std::time::Duration;
 use tenure_core::clock::{Mono, jitter};
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::Group;
+use tenure_core::pulse::DueGroups;
+use tenure_core::store::{MAX_PAGE, is_probe};
 use tenure_core::timeout::Timeout;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio_util::task::AbortOnDropHandle;
@@ -16,117 +18,164 @@ use super::Inner;
 
 /// Listings take at most one part in this many of the time: a slow listing runs less often.
 const SHARE: u32 = 100;
-/// The longest pause, as a multiple of the usual one. Resting groups are checked for new events at this rate.
-const NEWS: u32 = 6;
+/// The longest pause after a slow listing, as a multiple of the usual one. Where the index of due groups is complete,
+/// that is the usual one.
+const RARE: u32 = 20;
+/// How often the store is asked for due groups. The shortest time between a step and what it makes due is 250 ms.
+const DUE_EVERY: Duration = Duration::from_millis(200);
+/// How far ahead: a process sees a due time at least this long before, if it is that far in the future.
+const AHEAD: Duration = Duration::from_secs(2);
+/// A group that stays due is visited this often: what is due may be the work of the reaper or the ledger.
+const AGAIN: Duration = Duration::from_millis(400);
 
-/// The periodic listing of groups.
-pub(super) struct Discovery {
+/// A question that is asked again and again.
+struct Asked<T> {
     ask_at: Mono,
-    ask_news_at: Mono,
-    asking: Option<PendingListing>,
+    asking: Option<Pending<T>>,
 }
 
-/// A listing in flight. Its answer arrives before the loop is woken; the task may still be running then.
-struct PendingListing {
+/// A question in flight. Its answer arrives before the loop is woken; the task may still be running then.
+struct Pending<T> {
     task: AbortOnDropHandle<()>,
-    answer: oneshot::Receiver<Result<GroupListing>>,
+    answer: oneshot::Receiver<(Result<T>, Duration)>,
 }
 
-/// The answer of the store.
-struct GroupListing {
-    groups: Vec<Group>,
-    awake: Vec<Group>,
-    took: Duration,
+impl<T: Send + 'static> Asked<T> {
+    fn new(now: Mono) -> Self {
+        Self {
+            ask_at: now,
+            asking: None,
+        }
+    }
+
+    /// The answer that just arrived, and how long it took.
+    async fn answered(&mut self) -> Option<(Result<T>, Duration)> {
+        match self.asking.as_mut()?.answer.try_recv() {
+            Err(TryRecvError::Empty) => None,
+            Ok(answer) => {
+                self.asking = None;
+                Some(answer)
+            }
+            Err(TryRecvError::Closed) => {
+                let pending = self.asking.take()?;
+                Some((Err(unanswered(pending.task).await), Duration::ZERO))
+            }
+        }
+    }
+
+    fn ask(
+        &mut self,
+        inner: &Arc<Inner>,
+        now: Mono,
+        pace: Duration,
+        ask: impl Future<Output = Result<T>> + Send + 'static,
+    ) {
+        self.ask_at = now + jitter(&*inner.clock, pace, 10);
+        let (tell, answer) = oneshot::channel();
+        let asked = Arc::clone(inner);
+        let task = inner.janitor.workers().spawn(async move {
+            let bound = Timeout::read(asked.settings.give_up);
+            let told = bound.call(&*asked.clock, "the store", ask).await;
+            // Fails if the loop has ended.
+            let _ = tell.send((told, asked.clock.mono().since(now)));
+            asked.janitor.wake();
+        });
+        let task = AbortOnDropHandle::new(task);
+        self.asking = Some(Pending { task, answer });
+    }
+
+    /// The time until the next question; `None` while one is in flight, because the answer wakes the loop.
+    fn next(&self, now: Mono) -> Option<Duration> {
+        self.asking.is_none().then(|| self.ask_at.since(now))
+    }
+}
+
+/// The questions of a sweeper.
+pub(super) struct Discovery {
+    groups: Asked<Vec<Group>>,
+    due: Asked<DueGroups>,
+    /// Whether the store's index of due groups is complete.
+    is_complete: bool,
 }
 
 impl Discovery {
     pub(super) fn new(now: Mono) -> Self {
         Self {
-            ask_at: now,
-            ask_news_at: now,
-            asking: None,
+            groups: Asked::new(now),
+            due: Asked::new(now),
+            is_complete: false,
         }
     }
 
-    /// Handles an arrived answer, and starts the next listing if it is due. Returns the error of an answer that just
-    /// arrived.
+    /// Handles answers, and asks again when it is time. Returns the error of an answer that just arrived.
     pub(super) async fn turn(&mut self, inner: &Arc<Inner>) -> Result<()> {
-        let now = inner.clock.mono();
-        let answered = match self.asking.as_mut().map(|asking| asking.answer.try_recv()) {
-            None | Some(Err(TryRecvError::Empty)) => None,
-            Some(Ok(answer)) => {
-                self.asking = None;
-                Some(answer)
-            }
-            Some(Err(TryRecvError::Closed)) => Some(Err(unanswered(self.asking.take()).await)),
-        };
-        if let Some(Ok(told)) = &answered {
-            let longest = inner.settings.discover * NEWS;
-            self.ask_at = self.ask_at.max(now + (told.took * SHARE).min(longest));
+        let due = self.turn_due(inner).await;
+        let groups = self.turn_groups(inner).await;
+        groups.and(due)
+    }
+
+    async fn turn_groups(&mut self, inner: &Arc<Inner>) -> Result<()> {
+        let (now, answered) = (inner.clock.mono(), self.groups.answered().await);
+        let longest = inner.settings.discover * RARE;
+        if let Some((_, took)) = &answered {
+            self.groups.ask_at = self.groups.ask_at.max(now + (*took * SHARE).min(longest));
         }
-        if self.asking.is_none() && now >= self.ask_at {
-            self.ask(inner, now);
+        if self.groups.asking.is_none() && now >= self.groups.ask_at {
+            let pace = if self.is_complete {
+                longest
+            } else {
+                inner.settings.discover
+            };
+            let store = Arc::clone(&inner.store);
+            self.groups.ask(inner, now, pace, async move { store.groups().await });
         }
-        let Some(answered) = answered else { return Ok(()) };
+        let Some((answered, _)) = answered else { return Ok(()) };
         inner.listed.store(answered.is_ok(), Ordering::Relaxed);
-        let told = answered?;
-        for group in told.groups {
-            inner.name_group(&group, false);
-        }
-        for group in told.awake {
-            inner.name_group(&group, true);
+        for group in answered? {
+            inner.name_group(&group, None);
         }
         inner.forget_unnamed();
         Ok(())
     }
 
-    fn ask(&mut self, inner: &Arc<Inner>, now: Mono) {
-        let pace = jitter(&*inner.clock, inner.settings.discover, 10);
-        let news = now >= self.ask_news_at;
-        if news {
-            self.ask_news_at = now + pace * NEWS;
+    async fn turn_due(&mut self, inner: &Arc<Inner>) -> Result<()> {
+        let (now, answered) = (inner.clock.mono(), self.due.answered().await);
+        if self.due.asking.is_none() && now >= self.due.ask_at {
+            let store = Arc::clone(&inner.store);
+            self.due
+                .ask(inner, now, DUE_EVERY, async move { store.due(AHEAD, MAX_PAGE).await });
         }
-        self.ask_at = now + pace;
-        let asked = Arc::clone(inner);
-        let (tell, answer) = oneshot::channel();
-        let task = inner.janitor.workers().spawn(async move {
-            // Fails if the loop has ended.
-            let _ = tell.send(asked.ask(news).await);
-            asked.janitor.wake();
-        });
-        let task = AbortOnDropHandle::new(task);
-        self.asking = Some(PendingListing { task, answer });
+        let Some((answered, _)) = answered else { return Ok(()) };
+        let told = answered?;
+        if self.is_complete && !told.is_complete {
+            // The index was lost: every visit puts its group back.
+            inner.visit_all();
+            self.groups.ask_at = now;
+        }
+        self.is_complete = told.is_complete;
+        for (group, at) in told.groups.iter().filter(|(group, _)| !is_probe(group)) {
+            let again = inner.visited_at(group).map_or(now, |visited| visited + AGAIN);
+            let due_at = match *at <= told.as_of {
+                true => again.max(now),
+                false => now + at.since(told.as_of),
+            };
+            inner.name_group(group, Some(due_at));
+        }
+        Ok(())
     }
 
-    /// The time until the next turn; `None` while a listing is in flight, because the answer wakes the loop.
+    /// The time until the next turn; `None` while everything is asked.
     pub(super) fn next(&self, now: Mono) -> Option<Duration> {
-        self.asking.is_none().then(|| self.ask_at.since(now))
-    }
-}
-
-impl Inner {
-    async fn ask(self: &Arc<Self>, news: bool) -> Result<GroupListing> {
-        let began = self.clock.mono();
-        let bound = Timeout::read(self.settings.give_up);
-        let groups = bound.call(&*self.clock, "the store", self.store.groups()).await?;
-        let awake = if news { self.awake().await? } else { Vec::new() };
-        Ok(GroupListing {
-            groups,
-            awake,
-            took: self.clock.mono().since(began),
-        })
+        self.groups.next(now).into_iter().chain(self.due.next(now)).min()
     }
 }
 
 /// Why there is no answer: the task panicked, in which case the panic is propagated, or the loops are stopping.
-async fn unanswered(asking: Option<PendingListing>) -> Error {
+async fn unanswered(task: AbortOnDropHandle<()>) -> Error {
     let stopped = Error::unavailable("the loops are stopping", Outcome::Unchanged);
-    match asking.map(|asking| asking.task) {
-        Some(task) => match task.await.map_err(|error| error.try_into_panic()) {
-            Err(Ok(panic)) => resume_unwind(panic),
-            Err(Err(error)) => stopped.because(error),
-            Ok(()) => stopped,
-        },
-        None => stopped,
+    match task.await.map_err(|error| error.try_into_panic()) {
+        Err(Ok(panic)) => resume_unwind(panic),
+        Err(Err(error)) => stopped.because(error),
+        Ok(()) => stopped,
     }
 }

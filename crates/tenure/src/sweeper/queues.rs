@@ -1,9 +1,7 @@
 //! The visits of a sweep. A visit may outlast the turn that started it, so that a slow group delays only itself.
 //!
-//! Each node of the store has its own queues: a few slots for quick visits and many for slow ones. A long visit moves
-//! to a slow slot, and a group whose last visit was slow starts in one. Slow groups thus occupy neither the quick slots
-//! of their node nor any slot of another node. When the visits of a node turn out slow one after the other, the node is
-//! slow rather than its groups: then what waits for a quick slot takes the free slow ones.
+//! Each node of the store has its own places, so that a slow node does not delay the others. A late visit harms no
+//! member: it only finds later who has died.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -17,15 +15,13 @@ use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::Group;
 use tokio::sync::OwnedMutexGuard;
 
-use super::slot::{Due, Slot};
+use super::schedule::{Due, Schedule};
 use super::visit::Visited;
-use super::{GroupEntry, Inner, Janitor};
+use super::{Inner, Janitor};
 use crate::loops::{FIRST_BACKOFF, Turn, Waker, Workers};
 
-/// Concurrent slow visits per node.
-pub(super) const SLOW_PLACES: usize = 1_024;
-/// A visit is slow after this part of a slice.
-const QUICK_PART: u32 = 4;
+/// Concurrent visits per node of the store.
+pub(super) const PLACES: usize = 1_024;
 /// The wait after a visit that panicked.
 const AFTER_PANIC: Duration = FIRST_BACKOFF.saturating_mul(5);
 
@@ -37,7 +33,7 @@ pub(super) trait Sweeping: Sized + Send + Sync + 'static {
     /// The state kept per group between visits.
     type Work: Default + Send + 'static;
 
-    fn slot(entry: &mut GroupEntry) -> &mut Slot<Self::Work>;
+    fn schedule(inner: &Inner) -> MutexGuard<'_, Schedule<Self::Work>>;
 
     fn queues(inner: &Inner) -> &VisitQueues<Self>;
 
@@ -52,7 +48,7 @@ pub(super) struct VisitQueues<S: Sweeping> {
 }
 
 struct QueuesState<W> {
-    queues: BTreeMap<Node, NodeQueues<W>>,
+    queues: BTreeMap<Node, VisitQueue<W>>,
     /// Groups queued or being visited.
     under_way: usize,
     ended: FinishedVisits,
@@ -68,14 +64,7 @@ struct FinishedVisits {
     error: Option<Error>,
 }
 
-/// The queues of one node.
-struct NodeQueues<W> {
-    quick: VisitQueue<W>,
-    slow: VisitQueue<W>,
-    /// Visits that turned out slow since the last quick one.
-    slow_in_a_row: usize,
-}
-
+/// The visits of one node.
 struct VisitQueue<W> {
     waiting: VecDeque<Due<W>>,
     visited: usize,
@@ -93,48 +82,25 @@ impl FinishedVisits {
     }
 }
 
-impl<W> Default for NodeQueues<W> {
+impl<W> Default for VisitQueue<W> {
     fn default() -> Self {
-        let queue = || VisitQueue {
+        Self {
             waiting: VecDeque::new(),
             visited: 0,
-        };
-        Self {
-            quick: queue(),
-            slow: queue(),
-            slow_in_a_row: 0,
         }
-    }
-}
-
-impl<W> NodeQueues<W> {
-    fn queue(&mut self, slow: bool) -> &mut VisitQueue<W> {
-        if slow { &mut self.slow } else { &mut self.quick }
-    }
-
-    /// Moves groups from the quick queue to the slow one while that has free slots.
-    fn use_slow_slots(&mut self) {
-        while self.slow.visited + self.slow.waiting.len() < SLOW_PLACES
-            && let Some(mut due) = self.quick.waiting.pop_front()
-        {
-            due.slow = true;
-            self.slow.waiting.push_back(due);
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        [&self.quick, &self.slow]
-            .iter()
-            .all(|queue| queue.visited == 0 && queue.waiting.is_empty())
     }
 }
 
 impl<W> VisitQueue<W> {
-    /// Takes the next group if a slot is free.
-    fn next(&mut self, places: usize) -> Option<Due<W>> {
-        let due = (self.visited < places).then(|| self.waiting.pop_front())??;
+    /// Takes the next group if a place is free.
+    fn next(&mut self) -> Option<Due<W>> {
+        let due = (self.visited < PLACES).then(|| self.waiting.pop_front())??;
         self.visited += 1;
         Some(due)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.visited == 0 && self.waiting.is_empty()
     }
 }
 
@@ -183,8 +149,8 @@ impl<S: Sweeping> VisitQueues<S> {
     pub(super) fn turn(inner: &Arc<Inner>, longest: Option<Duration>) -> Result<Turn> {
         let queues = S::queues(inner);
         queues.begin(inner);
-        let all_fail = inner.all_fail(S::slot);
-        let next = inner.next_due(S::slot).into_iter().chain(longest).min();
+        let all_fail = inner.all_fail::<S>();
+        let next = inner.next_due::<S>().into_iter().chain(longest).min();
         let mut state = queues.state();
         let (ended, panic) = (std::mem::take(&mut state.ended), state.panics.pop_front());
         let pending = ended.well == 0 && state.under_way > 0;
@@ -203,14 +169,14 @@ impl<S: Sweeping> VisitQueues<S> {
             _ => Ok(Turn {
                 next,
                 skipped: ended.failed,
-                // The janitor visits every group all the time, so it notices first that the store is down.
-                stalled: all_fail || pending || inner.all_fail(Janitor::slot),
+                // The janitor has something to do most often, so it notices first that the store is down.
+                stalled: all_fail || pending || inner.all_fail::<Janitor>(),
             }),
         }
     }
 
     fn begin(&self, inner: &Arc<Inner>) {
-        let due = inner.take_due(S::slot);
+        let due = S::schedule(inner).take(inner.clock.mono());
         let mut state = self.state();
         if state.under_way == 0 && !due.is_empty() {
             self.progressed(inner, true);
@@ -218,8 +184,7 @@ impl<S: Sweeping> VisitQueues<S> {
         state.under_way += due.len();
         for due in due {
             let node = inner.store.node_of(&due.group);
-            let node_queues = state.queues.entry(node).or_default();
-            node_queues.queue(due.slow).waiting.push_back(due);
+            state.queues.entry(node).or_default().waiting.push_back(due);
         }
         let nodes: Vec<Node> = state.queues.keys().cloned().collect();
         for node in nodes {
@@ -227,45 +192,26 @@ impl<S: Sweeping> VisitQueues<S> {
         }
     }
 
-    /// Starts visits on a node while slots are free.
+    /// Starts visits on a node while places are free.
     fn fill(&self, inner: &Arc<Inner>, state: &mut QueuesState<S::Work>, node: &Node) {
-        let Some(node_queues) = state.queues.get_mut(node) else {
+        let Some(queue) = state.queues.get_mut(node) else {
             return;
         };
-        if node_queues.slow_in_a_row >= inner.settings.at_once {
-            node_queues.use_slow_slots();
+        while !self.workers.are_stopping()
+            && let Some(due) = queue.next()
+        {
+            self.workers.spawn(Self::visit(Arc::clone(inner), node.clone(), due));
         }
-        for (slow, places) in [(false, inner.settings.at_once), (true, SLOW_PLACES)] {
-            while !self.workers.are_stopping()
-                && let Some(due) = node_queues.queue(slow).next(places)
-            {
-                self.workers.spawn(Self::visit(Arc::clone(inner), node.clone(), due));
-            }
-        }
-        if node_queues.is_empty() {
+        if queue.is_empty() {
             state.queues.remove(node);
         }
     }
 
     async fn visit(inner: Arc<Inner>, node: Node, due: Due<S::Work>) {
-        let (queues, began, quick) = (S::queues(&inner), inner.clock.mono(), inner.settings.slice / QUICK_PART);
-        let Due { group, work, slow } = due;
+        let Due { group, work } = due;
         let visit = async { S::visit(&inner, &group, work.lock_owned().await).await };
-        let mut visit = std::pin::pin!(AssertUnwindSafe(visit).catch_unwind());
-        let mut in_slow = slow;
-        let done = tokio::select! {
-            biased;
-            done = &mut visit => done,
-            () = inner.clock.sleep(quick), if !slow => {
-                in_slow = queues.make_room(&inner, &node);
-                visit.await
-            }
-        };
-        let slow = inner.clock.mono().since(began) >= quick;
-        queues.visited(&inner, &node, in_slow, |state| {
-            if let (false, Some(node_queues)) = (slow, state.queues.get_mut(&node)) {
-                node_queues.slow_in_a_row = 0;
-            }
+        let done = AssertUnwindSafe(visit).catch_unwind().await;
+        S::queues(&inner).visited(&inner, &node, |state| {
             let visited = done.unwrap_or_else(|panic| {
                 state.panics.push_back(panic);
                 Visited {
@@ -273,41 +219,19 @@ impl<S: Sweeping> VisitQueues<S> {
                     error: Some(Error::new(ErrorKind::Internal, "a visit panicked")),
                 }
             });
-            let due_at = inner.visited(&group, &visited, slow, S::slot);
+            let due_at = inner.visited::<S>(&group, &visited);
             state.ended.note(visited.error);
             due_at
         });
     }
 
-    /// Counts a slow visit, and moves it to a slow slot if one is free. Returns whether it moved.
-    fn make_room(&self, inner: &Arc<Inner>, node: &Node) -> bool {
-        let mut state = self.state();
-        let Some(node_queues) = state.queues.get_mut(node) else {
-            return false;
-        };
-        node_queues.slow_in_a_row += 1;
-        let has_room = node_queues.slow.visited < SLOW_PLACES;
-        if has_room {
-            node_queues.quick.visited -= 1;
-            node_queues.slow.visited += 1;
-        }
-        self.fill(inner, &mut state, node);
-        has_room
-    }
-
-    /// Ends a visit and gives its slot to the next group. The loop turns at the latest when the group is due again.
-    fn visited(
-        &self,
-        inner: &Arc<Inner>,
-        node: &Node,
-        in_slow: bool,
-        note: impl FnOnce(&mut QueuesState<S::Work>) -> Mono,
-    ) {
+    /// Ends a visit and gives its place to the next group. The loop turns at the latest when the group is due again.
+    fn visited(&self, inner: &Arc<Inner>, node: &Node, note: impl FnOnce(&mut QueuesState<S::Work>) -> Mono) {
         let mut state = self.state();
         let due_at = note(&mut state);
         state.under_way -= 1;
-        if let Some(node_queues) = state.queues.get_mut(node) {
-            node_queues.queue(in_slow).visited -= 1;
+        if let Some(queue) = state.queues.get_mut(node) {
+            queue.visited -= 1;
         }
         self.fill(inner, &mut state, node);
         self.progressed(inner, state.under_way > 0);

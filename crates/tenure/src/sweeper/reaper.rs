@@ -1,10 +1,10 @@
 //! The reaper: deletes sessions whose grace is over, in its own loop beside the janitor.
 //!
-//! It sleeps until the earliest end of a grace. The janitor, which visits every group all the time, wakes it when that
-//! time becomes earlier ([`Inner::schedule_reap`]); in any case it runs at its longest interval. The counts of a reap whose
+//! It sleeps until the earliest end of a grace. The janitor, which visits every group in which something is due, wakes it
+//! when that time becomes earlier ([`Inner::schedule_reap`]); in any case it runs at its longest interval. The counts of a reap whose
 //! reply was lost are read from the events, so each session is logged and counted once.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,12 +14,11 @@ use tenure_core::id::Group;
 use tenure_core::sweep::{BATCH, GroupStatus, ReleaseRequest};
 use tokio::sync::OwnedMutexGuard;
 
-use super::context::{PendingSteps, VisitContext, is_due};
+use super::context::{PendingSteps, RARELY, VisitContext, is_due};
 use super::queues::{Sweeping, VisitQueues};
-use super::rest::rests;
-use super::slot::Slot;
+use super::schedule::Schedule;
 use super::visit::Visited;
-use super::{GroupEntry, Inner, REAPER, journal};
+use super::{Inner, REAPER, journal, lock};
 use crate::loops::{FLOOR, LoopBody, Turn};
 use crate::{meters, trace};
 
@@ -54,8 +53,8 @@ impl LoopBody for Reaper {
 impl Sweeping for Reaper {
     type Work = ReapWork;
 
-    fn slot(entry: &mut GroupEntry) -> &mut Slot<ReapWork> {
-        &mut entry.reaper
+    fn schedule(inner: &Inner) -> MutexGuard<'_, Schedule<ReapWork>> {
+        lock(&inner.reaper_due)
     }
 
     fn queues(inner: &Inner) -> &VisitQueues<Self> {
@@ -108,20 +107,19 @@ impl Visit<'_> {
         journal::read_back_reaps(&self.context, &mut self.work.pending_steps, &status).await?;
         if is_due(status.next_reap, &status) {
             let of = ("tenure.group", self.context.group.as_str());
-            let (reaped, drained) = trace::pass(REAPER, of, self.reap(&status)).await?;
-            if !drained {
-                return Ok(Duration::ZERO);
-            }
+            let reaped = trace::pass(REAPER, of, self.reap(&status)).await?;
             status = self.look().await?;
             if reaped == 0 && is_due(status.next_reap, &status) {
                 return Ok(GATHER);
             }
         }
         let inner = self.context.inner;
-        let longest = match rests(&status) {
-            true => inner.rest(&status),
-            false => jitter(&*inner.clock, inner.settings.reap_interval.mul_f64(0.9), 10),
+        // Without sessions the janitor sees the first one.
+        let longest = match status.sessions {
+            0 => RARELY,
+            _ => inner.settings.reap_interval,
         };
+        let longest = jitter(&*inner.clock, longest.mul_f64(0.9), 10);
         let settled = (!self.work.pending_steps.is_empty()).then(|| status.as_of + inner.settings.give_up);
         let dues = [status.next_reap, settled];
         Ok(self.context.until(&dues, self.context.slot(), &status, longest))
@@ -135,8 +133,8 @@ impl Visit<'_> {
         Ok(status)
     }
 
-    /// Deletes orphans. Returns how many, and whether all that are due are deleted.
-    async fn reap(&mut self, status: &GroupStatus) -> Result<(u64, bool)> {
+    /// Deletes the orphans that are due. Returns how many.
+    async fn reap(&mut self, status: &GroupStatus) -> Result<u64> {
         let mut reaped = 0;
         loop {
             let request = ReleaseRequest {
@@ -161,7 +159,7 @@ impl Visit<'_> {
                         tracing::warn!(%group, skipped, "the index of disconnected sessions has wrong entries; the reconcile repairs them");
                     }
                     if !batch.more {
-                        return Ok((reaped, true));
+                        return Ok(reaped);
                     }
                 }
                 Err(error) => {
@@ -171,9 +169,6 @@ impl Visit<'_> {
                     }
                     return Err(error);
                 }
-            }
-            if self.context.slice_is_over() {
-                return Ok((reaped, false));
             }
         }
     }
@@ -186,14 +181,12 @@ impl Inner {
         self.schedule_ledger(group, status);
         if let Some(entry) = self.groups().get_mut(group) {
             entry.occupied = status.is_occupied();
-            entry.resting = rests(status).then_some(status.last_event);
         }
         let Some(at) = status.next_reap else { return };
         let due_at = arrived + at.since(status.as_of);
-        let sooner = self
-            .groups()
-            .get_mut(group)
-            .is_some_and(|entry| !entry.reaper.failing() && entry.reaper.at_latest(due_at));
+        let mut schedule = Reaper::schedule(self);
+        let sooner = !schedule.is_failing(group) && schedule.at_latest(group, due_at);
+        drop(schedule);
         if sooner {
             self.reaper.wake_at(due_at);
         }

@@ -17,9 +17,8 @@ use tenure_core::timeout::Timeout;
 use tokio::sync::OwnedMutexGuard;
 
 use super::context::VisitContext;
-use super::queues::Sweeping;
 use super::visit::Visited;
-use super::{Inner, Janitor, RECONCILE};
+use super::{Inner, Janitor, RECONCILE, lock};
 use crate::loops::{LoopBody, Turn};
 use crate::{meters, trace};
 
@@ -49,12 +48,11 @@ impl Reconciler {
     pub(super) fn new(inner: Arc<Inner>) -> Self {
         // After a panic: retry interrupted reconciles after a while.
         let soon = inner.clock.mono() + inner.settings.reconcile_interval / 100;
-        let mut groups = inner.groups();
-        let taken = groups.values_mut().filter(|entry| entry.reconcile.is_taken());
-        taken.for_each(|entry| {
-            entry.reconcile.done(soon, true, false);
-        });
-        drop(groups);
+        let mut schedule = lock(&inner.reconcile_due);
+        for group in schedule.taken() {
+            schedule.done(&group, soon, true);
+        }
+        drop(schedule);
         Self { inner }
     }
 }
@@ -63,7 +61,7 @@ impl Reconciler {
 impl LoopBody for Reconciler {
     async fn turn(&mut self) -> Result<Turn> {
         let inner = &*self.inner;
-        let due = inner.take_due(|entry| &mut entry.reconcile);
+        let due = lock(&inner.reconcile_due).take(inner.clock.mono());
         let failed: Vec<Error> = stream::iter(due)
             // One at a time: nothing here is urgent.
             .then(|due| async move {
@@ -72,7 +70,8 @@ impl LoopBody for Reconciler {
                     work: due.work.lock_owned().await,
                 };
                 let visited = visit.run().await;
-                inner.visited(&due.group, &visited, false, |entry| &mut entry.reconcile);
+                let due_at = inner.clock.mono() + visited.wait;
+                lock(&inner.reconcile_due).done(&due.group, due_at, visited.error.is_some());
                 visited.error
             })
             .filter_map(std::future::ready)
@@ -80,15 +79,14 @@ impl LoopBody for Reconciler {
             .await;
         search(inner).await;
         // A failed group does not fail the turn; it only delays that group.
-        let search_in = inner.search_in();
+        let (search_in, now) = (inner.search_in(), inner.clock.mono());
+        let schedule = lock(&inner.reconcile_due);
+        let (next, all_fail) = (schedule.next(), schedule.all_fail());
+        drop(schedule);
         Ok(Turn {
-            next: Some(
-                inner
-                    .next_due(|entry| &mut entry.reconcile)
-                    .map_or(search_in, |due| due.min(search_in)),
-            ),
+            next: Some(next.map_or(search_in, |at| at.since(now).min(search_in))),
             skipped: failed.len() as u64,
-            stalled: inner.all_fail(|entry| &mut entry.reconcile) || inner.all_fail(Janitor::slot),
+            stalled: all_fail.unwrap_or(false) || inner.all_fail::<Janitor>(),
         })
     }
 }

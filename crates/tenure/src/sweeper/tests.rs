@@ -10,7 +10,7 @@ use tenure_core::store::{Call, StoreOptions};
 use tokio::runtime::Handle;
 
 use super::*;
-use crate::testing::{Fault, Faulty, START, Telemetry, Verb, ms, pass, pass_until, secs};
+use crate::testing::{Fault, Faulty, START, Telemetry, Verb, ms, pass, pass_until, secs, served};
 
 const TTL: Duration = secs(6);
 
@@ -265,7 +265,7 @@ async fn unlisted_group_is_dropped_only_when_empty() {
     let world = world(1);
     let (g, inner) = (group("g"), Arc::clone(&world.sweepers[0].0.inner));
     let tenure = world.join(&g, "a").await;
-    inner.name_group(&g, false);
+    inner.name_group(&g, None);
     let unnamed = inner.settings.interval + secs(1);
     let look = async || {
         let status = world.memory.status(&g).await.unwrap();
@@ -495,15 +495,16 @@ async fn dropped_sweeper_stops_and_bad_settings_are_rejected() {
     assert_eq!(world.store.calls(Verb::Groups), before);
     let loops = Loops::new(world.clock.clone(), Handle::current());
     let bad = SweeperSettings {
-        at_once: 0,
+        interval: Duration::ZERO,
         ..SweeperSettings::default()
     };
     let error = Sweeper::start(world.store.clone(), world.clock.clone(), bad, &loops).unwrap_err();
-    assert!(error.to_string().contains("at_once"), "{error}");
+    assert!(error.to_string().contains("interval"), "{error}");
     pass_until(&world.clock, "nothing", secs(1), || true).await;
 }
 
 mod braking;
+mod late;
 mod reaping;
 mod resting;
 mod slow;

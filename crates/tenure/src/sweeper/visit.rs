@@ -11,14 +11,18 @@ use tenure_core::sweep::{BATCH, GroupStatus, ReleaseRequest};
 use tenure_core::time::StoreTime;
 use tokio::sync::OwnedMutexGuard;
 
-use super::context::{PendingSteps, VisitContext, is_due};
-use super::rest::{empty_for, rests};
+use super::context::{PendingSteps, RARELY, VisitContext, is_due};
 use super::{Inner, JANITOR, journal};
 use crate::loops::FLOOR;
 use crate::{meters, trace};
 
 /// Shortest time between two visits, unless the group is touched.
 pub(super) const PACE: Duration = Duration::from_millis(2);
+
+/// How many steps drop old records of an empty group before it is forgotten.
+const OLD_RECORDS: usize = 3;
+/// How often a group that the brake holds is visited: its members may return.
+const BRAKED: Duration = Duration::from_secs(1);
 
 /// The state kept per group between visits.
 #[derive(Default)]
@@ -28,8 +32,6 @@ pub(super) struct Work {
     /// Store times of our steps that ended tenures since the last status.
     ended_at: Vec<StoreTime>,
     failed_in_a_row: u32,
-    /// Whether the last visit found something due.
-    worked: bool,
 }
 
 /// The result of a visit.
@@ -70,8 +72,8 @@ impl<'a> Visit<'a> {
                     let error = error.chain();
                     tracing::warn!(group = %self.context.group, error, "a pass failed; no member is marked dead");
                 }
-                // If only writes fail, visits may be all that ticks the group: their pauses must not look like a gap.
-                let known = self.work.status.as_ref();
+                // Without a pulse, visits may be all that ticks the group: their pauses must not look like a gap.
+                let known = self.work.status.as_ref().filter(|status| !status.has_pulse);
                 let longest = known.map_or(Duration::MAX, |status| status.gap / 2);
                 Visited {
                     wait: self.context.backoff(failed).min(longest),
@@ -87,8 +89,7 @@ impl<'a> Visit<'a> {
         journal::read_back(self, &status).await?;
         let group = self.context.group;
         let dues = [status.next_due, status.next_release];
-        self.work.worked = dues.iter().any(|at| is_due(*at, &status));
-        if self.work.worked {
+        if dues.iter().any(|at| is_due(*at, &status)) {
             let of = ("tenure.group", group.as_str());
             return trace::pass(JANITOR, of, self.work_off(status)).await;
         }
@@ -118,21 +119,21 @@ impl<'a> Visit<'a> {
     }
 
     async fn finish(&mut self, status: &GroupStatus) -> Result<Duration> {
-        if rests(status) {
-            // Nothing comes due any more. Old records of its tenures would keep the group from being forgotten.
-            self.end_lapsed(status).await?;
-        }
         self.forget(status).await?;
         Ok(self.until_next(status))
     }
 
     /// Asks the store to forget a group that was empty for long, or that no longer exists: a process that used it
     /// concurrently may have put its name back into the list.
-    async fn forget(&self, status: &GroupStatus) -> Result<()> {
+    async fn forget(&mut self, status: &GroupStatus) -> Result<()> {
         let (inner, group) = (self.context.inner, self.context.group);
         let is_there = status.last_event != EventId(0);
         if is_there && empty_for(status) < inner.settings.forget_after {
             return Ok(());
+        }
+        // Old records of its tenures would keep the group from being forgotten.
+        for _ in 0..OLD_RECORDS {
+            self.end_lapsed(status).await?;
         }
         let step = self.context.steps()?.forget_group(group, self.context.call());
         if self.context.in_time(step).await? {
@@ -157,6 +158,9 @@ impl<'a> Visit<'a> {
             status.brake.is_some(),
         );
         self.context.inner.schedule_reap(group, &status, arrived);
+        if let Some(entry) = self.context.inner.groups().get_mut(group) {
+            entry.visited_at = Some(arrived);
+        }
         self.context.inner.bursts.flush(arrived);
         let before = self.work.status.replace(status.clone());
         let has_any = |status: &GroupStatus| status.members + status.releasing > 0;
@@ -226,26 +230,41 @@ impl<'a> Visit<'a> {
         }
     }
 
+    /// The time until something is due. A store without a pulse goes by the ticks of its groups, so they are kept up; so are
+    /// those of groups with waiting requests of this process, which a tick confirms.
     fn until_next(&self, status: &GroupStatus) -> Duration {
-        let settings = &self.context.inner.settings;
+        let inner = self.context.inner;
         let idle = status.members == 0 && status.releasing == 0 && self.work.pending_steps.is_empty();
-        if idle && rests(status) {
-            return self.context.inner.rest(status);
-        }
-        let cadence = if idle {
-            settings.idle_tick
+        let waits = inner
+            .waiting
+            .get()
+            .is_some_and(|waiting| waiting.node_in(self.context.group).is_some());
+        let longest = if waits || !(status.has_pulse || idle) {
+            status.gap / 3
+        } else if status.brake.is_some() {
+            BRAKED
+        } else if idle {
+            RARELY
         } else {
-            (status.gap / 3).min(settings.interval)
+            inner.settings.interval
         };
-        // Jitter only shortens it: a third of the gap is guaranteed. It includes the time that the store took.
-        let cadence = jitter(&*self.context.inner.clock, cadence.mul_f64(0.9), 10);
-        let cadence = cadence.saturating_sub(self.context.elapsed());
-        let dues = [status.next_due, status.next_release, status.next_wake];
-        // The others leave a group to the sweeper that found something due, so it need not make way.
-        let slot = match self.work.worked {
-            true => Duration::ZERO,
-            false => self.context.slot(),
-        };
-        self.context.until(&dues, slot, status, cadence)
+        // Jitter only shortens it. It includes the time that the store took.
+        let longest = jitter(&*inner.clock, longest.min(RARELY).mul_f64(0.9), 10);
+        let longest = longest.saturating_sub(self.context.elapsed());
+        let to_forget = status.empty_since.map(|since| since + inner.settings.forget_after);
+        let dues = [
+            status.next_due,
+            status.next_release,
+            status.next_wake,
+            status.unsettled.map(|unsettled| unsettled.until),
+            to_forget,
+        ];
+        self.context.until(&dues, self.context.slot(), status, longest)
     }
+}
+
+/// How long a group has been empty.
+fn empty_for(status: &GroupStatus) -> Duration {
+    let since = status.empty_since;
+    since.map_or(Duration::ZERO, |since| status.as_of.since(since))
 }

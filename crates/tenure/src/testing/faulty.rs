@@ -38,6 +38,7 @@ pub(crate) enum Verb {
     Now,
     Groups,
     Turns,
+    Pulse,
 }
 
 impl Verb {
@@ -66,6 +67,7 @@ impl Verb {
             V::Release => Self::Release,
             V::Reap | V::Reconcile => Self::Reap,
             V::Now => Self::Now,
+            V::BeatPulse => Self::Pulse,
             V::Groups => Self::Groups,
             V::WaitForGrants => Self::Turns,
             V::PutProviders | V::EnsureTenures | V::Heartbeat | V::Available | V::Availability | V::Look => {
@@ -74,7 +76,7 @@ impl Verb {
             V::Rows | V::RosterStats | V::MirrorStatus | V::PendingOffline | V::OfflineDone => Self::Mirror,
             V::PutRosterSettings | V::RosterSettings | V::Retime | V::TakeTurn | V::EndTurn => Self::Mirror,
             V::MarkSeeded | V::VerifyRoster => Self::Mirror,
-            V::NewestEvents
+            V::Due
             | V::FindGroups
             | V::ForgetGroup
             | V::Settle
@@ -225,6 +227,7 @@ impl Faulty {
             Release,
             Now,
             Groups,
+            Pulse,
         ] {
             self.always(verb, cut.then_some(Fault::Hang { applied: false }));
         }

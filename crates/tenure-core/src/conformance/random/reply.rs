@@ -14,11 +14,13 @@ use crate::time::micros;
 /// A reply in comparable form.
 pub(super) fn comparable(mut reply: Reply, resolution: Duration) -> Reply {
     sort(&mut reply);
-    if let Reply::Acquire(acquired) = &mut reply
-        && resolution > Duration::from_micros(1)
-    {
-        // Replies in milliseconds are those of a daemon, which do not carry it.
-        acquired.ttl = None;
+    // Replies in milliseconds are those of a daemon, which do not carry it.
+    if resolution > Duration::from_micros(1) {
+        match &mut reply {
+            Reply::Acquire(acquired) => acquired.ttl = None,
+            Reply::Status(status) => status.has_pulse = false,
+            _ => {}
+        }
     }
     for left in spans(&mut reply) {
         *left = down(*left, resolution);

@@ -60,9 +60,13 @@ impl World {
                 check_items(&at_once, reply, step.as_deref())
             }
             (Op::Events(_), _) => Ok(()),
-            (Op::Availability(ask), Noted::Look { now }) => check_count(&mut life, *at, *now, ask.snapshot, reply),
-            (op, Noted::Look { now }) if !matches!(op, Op::Tick(_)) => {
-                let expected = life.ask(*at, |model| model.look_up(op, *now));
+            (Op::Availability(ask), Noted::Look { now, .. }) => check_count(&mut life, *at, *now, ask.snapshot, reply),
+            (op, Noted::Look { now, pulse }) => {
+                let look = |model: &mut GroupModel| {
+                    model.take_pulse(*pulse);
+                    model.look_up(op, *now)
+                };
+                let expected = life.ask(*at, look);
                 same("a look", reply, &expected)
             }
             _ => match life.answer(*at) {
@@ -171,9 +175,18 @@ fn check_count(
         .ok_or("nothing was counted then")?;
     let fresh = seen.as_of == now || now.since(seen.as_of) < allowed;
     let snapshot = Duration::ZERO;
-    let count = |model: &mut GroupModel| model.step(&CountAvailable { snapshot }, Call::default(), seen.as_of);
+    let pulse = life.entries[counted].pulse;
+    let count = |model: &mut GroupModel| {
+        model.take_pulse(pulse);
+        model.step(&CountAvailable { snapshot }, Call::default(), seen.as_of)
+    };
+    let pulse = life.entries[at].pulse;
+    let stamp = |model: &mut GroupModel| {
+        model.take_pulse(pulse);
+        model.mirror_status(now)
+    };
     let expected = Availability {
-        mirror: life.ask(at, |model| model.mirror_status(now)),
+        mirror: life.ask(at, stamp),
         ..life.ask(counted, count).map_err(|error| error.to_string())?
     };
     match fresh {

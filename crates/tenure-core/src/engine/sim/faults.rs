@@ -117,6 +117,13 @@ impl History {
 
     /// Every group notices a gap.
     fn resume(&mut self) -> Result<(), String> {
+        // The first step may come before the pulse, which ends the hole.
+        self.visit_all()?;
+        self.world.serve();
+        self.visit_all()
+    }
+
+    fn visit_all(&mut self) -> Result<(), String> {
         for group in groups() {
             if self.world.lives.contains_key(&group) {
                 self.world.ask(&group, Op::Tick(Tick::default()), Call::default())?;

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::id::Group;
 use crate::membership::{Beat, BeatReply, Beats, MemberOf, Revision};
 use crate::memory::GroupModel;
+use crate::pulse::KeptPulse;
 use crate::roster::{BeatProviders, EnsureTenures, HeartbeatReply};
 use crate::store::{Call, StoreOptions};
 use crate::sweep::{SettleReport, Unsettled};
@@ -41,6 +42,8 @@ pub(super) struct Entry {
     pub(super) op: Op,
     pub(super) now: StoreTime,
     pub(super) act: Act,
+    /// The pulse of the engine then.
+    pub(super) pulse: KeptPulse,
 }
 
 /// What a model answered.
@@ -116,14 +119,14 @@ impl Life {
         for n in first..self.entries.len() {
             let entry = &self.entries[n];
             if matches!(entry.act, Act::AtOnce) {
-                drop(self.replay(&mut model, n, true));
+                drop(self.replay(&mut model, n));
                 continue;
             }
             let op = heard(&entry.op, &self.step(&mut model, entry));
             let (number, fate) = (0, Fate::Lost);
             let act = Act::Changed { number, fate };
-            let now = entry.now;
-            self.entries[n] = Entry { op, now, act };
+            let (now, pulse) = (entry.now, entry.pulse);
+            self.entries[n] = Entry { op, now, act, pulse };
         }
     }
 
@@ -148,7 +151,7 @@ impl Life {
                     renew(&mut model, entry);
                 }
                 Act::Unchanged if suffix => renew(&mut model, entry),
-                _ => drop(self.replay(&mut model, n, suffix)),
+                _ => drop(self.replay(&mut model, n)),
             }
         }
         model
@@ -162,7 +165,12 @@ impl Life {
         }
         let entry = &self.entries[at];
         match entry.act {
-            Act::AtOnce => Some(Arc::new(decide(&mut self.fresh(at), &self.group, entry))),
+            Act::AtOnce => {
+                let mut model = self.fresh(at);
+                model.take_pulse(entry.pulse);
+                meet_gap(&mut model, entry);
+                Some(Arc::new(decide(&mut model, &self.group, entry)))
+            }
             // It waits, or is lost.
             Act::Changed { .. } | Act::Unchanged => None,
         }
@@ -174,31 +182,22 @@ impl Life {
         while let Some(entry) = self.entries.get(self.answers.len())
             && !matches!(entry.act, Act::Changed { fate: Fate::Waits, .. })
         {
-            let answer = self.replay(&mut model, self.answers.len(), false);
+            let answer = self.replay(&mut model, self.answers.len());
             self.answers.push(answer.map(Arc::new));
         }
         self.done = model;
     }
 
-    /// Does to a model what an entry does to what is durable. `suffix`: something before it waits.
-    fn replay(&self, model: &mut GroupModel, n: usize, suffix: bool) -> Option<Result<Reply>> {
+    /// Does to a model what an entry does to what is durable.
+    fn replay(&self, model: &mut GroupModel, n: usize) -> Option<Result<Reply>> {
         let entry = &self.entries[n];
+        model.take_pulse(entry.pulse);
         match entry.act {
             Act::Changed { fate: Fate::Lost, .. } => {
-                // Service resumed with the first step after a start, also when that was lost.
-                let is_first = self.entries[..n].iter().all(|entry| matches!(entry.act, Act::AtOnce));
-                if self.stored.is_some() && is_first {
-                    drop(model.open(entry.now, Call::default()));
-                }
                 renew(model, entry);
                 None
             }
             Act::Changed { .. } | Act::Unchanged => Some(self.step(model, entry)),
-            // A tick that came after a step which is lost now was no step, though it may be one for this model.
-            Act::AtOnce if matches!(entry.op, Op::Tick(_)) && !suffix => {
-                let ticked = model.tick_at_once(entry.now);
-                ticked.map(|status| Ok(Reply::Tick(status)))
-            }
             // Only what is answered without a step: a step also engages the brake.
             Act::AtOnce if matches!(entry.op, Op::Beat(_) | Op::Heartbeat(_)) => {
                 renew(model, entry);
@@ -259,8 +258,18 @@ fn heard(op: &Op, reply: &Result<Reply>) -> Op {
     }
 }
 
+/// A lost step has met the gap of what was answered without a step. A beat that came soon after looked for none.
+fn meet_gap(model: &mut GroupModel, entry: &Entry) {
+    match entry.op {
+        Op::Heartbeat(_) => model.resume_unwritten(entry.now),
+        _ => model.resume_if_far(entry.now),
+    }
+}
+
 /// A step that was lost with all that it changed, but for the beats in it: they were heard.
 fn renew(model: &mut GroupModel, entry: &Entry) {
+    model.take_pulse(entry.pulse);
+    meet_gap(model, entry);
     match &entry.op {
         Op::Beat(Beats { beats }) => {
             for beat in beats {

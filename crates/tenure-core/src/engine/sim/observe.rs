@@ -19,7 +19,7 @@ use crate::target::Targets;
 use crate::time::StoreTime;
 
 /// What follows from time or is of one process alone.
-const OF_TIME: [&str; 20] = [
+const OF_TIME: [&str; 21] = [
     "alive:",
     "expires_in:",
     "free:",
@@ -40,6 +40,7 @@ const OF_TIME: [&str; 20] = [
     "brake:",
     "braked:",
     "gap:",
+    "has_pulse:",
 ];
 
 fn looks() -> Vec<Op> {

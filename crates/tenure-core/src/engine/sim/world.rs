@@ -45,7 +45,7 @@ impl Under {
         if let Some((life, at, _)) = self.done.last() {
             let life = lock(life);
             for (n, entry) in life.entries.iter().enumerate().skip(at.saturating_sub(40)) {
-                let Entry { op, now, act } = entry;
+                let Entry { op, now, act, .. } = entry;
                 text.push_str(&format!(
                     "\n{}{n} {now} {act:?} {op:?}",
                     if n == *at { "> " } else { "  " }
@@ -102,7 +102,7 @@ impl World {
         let clock = Arc::new(ManualClock::new(1_763_676_800_000_000, 1));
         let platter = Arc::new(Platter::default());
         let (engine, writer) = start(&options, &clock, &platter);
-        Self {
+        let world = Self {
             engine,
             writer: Some(writer),
             platter,
@@ -116,7 +116,9 @@ impl World {
             watch: Watch::default(),
             traced: std::env::var_os("TENURE_TRACE").is_some(),
             compared: 0,
-        }
+        };
+        world.serve();
+        world
     }
 
     pub(super) fn now(&self) -> StoreTime {
@@ -216,7 +218,8 @@ impl World {
         };
         let mut account = lock(&life);
         let at = account.entries.len();
-        let entry = |op: Op, now, act| Entry { op, now, act };
+        let (pulse, _) = self.engine.shared.pulse.read(|| noted.now());
+        let entry = |op: Op, now, act| Entry { op, now, act, pulse };
         match &noted {
             Noted::Step { number, changed, now } => {
                 let (number, fate) = (*number, Fate::Waits);
@@ -232,8 +235,8 @@ impl World {
                 let op = part(&under.op, &under.at_once, false);
                 account.entries.push(entry(op, *now, act));
             }
-            Noted::Look { now } => {
-                if matches!(under.op, Op::Tick(_) | Op::Availability(_)) {
+            Noted::Look { now, .. } => {
+                if matches!(under.op, Op::Availability(_)) {
                     account.entries.push(entry(under.op.clone(), *now, Act::AtOnce));
                 }
             }
@@ -346,12 +349,19 @@ impl World {
         Ok(answers)
     }
 
-    /// Lets time pass. Groups tick as a sweeper makes them.
+    /// Beats are taken.
+    pub(super) fn serve(&self) {
+        let shared = &self.engine.shared;
+        shared.pulse.beat(|| shared.clock.now(), false);
+    }
+
+    /// Lets time pass while beats are taken. Groups are visited as by a sweeper.
     pub(super) fn pass(&mut self, by: Duration) -> Result<Vec<Answer>, String> {
         let (step, mut left, mut answers) = (Duration::from_millis(120), by, Vec::new());
         while !left.is_zero() {
             let part = left.min(step);
             self.clock.advance(part);
+            self.serve();
             left -= part;
             for group in self.lives.keys().cloned().collect::<Vec<_>>() {
                 answers.extend(self.ask(&group, Op::Tick(Tick::default()), Call::default())?);
@@ -360,7 +370,7 @@ impl World {
         Ok(answers)
     }
 
-    /// Time passes, and nothing ticks.
+    /// Time passes, and nothing is served.
     pub(super) fn outage(&mut self, time: Duration) {
         self.clock.advance(time);
         self.watch.gap();
@@ -395,6 +405,7 @@ impl World {
         self.outage(after);
         let (engine, writer) = start(&self.options, &self.clock, &self.platter);
         drop((std::mem::replace(&mut self.engine, engine), self.writer.replace(writer)));
+        self.serve();
         let began = self.now();
         let mut recall = self.platter.state().image.recall;
         self.wait = recall.wait(began, self.options.max_ttl);

@@ -108,9 +108,8 @@ async fn dead_members_read_dead_while_the_disk_is_full() {
     world.platter.be(Luck::Full);
     world.join("c").await.unwrap_err();
     for _ in 0..25 {
-        world.clock.advance(Duration::from_millis(500));
+        world.serve(Duration::from_millis(500));
         assert!(renewed(world.beat(&b, None).await.unwrap()));
-        world.tick(&world.group).await.unwrap();
     }
     assert_eq!(world.is_alive(&a).await, Some(false));
     assert_eq!(world.is_alive(&b).await, Some(true));
@@ -139,8 +138,8 @@ async fn large_batch_tries_a_full_disk_once() {
     world.platter.be(Luck::Full);
     world.join("late").await.unwrap_err();
     for _ in 0..25 {
-        world.clock.advance(Duration::from_millis(500));
-        world.tick(&world.group).await.unwrap();
+        world.serve(Duration::from_millis(500));
+        let _ = world.tick(&world.group).await;
     }
     let beats: Vec<Beat> = tenures.into_iter().map(Beat::of).collect();
     let before = world.platter.commits();
@@ -177,7 +176,7 @@ async fn noticed_release_that_cannot_be_written_ends_no_holder() {
     world.platter.be(Luck::Full);
     world.join("c").await.unwrap_err();
     for _ in 0..25 {
-        world.clock.advance(Duration::from_millis(500));
+        world.serve(Duration::from_millis(500));
         assert!(renewed(world.beat(&b, None).await.unwrap()));
         assert_eq!(beat(told).await, told);
     }
@@ -200,17 +199,17 @@ async fn gap_on_a_full_disk_refuses_no_beat() {
     assert!(renewed(world.beat(&b, None).await.unwrap()));
     assert_eq!(world.is_alive(&a).await, Some(true));
     for _ in 0..21 {
-        world.clock.advance(Duration::from_millis(500));
+        world.serve(Duration::from_millis(500));
         assert!(renewed(world.beat(&b, None).await.unwrap()));
     }
     assert_eq!(world.is_alive(&a).await, Some(false));
-    // Without beats it is the tick that sees the gap.
-    world.clock.advance(s(60));
+    // Without beats of the group too.
+    world.serve(s(60));
     world.tick(&world.group).await.unwrap_err();
     assert_eq!(world.is_alive(&b).await, Some(true));
     for _ in 0..21 {
-        world.clock.advance(Duration::from_millis(500));
-        world.tick(&world.group).await.unwrap();
+        world.serve(Duration::from_millis(500));
+        let _ = world.tick(&world.group).await;
     }
     assert_eq!(world.is_alive(&b).await, Some(false));
     world.platter.be(Luck::Good);
@@ -222,7 +221,7 @@ async fn tenure_whose_end_was_lost_stays_dead_at_its_deadline() {
     let world = World::new();
     let (a, b) = (world.join("a").await.unwrap(), world.join("b").await.unwrap());
     for _ in 0..25 {
-        world.clock.advance(Duration::from_millis(500));
+        world.serve(Duration::from_millis(500));
         assert!(renewed(world.beat(&b, None).await.unwrap()));
     }
     world.platter.be(Luck::Full);
@@ -383,7 +382,7 @@ async fn too_long_a_backlog_refuses_changes_before_they_are_applied() {
     ));
 }
 
-/// A grace that is over cannot be ended while writes are refused; the ticks count all the same.
+/// A grace that is over cannot be ended while writes are refused; deadlines count all the same.
 #[tokio::test]
 async fn due_change_that_cannot_be_made_revives_no_member() {
     let world = World::new();
@@ -394,7 +393,7 @@ async fn due_change_that_cannot_be_made_revives_no_member() {
     world.platter.be(Luck::Full);
     world.join("c").await.unwrap_err();
     for _ in 0..24 {
-        world.clock.advance(Duration::from_millis(500));
+        world.serve(Duration::from_millis(500));
         // It is refused once the grace is over.
         let _ = world.tick(&world.group).await;
     }

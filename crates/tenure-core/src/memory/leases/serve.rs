@@ -241,11 +241,6 @@ impl GroupModel {
         }
     }
 
-    /// Whether a tick must take a step, because a lease with waiters may be free.
-    pub(in crate::memory) fn is_wake_due(&self, now: StoreTime) -> bool {
-        self.leases.queue.next_wake().is_some_and(|at| at <= now)
-    }
-
     /// Whether waiters were served whose process has not fetched that.
     pub(crate) fn has_turns(&self) -> bool {
         self.leases.queue.has_served()

@@ -134,7 +134,9 @@ impl Kept {
         let now = self.met.now;
         let rows = self.stored.rows.clone();
         let mut model = GroupModel::load(options(), self.stored.group, rows, now);
-        model.restarted = false;
+        model.service = self.model.service;
+        (model.pulse, model.announced, model.failed_at) =
+            (self.model.pulse, self.model.announced, self.model.failed_at);
         model.tick = self.model.tick;
         model.seq = self.model.seq;
         model.refused = self.model.refused;

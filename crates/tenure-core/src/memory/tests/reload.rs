@@ -9,14 +9,17 @@ use crate::memory::GroupModel;
 use crate::memory::lives::Live;
 use crate::memory::rows::Row;
 use crate::memory::rows::RowKey;
+use crate::pulse::KeptPulse;
 use crate::refusal::Refusal;
+use crate::settling::Pulse;
 use crate::store::Call;
+use crate::time::StoreTime;
 
 /// Applies the effects of a restart to the original: deadlines are those of the rows, and unstored state is lost.
 fn restart(kept: &mut Kept) {
     let now = kept.met.now;
     let model = &mut kept.model;
-    (model.restarted, model.tick) = (true, now);
+    (model.pulse, model.tick, model.announced) = (None, now, StoreTime::ZERO);
     (model.refused, model.empty_since, model.roster.snapshot) = (Refusal::default(), None, None);
     model.begin_step(0);
     for (key, row) in &kept.stored.rows {
@@ -59,7 +62,14 @@ fn check(acts: &[super::Act]) -> Result<(), TestCaseError> {
     kept.commit_all();
     restart(&mut kept);
     let mut loaded = GroupModel::load(options(), kept.stored.group, kept.stored.rows.clone(), kept.met.now);
+    let mut service = KeptPulse {
+        pulse: Some(Pulse::begin(None, kept.met.now)),
+        whole_at: kept.met.now,
+    };
     for act in after {
+        for model in [&mut kept.model, &mut loaded] {
+            model.take_pulse(service);
+        }
         for read in kept.met.reads() {
             let (one, two) = (
                 shown(kept.model.look_up(&read, kept.met.now)),
@@ -68,6 +78,12 @@ fn check(acts: &[super::Act]) -> Result<(), TestCaseError> {
             prop_assert_eq!(one, two, "{:?}", read);
         }
         kept.met.now = kept.met.now + act.pause();
+        if act.three < 5 {
+            service.pulse = Some(Pulse::beaten(service.pulse, kept.met.now));
+        }
+        for model in [&mut kept.model, &mut loaded] {
+            model.take_pulse(service);
+        }
         let (op, now) = (kept.met.op(*act), kept.met.now);
         kept.applied += 1;
         let one = step(&mut kept.model, kept.applied, &op, now);

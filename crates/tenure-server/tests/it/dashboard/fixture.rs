@@ -50,11 +50,10 @@ pub fn parts(store: &Arc<dyn Store>) -> Parts {
     rosters.follow(&sweeper);
     let jwt = None;
     Parts {
-        store: Arc::clone(store),
-        clock,
         loops,
         sweeper: Some(sweeper),
         rosters: Some(RosterParts { rosters, ledger, jwt }),
+        ..Parts::new(Arc::clone(store), clock)
     }
 }
 

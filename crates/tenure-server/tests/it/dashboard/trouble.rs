@@ -10,6 +10,7 @@ use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::Group;
 use tenure_core::membership::EndBy;
 use tenure_core::memory::MemoryStore;
+use tenure_core::pulse::BeatPulse;
 use tenure_core::store::{Call, Store, StoreOptions};
 use tenure_core::sweep::SweepSteps;
 use tenure_server::{Server, Settings};
@@ -26,6 +27,7 @@ use crate::dashboard::page::{DESK, Page};
 async fn pass(clock: &ManualClock, store: &MemoryStore, group: &Group, seconds: u64) {
     for _ in 0..seconds {
         clock.advance(Duration::from_secs(1));
+        store.beat_pulse(BeatPulse::default()).await.expect("a pulse");
         store.tick(group).await.expect("a tick");
     }
 }

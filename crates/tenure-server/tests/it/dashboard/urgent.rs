@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use tenure_core::clock::{ManualClock, SystemClock};
 use tenure_core::memory::MemoryStore;
+use tenure_core::pulse::BeatPulse;
 use tenure_core::store::{Call, Store, StoreOptions};
 use tenure_core::sweep::SweepSteps;
 use tenure_server::Settings;
@@ -147,6 +148,7 @@ async fn mass_lapse_is_one_line() {
     page.until_says(".under", "6,000 members").await;
     for _ in 0..125 {
         clock.advance(Duration::from_secs(1));
+        model.beat_pulse(BeatPulse::default()).await.expect("a pulse");
         model.tick(&fleet).await.expect("a tick");
     }
     let lapse = || model.end_lapsed(&fleet, 200, Call::default());

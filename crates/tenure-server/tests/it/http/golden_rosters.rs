@@ -32,15 +32,13 @@ async fn daemon(mood: Mood) -> (Daemon, Arc<ManualClock>) {
     let parts = (Arc::clone(&store), Arc::clone(&ledger), Arc::clone(&clock));
     let rosters = Rosters::start(parts.0, parts.1, parts.2, RostersSettings::default(), &loops).unwrap();
     let parts = Parts {
-        store,
-        clock,
         loops,
-        sweeper: None,
         rosters: Some(RosterParts {
             rosters,
             ledger,
             jwt: None,
         }),
+        ..Parts::new(store, clock)
     };
     (Daemon::of(parts, Settings::default()).await, manual)
 }

@@ -296,11 +296,8 @@ async fn liveness_fails_when_a_loop_keeps_panicking() {
     };
     let loops = Loops::with_probe(clock.clone(), Handle::current(), Some(probe));
     let parts = Parts {
-        store: Faulty::new(clock.clone()),
-        clock,
         loops,
-        sweeper: None,
-        rosters: None,
+        ..Parts::new(Faulty::new(clock.clone()), clock)
     };
     let daemon = Daemon::of(parts, Settings::default()).await;
     tenure_testkit::wait::until_async("the loop has panicked often", PATIENCE, || async {

@@ -37,11 +37,9 @@ impl RosterServer {
         let parts = (Arc::clone(&store), Arc::clone(&ledger), Arc::clone(&clock));
         let rosters = Rosters::start(parts.0, parts.1, parts.2, settings, &loops).expect("a service");
         let parts = Parts {
-            store,
-            clock,
             loops,
-            sweeper: None,
             rosters: Some(RosterParts { rosters, ledger, jwt }),
+            ..Parts::new(store, clock)
         };
         let daemon = Daemon::of(parts, Settings::default()).await;
         Self { daemon }

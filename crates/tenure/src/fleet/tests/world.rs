@@ -21,9 +21,10 @@ use tokio::sync::{Notify, watch};
 use super::super::{Assignment, Fleet, FleetSettings, LiveSessions, TargetList, TargetSource};
 use crate::client::{ClientSettings, Tenure};
 use crate::group::GroupHandle;
+use crate::loops::Loops;
 use crate::membership::{JoinOptions, Membership};
 use crate::nodes::DRAINING;
-use crate::testing::{Fault, Faulty, START, Verb, pass, secs, settle};
+use crate::testing::{Fault, Faulty, START, Verb, pass, secs, served, settle};
 
 pub(super) const TTL: Duration = secs(12);
 /// The group with the sessions; it has no fleet nodes.
@@ -78,6 +79,8 @@ pub(super) struct World {
     pub(super) stored_targets: bool,
     /// Makes live sessions the targets; this field pauses them.
     pub(super) live_sessions: Option<&'static str>,
+    /// Another process, which takes beats.
+    _beats: Loops,
 }
 
 /// A target list that can be made to panic.
@@ -136,9 +139,11 @@ impl World {
             Handle::current(),
             &ClientSettings::default(),
         );
+        let beats = served(&memory, &clock);
         Self {
             clock,
             memory,
+            _beats: beats,
             other: other.unwrap(),
             group: Group::new("g").unwrap(),
             members: BTreeMap::new(),

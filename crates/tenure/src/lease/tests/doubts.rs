@@ -17,8 +17,9 @@ use crate::testing::{Fault, Telemetry, Verb, ms};
 
 impl World {
     /// From now on each write also goes to a replica.
-    pub(super) fn replicate(&self) -> Arc<dyn Store> {
+    pub(super) fn replicate(&mut self) -> Arc<dyn Store> {
         let replica: Arc<dyn Store> = MemoryStore::new(StoreOptions::default(), self.clock.clone());
+        self.replicated = Some(served(&replica, &self.clock));
         for store in [&self.store, &self.other_store] {
             store.replicate(Some(Arc::clone(&replica)));
         }
@@ -26,7 +27,8 @@ impl World {
     }
 
     /// The replica receives no further writes.
-    pub(super) fn lag(&self) {
+    pub(super) fn lag(&mut self) {
+        self.replicated = None;
         self.store.replicate(None);
         self.other_store.replicate(None);
     }
@@ -36,6 +38,8 @@ impl World {
         for store in [&self.store, &self.other_store] {
             store.swap(Arc::clone(&replica));
         }
+        self.replicated = None;
+        self.beats = Some(served(&replica, &self.clock));
         self.memory = replica;
     }
 }

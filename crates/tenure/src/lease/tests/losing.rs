@@ -148,10 +148,11 @@ async fn one_failed_beat_of_any_kind_keeps_the_guard() {
 
 #[tokio::test]
 async fn guard_lost_for_a_ttl_stays_lost_when_the_tenure_continues() {
-    let world = world().await;
+    let mut world = world().await;
     let a = world.join().await;
     let guard = world.granted(&a, "t1").await;
     // The store is unreachable for all clients, so no tenure lapses.
+    world.beats = None;
     world.store.cut(true);
     world.other_store.cut(true);
     world.pass(TTL * 3).await;
@@ -217,6 +218,8 @@ async fn rejoin_or_external_end_loses_every_guard() {
         let tenure = a.tenure();
         match by {
             "rejoin" => {
+                // Another process takes beats: the store serves, and only this member does not reach it.
+                let _other = world.rival().await;
                 world.store.cut(true);
                 world.pass(TTL * 2).await;
                 world.store.cut(false);

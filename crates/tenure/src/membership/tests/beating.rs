@@ -32,8 +32,9 @@ async fn store_outage_ends_no_tenure() {
         memory,
         group,
         other,
+        beats,
     } = world;
-    drop(other);
+    drop((other, beats));
     settle().await;
     store.cut(true);
     pass(&clock, TTL * 3).await;

@@ -51,7 +51,7 @@ async fn changed_labels_go_with_a_later_rejoin() {
     let seen = world.seen("a").await.unwrap();
     assert_eq!((seen.labels, seen.tenure), (zone("a"), tenure.clone()));
     // It lapses while the store is away; the labels of a call that failed go with the rejoin, too.
-    for verb in [Verb::Beat, Verb::End] {
+    for verb in [Verb::Beat, Verb::End, Verb::Pulse] {
         world.store.always(verb, Some(Fault::Fail(ErrorKind::Unavailable)));
     }
     world.pass(TTL * 2).await;
@@ -196,7 +196,9 @@ async fn lapse_is_final_without_rejoin() {
         ..named("a")
     };
     let membership = world.group.join(options).await.unwrap();
-    world.store.always(Verb::Beat, Some(Fault::LoseRequest));
+    for verb in [Verb::Beat, Verb::Pulse] {
+        world.store.always(verb, Some(Fault::LoseRequest));
+    }
     world.pass(TTL * 2).await;
     world.store.heal();
     world.until("it stopped", || stopped(&membership).is_some()).await;

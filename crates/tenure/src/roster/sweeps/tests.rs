@@ -24,7 +24,7 @@ use super::Visit;
 use super::sweep_loop::{RosterSweep, SweepLoop};
 use crate::loops::{LoopBody, Loops};
 use crate::sweeper::{Sweeper, SweeperSettings};
-use crate::testing::{Fault, Faulty, START, Telemetry, Verb, ms, pass, pass_until, secs};
+use crate::testing::{Fault, Faulty, START, Telemetry, Verb, beat_pulse_of, ms, pass, pass_until, secs};
 
 /// `stale_after`, in these tests.
 const STALE: Duration = secs(10);
@@ -82,6 +82,7 @@ impl World {
         let clock: Arc<dyn Clock> = self.clock.clone();
         let loops = Loops::new(Arc::clone(&clock), Handle::current());
         let store: Arc<dyn Store> = self.store.clone();
+        beat_pulse_of(Arc::clone(&store), &loops);
         let sweeper = Sweeper::start(
             Arc::clone(&store),
             Arc::clone(&clock),

@@ -25,7 +25,7 @@ use tokio::runtime::Handle;
 use super::super::*;
 use crate::loops::Loops;
 use crate::sweeper::{Sweeper, SweeperSettings};
-use crate::testing::{START, pass, pass_until, secs};
+use crate::testing::{START, beat_pulse_of, pass, pass_until, secs};
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -298,7 +298,8 @@ impl World {
         let marked = RosterMirror::mark_seeded(&*memory, &group, since, Call::default()).await;
         assert!(marked.unwrap());
         let loops = Loops::new(clock.clone(), Handle::current());
-        // The janitor of another process, which is never disconnected.
+        // Another process, which is never disconnected: it takes beats, and has a janitor.
+        beat_pulse_of(memory.clone(), &loops);
         let janitor = Sweeper::start(memory.clone(), clock.clone(), SweeperSettings::default(), &loops).unwrap();
         Self {
             clock,

@@ -50,7 +50,6 @@ async fn slow_groups_do_not_delay_a_healthy_one() {
     }
 }
 
-/// Each of the groups was quick until now, so each begins in a quick slot.
 #[tokio::test]
 async fn a_store_that_becomes_slow_makes_no_gap() {
     let world = world(1);
@@ -72,7 +71,7 @@ async fn a_store_that_becomes_slow_makes_no_gap() {
 async fn groups_of_a_hung_node_do_not_delay_those_of_another() {
     let world = world(1);
     let healthy = group("healthy");
-    world.slow_groups(2 * queues::SLOW_PLACES, secs(3_600), "hung").await;
+    world.slow_groups(2 * queues::PLACES, secs(3_600), "hung").await;
     world.pass(secs(3)).await;
     world.is_swept_in_time(&healthy).await;
     let status = world.status(JANITOR);
@@ -110,16 +109,16 @@ async fn hung_visit_is_reported_as_a_stuck_loop() {
     assert!(world.status(JANITOR).stuck_for < secs(2));
     // Hold the lock of the group's state, so that the next visit waits forever.
     let inner = &world.sweepers[0].0.inner;
-    let due = inner.take_due(|entry| {
-        entry.janitor.at_latest(Mono::from_origin(Duration::ZERO));
-        &mut entry.janitor
-    });
+    let mut schedule = Janitor::schedule(inner);
+    schedule.at_latest(&hung, Mono::from_origin(Duration::ZERO));
+    let due = schedule.take(world.clock.mono());
+    drop(schedule);
     let held = due[0].work.clone().try_lock_owned().unwrap();
     let visited = Visited {
         wait: ms(1),
         error: None,
     };
-    inner.visited(&hung, &visited, false, |entry| &mut entry.janitor);
+    inner.visited::<Janitor>(&hung, &visited);
     inner.janitor.wake();
     world.pass(secs(60)).await;
     let status = world.status(JANITOR);

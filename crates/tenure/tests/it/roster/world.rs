@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::loops::Loops;
+use tenure::pulse::Pulser;
 use tenure::roster::{Belief, HeartbeatOutcome, Online, Reservation, Source, SweepIntervals, Written};
 use tenure::sweeper::{Sweeper, SweeperSettings};
 use tenure::{
@@ -124,7 +125,9 @@ impl Process {
         let store = open_store(store, &options).await.unwrap();
         let ledger = open_ledger(ledger).await;
         let loops = Loops::new(Arc::clone(&clock), Handle::current());
-        let sweeps = SweeperSettings::default();
+        let pulser = Pulser::new(store, Arc::clone(&clock));
+        pulser.start(&loops).unwrap();
+        let (store, sweeps) = (pulser.watched(), SweeperSettings::default());
         let sweeper = Sweeper::start(Arc::clone(&store), Arc::clone(&clock), sweeps, &loops).unwrap();
         let rosters = Rosters::start(Arc::clone(&store), Arc::clone(&ledger), clock, settings, &loops).unwrap();
         rosters.follow(&sweeper);

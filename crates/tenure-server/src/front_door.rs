@@ -1,0 +1,89 @@
+//! The pulse of the store, beaten after one call took the way of a member's beat: a turn of the accept loop, the router,
+//! the room for beats and a handler. A daemon that stands still beats no pulse, so none of its members is ended.
+//!
+//! The daemon's own refusals are no silence of the store: they lengthen lives by [`Spare`](tenure_core::sweep::Spare)
+//! alone, and the pulse goes on.
+
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{Method, StatusCode};
+use tenure::loops::{LoopBody, Turn};
+use tenure_core::clock::within;
+use tenure_core::error::{Error, Outcome, Result};
+use tenure_core::settling::{LEVELS, PULSE_EVERY};
+use tenure_core::store::PROBE_GROUP;
+use tokio::sync::{mpsc, oneshot};
+use tower::Service;
+
+use crate::app::App;
+
+/// Marks a request of the daemon to itself. Only this module makes one; no request from outside can carry it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FromInside(());
+
+/// The accept loop's side: it answers each ring.
+pub(crate) type Rings = mpsc::Receiver<oneshot::Sender<()>>;
+
+/// The loop that beats the pulse while the daemon listens.
+pub(crate) struct FrontDoor {
+    app: Weak<App>,
+    router: Router,
+    bell: mpsc::Sender<oneshot::Sender<()>>,
+}
+
+impl FrontDoor {
+    /// The loop, and what the accept loop has to answer.
+    pub(crate) fn new(app: &Arc<App>, router: &Router) -> (impl Fn() -> Self + Send + 'static, Rings) {
+        let (bell, rings) = mpsc::channel(1);
+        let (app, router) = (Arc::downgrade(app), router.clone());
+        let make = move || Self {
+            app: Weak::clone(&app),
+            router: router.clone(),
+            bell: bell.clone(),
+        };
+        (make, rings)
+    }
+
+    /// Takes the way of a beat. The handler of the empty beat beats the pulse.
+    async fn knock(&mut self, app: &App) -> Result<()> {
+        let (answer, answered) = oneshot::channel();
+        let closed = || Error::unavailable("the daemon does not listen", Outcome::Unchanged);
+        self.bell.send(answer).await.map_err(|_| closed())?;
+        answered.await.map_err(|_| closed())?;
+        let mut request = Request::new(Body::from("{\"beats\":[]}"));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = format!("/v1/groups/{PROBE_GROUP}/beats")
+            .parse()
+            .map_err(|error| closed().because(error))?;
+        let json = axum::http::HeaderValue::from_static("application/json");
+        request.headers_mut().insert(axum::http::header::CONTENT_TYPE, json);
+        request.extensions_mut().insert(FromInside(()));
+        let answer = self.router.call(request).await.map_err(|never| match never {})?;
+        match answer.status() {
+            StatusCode::OK => Ok(()),
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => app.pulser.beat().await.map(drop),
+            status => Err(Error::unavailable(
+                format!("a beat of the daemon to itself: {status}"),
+                Outcome::Unchanged,
+            )),
+        }
+    }
+}
+
+#[async_trait]
+impl LoopBody for FrontDoor {
+    async fn turn(&mut self) -> Result<Turn> {
+        let Some(app) = self.app.upgrade().filter(|app| !app.draining.is_cancelled()) else {
+            return Ok(Turn::idle());
+        };
+        let late = || Error::unavailable("the daemon did not answer itself in time", Outcome::Unchanged);
+        within(&*app.clock, LEVELS[0], self.knock(&app))
+            .await
+            .ok_or_else(late)??;
+        Ok(Turn::again_in(PULSE_EVERY))
+    }
+}
