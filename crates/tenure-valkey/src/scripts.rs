@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::keys;
 use crate::script::Script;
 
 const CLOCK: &str = include_str!("scripts/clock.lua");
@@ -47,10 +46,10 @@ impl StoreKeys {
         if cluster { Self::Cluster } else { Self::OneServer }
     }
 
-    fn text(self) -> String {
+    fn text(self) -> &'static str {
         match self {
-            Self::OneServer => format!("local PULSE, DUE_GROUPS = '{}', '{}'\n", keys::PULSE, keys::DUE_GROUPS),
-            Self::Cluster => "local PULSE, DUE_GROUPS = false, false\n".to_owned(),
+            Self::OneServer => include_str!("scripts/one_server.lua"),
+            Self::Cluster => include_str!("scripts/cluster.lua"),
         }
     }
 }
@@ -114,30 +113,40 @@ pub(crate) struct Scripts {
     pub(crate) unreleased: Arc<Script>,
 }
 
+/// What every script begins with.
+struct Assembly(String);
+
+impl Assembly {
+    fn change(&self, name: &'static str, text: &str) -> Arc<Script> {
+        let parts = [
+            &self.0, PULSE, STATE, ROSTER_ROW, LOOKS, LIB, NEST, GROUP, NEST, OFFLINE, text, END, END,
+        ];
+        Arc::new(Script::new(name, &parts))
+    }
+
+    fn read(&self, name: &'static str, text: &str) -> Arc<Script> {
+        Arc::new(Script::new(name, &[&self.0, PULSE, STATE, READ, text]))
+    }
+
+    /// The fast path of a batch runs before the full script.
+    fn quick(&self, name: &'static str, looks: &str, fast: &str, text: &str) -> Arc<Script> {
+        let parts = [
+            &self.0, PULSE, STATE, ROSTER_ROW, looks, fast, LIB, NEST, GROUP, NEST, OFFLINE, text, END, END,
+        ];
+        Arc::new(Script::new(name, &parts))
+    }
+}
+
 impl Scripts {
     /// Assembles the scripts for the server's clock or a test clock.
     pub(crate) fn new(test_clock: bool, keys: StoreKeys) -> Self {
-        let clock = &format!("{}{}", keys.text(), clock(test_clock));
-        let change = |name, text: &str| {
-            let parts = [
-                clock, PULSE, STATE, ROSTER_ROW, LOOKS, LIB, NEST, GROUP, NEST, OFFLINE, text, END, END,
-            ];
-            Arc::new(Script::new(name, &parts))
-        };
-        let read = |name, text: &str| Arc::new(Script::new(name, &[clock, PULSE, STATE, READ, text]));
-        // The fast path of a batch runs before the full script.
-        let quick = |name, looks: &str, fast: &str, text: &str| {
-            let parts = [
-                clock, PULSE, STATE, ROSTER_ROW, looks, fast, LIB, NEST, GROUP, NEST, OFFLINE, text, END, END,
-            ];
-            Arc::new(Script::new(name, &parts))
-        };
+        let assembly = Assembly(format!("{}{}", keys.text(), clock(test_clock)));
+        let change = |name, text: &str| assembly.change(name, text);
+        let read = |name, text: &str| assembly.read(name, text);
+        let quick = |name, looks: &str, fast: &str, text: &str| assembly.quick(name, looks, fast, text);
         let change_leases = |name, text: &str| change(name, &[LEASE, QUEUE, text].concat());
         let change_roster = |name, text: &str| change(name, &[ROSTER, text].concat());
-        let read_roster = |name, text: &str| {
-            let parts = [clock, PULSE, STATE, READ, ROSTER_ROW, ROSTER_READ, text];
-            Arc::new(Script::new(name, &parts))
-        };
+        let read_roster = |name, text: &str| read(name, &[ROSTER_ROW, ROSTER_READ, text].concat());
         Self {
             join: change_leases("join", include_str!("scripts/join.lua")),
             beat: quick(
@@ -215,11 +224,11 @@ impl Scripts {
             ),
             beat_pulse: Arc::new(Script::new(
                 "beat_pulse",
-                &[clock, PULSE, include_str!("scripts/beat_pulse.lua")],
+                &[&assembly.0, PULSE, include_str!("scripts/beat_pulse.lua")],
             )),
             due_groups: Arc::new(Script::new(
                 "due_groups",
-                &[clock, include_str!("scripts/due_groups.lua")],
+                &[&assembly.0, include_str!("scripts/due_groups.lua")],
             )),
             settle: change_leases("settle", include_str!("scripts/settle.lua")),
             due: read("due", include_str!("scripts/due.lua")),
@@ -241,6 +250,15 @@ fn clock(_: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys;
+
+    #[test]
+    fn scripts_use_the_keys_outside_the_groups() {
+        let text = StoreKeys::OneServer.text();
+        for key in [keys::PULSE, keys::DUE_GROUPS] {
+            assert!(text.contains(&format!("'{key}'")), "{key}");
+        }
+    }
 
     #[test]
     fn production_scripts_ignore_the_test_clock() {

@@ -47,6 +47,8 @@ fn every_setting_can_be_given_in_each_of_the_three_ways() {
             "otlp.endpoint" => "http://127.0.0.1:4318",
             // Not below twice the max_ttl that is the default.
             "groups.forget_after" => "7m",
+            // Not below an hour.
+            "roster.keep_engagements" => "7h",
             "events.bytes" => "7777777",
             "log_format" => "json",
             "data_dir" | "log" => "debug",

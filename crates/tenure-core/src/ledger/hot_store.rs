@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::time::StoreTime;
 
 /// How often a process confirms the hot store in the ledger.
-pub const CONFIRM_EVERY: Duration = Duration::from_millis(2_500);
+pub const CONFIRM_EVERY: Duration = Duration::from_secs(6);
 /// After this time without a confirmation, a hot store at the recorded place may be adopted although its data is
 /// another: no running process reaches the recorded data. Several confirmations, so that a slow one costs nothing.
 pub const UNCONFIRMED: Duration = Duration::from_secs(20);

@@ -1,3 +1,5 @@
+//! Which silences are gaps, by the pulse and without one, and when a tenure ends.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -13,5 +13,4 @@ mod relay;
 mod rosters;
 mod scale;
 mod sessions;
-mod slot;
 mod world;

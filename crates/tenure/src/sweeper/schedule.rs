@@ -128,7 +128,7 @@ impl<W: Default> Schedule<W> {
 
     /// Whether the last visit of every group failed; `None` without groups.
     pub(super) fn all_fail(&self) -> Option<bool> {
-        (!self.slots.is_empty()).then(|| self.failing == self.slots.len())
+        (!self.slots.is_empty()).then_some(self.failing == self.slots.len())
     }
 
     /// When the next group is due.

@@ -188,6 +188,8 @@ async fn probes_answer_everybody_and_tell_strangers_little() {
     settings.public_metrics = true;
     let mut daemon = crate::token_server::serve(settings, None).await;
     assert_eq!(ask(&daemon, "GET", "/livez", None).await.status, 200);
+    let is_ready = || async { ask(&daemon, "GET", "/readyz", None).await.status == 200 };
+    until_async("the ledger has answered", SOON, is_ready).await;
     assert_eq!(ask(&daemon, "GET", "/readyz", None).await.status, 200);
     assert_eq!(ask(&daemon, "GET", "/readyz", Some("nonsense")).await.status, 200);
     assert_eq!(

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tenure_core::clock::{ManualClock, SystemClock};
 use tenure_core::error::ErrorKind;
 use tenure_core::memory::MemoryStore;
+use tenure_core::pulse::BeatPulse;
 use tenure_core::store::{Store, StoreOptions};
 use tenure_server::Settings;
 
@@ -163,9 +164,7 @@ async fn dead_holder_is_taken_over_without_a_sweep() {
         daemon
             .send("PUT", &format!("/v1/groups/g/tenures/{b}/beat"), json!({}))
             .await;
-        assert!(daemon.store.steps().is_some());
-        let group = tenure_core::id::Group::new("g").unwrap();
-        daemon.store.steps().unwrap().tick(&group).await.unwrap();
+        daemon.store.beat_pulse(BeatPulse::default()).await.unwrap();
     }
     let seen = daemon.get("/v1/groups/g/leases/poll").await.json();
     assert_eq!(

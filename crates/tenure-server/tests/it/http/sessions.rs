@@ -9,6 +9,7 @@ use tenure_core::clock::{ManualClock, SystemClock};
 use tenure_core::error::ErrorKind;
 use tenure_core::id::Group;
 use tenure_core::memory::MemoryStore;
+use tenure_core::pulse::BeatPulse;
 use tenure_core::session::{Attach, AttachOutcome, How, SessionStore};
 use tenure_core::store::{Call, Store, StoreOptions};
 use tenure_server::Settings;
@@ -72,6 +73,7 @@ async fn pass(daemon: &Daemon, clock: &ManualClock, time: Duration, living: &[&s
     let (group, step) = (Group::new("g").expect("a good name"), Duration::from_millis(500));
     for _ in 0..time.as_millis() / step.as_millis() {
         clock.advance(step);
+        daemon.store.beat_pulse(BeatPulse::default()).await.expect("a pulse");
         let steps = daemon.store.steps().expect("a store that is swept here");
         steps.tick(&group).await.expect("the store ticks");
         for tenure in living {

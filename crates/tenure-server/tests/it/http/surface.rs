@@ -353,7 +353,7 @@ async fn the_daemon_tells_about_itself() {
         .iter()
         .map(|l| l["name"].as_str().unwrap())
         .collect();
-    assert_eq!(loops, ["metrics", "refusals", "watch"]);
+    assert_eq!(loops, ["metrics", "pulse", "refusals", "watch"]);
     assert!(daemon.get("/v1/doctor").await.json()["findings"].is_array());
     let page = daemon.get("/").await;
     assert!(page.text.contains("<h1>Tenure</h1>") && page.header("content-type").starts_with("text/html"));

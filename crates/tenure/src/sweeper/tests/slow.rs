@@ -109,10 +109,11 @@ async fn hung_visit_is_reported_as_a_stuck_loop() {
     assert!(world.status(JANITOR).stuck_for < secs(2));
     // Hold the lock of the group's state, so that the next visit waits forever.
     let inner = &world.sweepers[0].0.inner;
-    let mut schedule = Janitor::schedule(inner);
-    schedule.at_latest(&hung, Mono::from_origin(Duration::ZERO));
-    let due = schedule.take(world.clock.mono());
-    drop(schedule);
+    let due = {
+        let mut schedule = Janitor::schedule(inner);
+        schedule.at_latest(&hung, Mono::from_origin(Duration::ZERO));
+        schedule.take(world.clock.mono())
+    };
     let held = due[0].work.clone().try_lock_owned().unwrap();
     let visited = Visited {
         wait: ms(1),

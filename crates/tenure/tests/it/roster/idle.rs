@@ -12,11 +12,12 @@ use crate::roster::world::*;
 
 const ROSTERS: usize = 50;
 
-/// The number of all statements, and of those that are not polls.
+/// The number of all statements, and of those that are neither polls nor confirm the hot store.
 fn statements(server: &postgres::Server) -> (usize, usize) {
     let log = server.process().log();
     let all = log.lines().filter(|line| line.contains("SELECT tenure."));
-    let others = all.clone().filter(|line| !line.contains("tenure.read_overview("));
+    let is_idle = |line: &str| line.contains("tenure.read_overview(") || line.contains("tenure.claim_hot_store(");
+    let others = all.clone().filter(|line| !is_idle(line));
     (all.count(), others.count())
 }
 

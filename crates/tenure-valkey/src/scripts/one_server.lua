@@ -1,0 +1,2 @@
+-- The keys outside the groups, which are on the same server as every group.
+local PULSE, DUE_GROUPS = 'tenure:pulse', 'tenure:due'
