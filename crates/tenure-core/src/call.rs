@@ -386,7 +386,8 @@ where
 /// Serves a call in a remote daemon's client.
 ///
 /// # Errors
-/// Those of the call; `Unsupported` for a call on the service of the store, a sweep step or a mirror call, with nothing changed.
+/// Those of the call; `Unsupported` for a call on the service of the store, a sweep step or a mirror call, with nothing
+/// changed.
 pub async fn serve_remote<S>(store: &S, request: StoreRequest) -> Result<Reply>
 where
     S: ServeNouns + ServeWhole + ServeRemote,

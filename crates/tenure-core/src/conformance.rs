@@ -143,7 +143,7 @@ macro_rules! conformance_tests {
             pulse: a_late_visit_extends_no_life, a_takeover_in_a_quiet_group_needs_no_visit, a_gap_is_dated_by_its_end,
                 whatever_comes_first_after_an_outage_ends_nobody, a_sweep_proves_no_service, pauses_are_gaps_by_ttl,
                 a_failed_beat_restarts_the_ttls_of_its_group, many_failed_groups_are_a_gap_of_the_store,
-                what_is_due_is_listed;
+                what_is_due_is_listed, the_list_of_due_groups_says_when_the_store_resumed;
             forget: a_long_empty_group_is_forgotten, a_group_with_contents_is_kept;
             event: events_record_changes_in_order, events_are_filtered_and_paged, trimmed_events_are_announced,
                 long_keys_are_listed_in_several_events, the_log_is_bounded_in_bytes, waiting_ends_with_a_new_event;

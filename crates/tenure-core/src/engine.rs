@@ -72,6 +72,9 @@ use crate::time::StoreTime;
 /// How often store time is written down while nothing else is.
 const KEEP_TIME_EVERY: Duration = Duration::from_secs(1);
 
+/// The time between the first visits of two empty groups after a start.
+const START_SPREAD: Duration = Duration::from_millis(5);
+
 /// A store over a disk that only this process uses. Dropping it commits what was applied, and releases the disk.
 #[derive(Debug)]
 pub struct Engine {
@@ -128,9 +131,14 @@ impl Engine {
         let loaded = disk.load(&mut load).map_err(Fault::into_error)?;
         let cells = load.finish();
         let mut due = DueIndex::default();
-        for (group, cell) in &cells {
-            // A start restarts every ttl; the first visit reads what is due.
-            due.set(group, Some(cell.lock().model.due(now).unwrap_or(now)));
+        for (nth, (group, cell)) in (0..).zip(&cells) {
+            let mut state = cell.lock();
+            // An empty group is only to be forgotten. A crowd of them must not delay the dead of others.
+            state.is_due_at = match state.model.is_idle(now) {
+                true => Some(now + START_SPREAD * nth),
+                false => Some(state.model.due(now).unwrap_or(now)),
+            };
+            due.set(group, state.is_due_at);
         }
         let shared = Arc::new(Shared {
             doubts: Doubts::new(options.max_ttl, loaded.recall, loaded.longest, now),
@@ -141,7 +149,7 @@ impl Engine {
             queue: Queue::default(),
             service: Service::default(),
             backlog: Backlog::default(),
-            pulse: EnginePulse::new(now),
+            pulse: EnginePulse::default(),
             due: Mutex::new(due),
             next_keep: AtomicU64::new(0),
         });

@@ -22,6 +22,38 @@ pub struct KeptPulse {
     pub whole_at: StoreTime,
 }
 
+impl KeptPulse {
+    /// A start that is under way: nothing was beaten since, and the store has forgotten nothing.
+    #[must_use]
+    pub fn begun(now: StoreTime) -> Self {
+        Self {
+            pulse: Some(Pulse::begin(None, now)),
+            whole_at: now,
+        }
+    }
+
+    /// When the store last resumed after a hole of any length; `None` before the first beat.
+    #[must_use]
+    pub fn resumed_at(&self) -> Option<StoreTime> {
+        self.pulse.map(|pulse| pulse.since[0])
+    }
+
+    /// One beat, which names this many groups with failed beats. Returns whether the pulse began again after a fall of the
+    /// clock: due times may then be in the future by more than is possible.
+    pub(crate) fn beat(&mut self, failed: usize, now: StoreTime) -> bool {
+        let Some(before) = self.pulse else {
+            *self = Self::begun(now);
+            return false;
+        };
+        let mut pulse = Pulse::beaten(Some(before), now);
+        if failed > FAILED_GROUPS {
+            (pulse.since, pulse.lasted) = ([now; 3], [Duration::ZERO; 3]);
+        }
+        self.pulse = Some(pulse);
+        pulse.id != before.id
+    }
+}
+
 /// [`Store::beat_pulse`](crate::store::Store::beat_pulse) as a value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BeatPulse {
@@ -58,6 +90,8 @@ impl Limits for ListDue {
 pub struct DueGroups {
     /// The store time of the reply.
     pub as_of: StoreTime,
+    /// When the store last resumed after a hole of its pulse; `None` without a pulse.
+    pub resumed_at: Option<StoreTime>,
     /// Groups with the earliest time at which something may be due, in that order. The true time may be later.
     pub groups: Vec<(Group, StoreTime)>,
     /// Whether the index is enough. A new or lost index, and a store without one, names only some groups, and without a

@@ -1,6 +1,6 @@
 //! Gaps: distinguishing an outage of the store from the death of a member.
 //!
-//! The evidence that a store served is its [`Pulse`]: one row of its own data, beaten by the way of a beat. A step that
+//! The evidence that a store served is its [`Pulse`]: one row of its own data, beaten on the path of a beat. A step that
 //! would end a tenure or grant a lease, and a read that would show a member as dead, [`look`] at it. A hole between
 //! two beats of the pulse restarts every ttl from **its end** (`resumed_at`), not from the step that finds it: a sweep
 //! that comes late finds no hole, and extends no life. The conformance suite holds the implementation in Lua

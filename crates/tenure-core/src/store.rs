@@ -366,7 +366,7 @@ pub trait Store: MembershipStore + RegistryStore + LeaseStore + TargetStore + Se
     }
 
     /// Beats the pulse of the store: the proof that it took beats. Only a process that takes beats calls this, about every
-    /// [`PULSE_EVERY`](crate::settling::PULSE_EVERY), and in the way of a beat: never a sweep.
+    /// [`PULSE_EVERY`](crate::settling::PULSE_EVERY), and on the path of a beat: never a sweep.
     ///
     /// # Errors
     /// Those of a beat; `Unsupported` for a remote daemon.

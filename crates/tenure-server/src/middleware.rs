@@ -27,8 +27,8 @@ use crate::audit::AuditEntry;
 use crate::auth::{AdmitError, Caller, Peer, Rule, Rules};
 use crate::bodies::{BodyError, ReadBody, discard_rest};
 use crate::connections::Link;
-use crate::front_door::FromInside;
 use crate::meters::{RouteMeters, method_name};
+use crate::own_beat::OwnRequest;
 use crate::reply::Failure;
 use crate::room::{Permit, Room, Share};
 use crate::trace::RequestSpan;
@@ -273,7 +273,7 @@ fn closing(mut response: Response) -> Response {
 
 /// Admits a request, and records its caller in the audit entry.
 fn admit(app: &App, rule: &Rule, request: &Request, entry: Option<&mut AuditEntry>) -> Result<Caller, Failure> {
-    if request.extensions().get::<FromInside>().is_some() {
+    if request.extensions().get::<OwnRequest>().is_some() {
         return Ok(Caller::Anyone);
     }
     app.origin_check.check(request)?;

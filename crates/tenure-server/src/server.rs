@@ -22,9 +22,9 @@ use tokio_util::task::TaskTracker;
 use crate::app::{App, Parts};
 use crate::auth::TokenWatch;
 use crate::connections::Connections;
-use crate::front_door::{FrontDoor, Rings};
 use crate::meters::{self, Upkeep};
 use crate::origin_check::OriginCheck;
+use crate::own_beat::{AcceptChecks, OwnBeat};
 use crate::refusals::{self, REFUSALS, RefusalReporter};
 use crate::settings::Settings;
 use crate::tls::TlsWatch;
@@ -102,12 +102,12 @@ impl Server {
         }
         tokio::spawn(settings_watch::watch(Arc::downgrade(&app)));
         let router = routes::router(&app);
-        let (front_door, rings) = FrontDoor::new(&app, &router);
-        app.loops.start(LoopSettings::new(PULSE, PULSE_EVERY), front_door)?;
+        let (own_beat, checks) = OwnBeat::new(&app, &router);
+        app.loops.start(LoopSettings::new(PULSE, PULSE_EVERY), own_beat)?;
         let abort = CancellationToken::new();
         let acceptor = Acceptor {
             listener,
-            rings: Mutex::new(rings),
+            checks: Mutex::new(checks),
             app,
             router,
             draining,
@@ -178,7 +178,7 @@ impl Drop for Server {
 
 struct Acceptor {
     listener: TcpListener,
-    rings: Mutex<Rings>,
+    checks: Mutex<AcceptChecks>,
     app: Arc<App>,
     router: Router,
     draining: CancellationToken,
@@ -192,19 +192,19 @@ impl Acceptor {
             biased;
             () = self.abort.cancelled() => {}
             () = shutdown => {}
-            () = self.answer_rings(self.accept()) => {}
+            () = self.answer_checks(self.accept()) => {}
         }
         self.drain().await
     }
 
-    /// Answers the daemon's own rings as a part of the accept loop's task, also while it waits for room.
-    async fn answer_rings(&self, accept: impl Future<Output = ()>) {
-        let mut rings = self.rings.lock().await;
+    /// Answers the daemon's checks of itself as a part of the accept loop's task, also while it waits for room.
+    async fn answer_checks(&self, accept: impl Future<Output = ()>) {
+        let mut checks = self.checks.lock().await;
         let mut accept = std::pin::pin!(accept);
         loop {
             tokio::select! {
                 () = &mut accept => return,
-                Some(ring) = rings.recv() => drop(ring.send(())),
+                Some(check) = checks.recv() => drop(check.send(())),
             }
         }
     }
@@ -258,7 +258,7 @@ impl Acceptor {
     async fn drain(self) -> Drained {
         let Self {
             listener,
-            rings: _,
+            checks: _,
             app,
             router,
             draining,

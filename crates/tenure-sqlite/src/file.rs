@@ -24,7 +24,7 @@ pub(crate) struct Kind {
     /// A good name for it.
     name: &'static str,
     /// What happens when the process starts with a new file instead.
-    anew: &'static str,
+    when_new: &'static str,
     /// What to use instead when another process has it.
     other: &'static str,
 }
@@ -44,7 +44,7 @@ pub(crate) static STORE: Kind = Kind {
     ],
     first: 1,
     name: "tenure.db",
-    anew: "members join again by themselves",
+    when_new: "members join again by themselves",
     other: "stop it first, or run `tenure serve` on the file",
 };
 
@@ -58,7 +58,7 @@ pub(crate) static LEDGER: Kind = Kind {
     )],
     first: 5,
     name: "ledger.db",
-    anew: "providers and engagements are then to be written down again",
+    when_new: "providers and engagements are then to be written down again",
     other: "stop it first, or name another file",
 };
 
@@ -208,7 +208,7 @@ fn check_contents(path: &Path, kind: &Kind, sql: &Connection, version: i32) -> R
         return Err(wrong(format!(
             "{shown} was written by an unreleased build of Tenure (schema {version}, the oldest that this one reads is {}); \
              nothing was changed; move it away and start with a new file ({})",
-            kind.first, kind.anew
+            kind.first, kind.when_new
         )));
     }
     Ok(())
@@ -242,7 +242,7 @@ fn damaged(path: &Path, kind: &Kind) -> Error {
         format!(
             "{} is damaged; nothing was changed; restore a copy, or move it away and start anew ({})",
             path.display(),
-            kind.anew
+            kind.when_new
         ),
     )
 }

@@ -56,19 +56,21 @@ impl Serve<ListDue> for ValkeyStore {
             .connection
             .call(&self.scripts.due_groups, invocation, |reader, now| {
                 let mark = reader.number()?;
+                let resumed_at = reader.number()?;
                 let (mut due, mut groups) = (reader.array()?, Vec::new());
                 while due.left() > 0 {
                     let (name, at) = (due.text()?, due.time()?);
                     // Another program wrote an invalid name.
                     groups.extend(Group::new(name).ok().map(|group: Group| (group, at)));
                 }
-                Ok((mark, groups, now))
+                Ok((mark, resumed_at, groups, now))
             });
-        let (mark, groups, as_of): (u64, Vec<(Group, StoreTime)>, StoreTime) = read.await?;
+        let (mark, resumed_at, groups, as_of): (u64, u64, Vec<(Group, StoreTime)>, StoreTime) = read.await?;
         Ok(DueGroups {
             as_of,
+            resumed_at: Some(resumed_at).filter(|at| *at != 0).map(StoreTime::from_micros),
             groups,
-            is_complete: self.due_mark.swap(mark, Ordering::Relaxed) == mark && mark != 0,
+            is_complete: self.due_mark.swap(mark, Ordering::Relaxed) == mark && resumed_at != 0,
         })
     }
 }

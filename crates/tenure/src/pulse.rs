@@ -2,7 +2,7 @@
 //!
 //! Only a process that takes beats may beat it: a daemon, while it listens, and a library, while beats of its own members
 //! pass through it. A follower or a sweep without members proves no service, and must not. A library beats by a loop of
-//! its own; a daemon after one call took the way of a beat through its own front door.
+//! its own; a daemon after one call to itself took the path of a beat.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -154,7 +154,7 @@ impl Pulser {
                 }
             }
             // The members' own mistakes are no silence of the store.
-            (Some(error), _) if error.kind() == ErrorKind::Invalid || error.kind() == ErrorKind::TooLate => {}
+            (Some(error), _) if !is_of_the_store(error.kind()) => {}
             (Some(_), Some(group)) if state.failing.contains_key(group) || state.failing.len() < REMEMBERED => {
                 let first = Failing {
                     count: 0,
@@ -173,6 +173,11 @@ impl Pulser {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_of_the_store(kind: ErrorKind) -> bool {
+    use ErrorKind::{Denied, Internal, Misconfigured, Unavailable};
+    matches!(kind, Denied | Internal | Misconfigured | Unavailable)
 }
 
 /// The store with an account of the beats that pass.
@@ -217,9 +222,6 @@ impl LoopBody for PulseLoop {
         if self.0.takes_beats() {
             self.0.beat().await?;
         }
-        Ok(Turn {
-            next: Some(PULSE_EVERY),
-            ..Turn::default()
-        })
+        Ok(Turn::again_in(PULSE_EVERY))
     }
 }

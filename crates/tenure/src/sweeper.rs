@@ -49,7 +49,7 @@ pub const REAPER: &str = "reaper";
 /// The name of the reconcile's loop.
 pub const RECONCILE: &str = "reconcile";
 
-/// In what time all groups are visited when the index of due groups was lost.
+/// In what time all groups are visited when the index of due groups was lost, or the store resumed.
 const VISIT_ALL_WITHIN: Duration = Duration::from_secs(4);
 /// The longest time between two turns of the janitor.
 const TURN_AT_LEAST: Duration = Duration::from_secs(2);
@@ -220,7 +220,7 @@ impl Sweeper {
 
     /// Visits the group now: this process uses it.
     pub fn touch(&self, group: &Group) {
-        self.inner.name_group(group, Some(self.inner.clock.mono()));
+        self.inner.name_due(group, self.inner.clock.mono());
         self.loops.wake(JANITOR);
     }
 
@@ -256,7 +256,15 @@ impl Sweeper {
 }
 
 impl Inner {
-    fn name_group(&self, group: &Group, due_at: Option<Mono>) {
+    /// Visits a group at this time or earlier.
+    fn name_due(&self, group: &Group, due_at: Mono) {
+        if !self.name_group(group, due_at) {
+            Janitor::schedule(self).at_latest(group, due_at);
+        }
+    }
+
+    /// Notes that there is a group, to be visited at this time if it is new. Returns whether it is.
+    fn name_group(&self, group: &Group, visit_at: Mono) -> bool {
         let now = self.clock.mono();
         let entry = || GroupEntry {
             named_at: now,
@@ -269,16 +277,15 @@ impl Inner {
         groups.entry(group.clone()).or_insert_with(entry).named_at = now;
         drop(groups);
         if is_new {
-            Janitor::schedule(self).name(group, due_at.unwrap_or(now));
+            Janitor::schedule(self).name(group, visit_at);
             // The janitor visits first, reports an earlier end of a grace and wakes the reaper. A group found while the
             // reaper sleeps is therefore not missed.
             Reaper::schedule(self).name(group, now + self.settings.reap_interval);
             // Spread over processes that started together, and never right after the start.
             let later = jitter(&*self.clock, self.settings.reconcile_interval / 2, 100);
             lock(&self.reconcile_due).name(group, now + later);
-        } else if let Some(due_at) = due_at {
-            Janitor::schedule(self).at_latest(group, due_at);
         }
+        is_new
     }
 
     /// Records the end of a visit. Returns when the group is due next: after the wait, or earlier if it was touched
@@ -310,11 +317,11 @@ impl Inner {
         self.groups().get(group)?.visited_at
     }
 
-    /// Visits every group within a few seconds.
-    fn visit_all(&self) {
+    /// Visits every such group within a few seconds.
+    fn visit_all(&self, is_meant: impl Fn(&GroupEntry) -> bool) {
         let (now, groups) = (self.clock.mono(), self.groups());
         let mut schedule = Janitor::schedule(self);
-        for group in groups.keys() {
+        for (group, _) in groups.iter().filter(|(_, entry)| is_meant(entry)) {
             schedule.at_latest(group, now + jitter(&*self.clock, VISIT_ALL_WITHIN / 2, 100));
         }
     }

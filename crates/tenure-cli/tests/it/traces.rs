@@ -141,7 +141,8 @@ fn beats_and_probes_begin_no_trace_of_their_own() {
     let daemon = traced(&collector.url(), |_| {});
     let beat = format!("/v1/groups/g/tenures/{}/beat", daemon.join("g", "m1", 60_000));
     for path in ["/livez", "/readyz", "/metrics"] {
-        assert_eq!(get(daemon.addr, path).unwrap().0, 200);
+        // A daemon that has just started is not ready yet.
+        wait::until(path, SOON, || get(daemon.addr, path).unwrap().0 == 200);
     }
     assert_eq!(daemon.http("PUT", &beat, "").0, 200);
     let headers = [("traceparent", "00-nonsense")];

@@ -27,7 +27,7 @@ async fn gaps(world: &World) -> usize {
     world.events_of(EventKind::GroupUnsettled).await.len()
 }
 
-/// Nobody looked for minutes: the dead are dead, and reads and steps agree.
+/// No step came for minutes: the dead are dead, and reads and steps agree.
 pub async fn a_late_visit_extends_no_life(make: Make<'_>) {
     let Some(world) = world(make).await else { return };
     let a = world.join("a", s(4)).await;
@@ -48,7 +48,7 @@ pub async fn a_takeover_in_a_quiet_group_needs_no_visit(make: Make<'_>) {
     world.granted(&b, "poll").await;
 }
 
-/// H10: every ttl restarts when the store resumed, not when somebody looked.
+/// H10: every ttl restarts when the store resumed, not when a step found the gap.
 pub async fn a_gap_is_dated_by_its_end(make: Make<'_>) {
     let Some(world) = world(make).await else { return };
     let a = world.join("a", s(4)).await;
@@ -75,7 +75,7 @@ async fn first_after_an_outage(world: &World, first: usize, a: &TenureId, b: &Te
     }
 }
 
-/// H11: an outage that no pulse has ended yet ends nobody and grants nothing, whatever comes first.
+/// H11: an outage that no pulse has ended yet ends no member and grants no lease, whatever comes first.
 pub async fn whatever_comes_first_after_an_outage_ends_nobody(make: Make<'_>) {
     for first in 0..4 {
         let Some(world) = world(make).await else { return };
@@ -179,4 +179,20 @@ pub async fn what_is_due_is_listed(make: Make<'_>) {
     assert!(listed(s(6)).await);
     world.serve(s(6)).await;
     assert_eq!(world.end_lapsed().await, std::slice::from_ref(&a));
+}
+
+/// A process that sweeps sees that the store resumed, and when, without a visit.
+pub async fn the_list_of_due_groups_says_when_the_store_resumed(make: Make<'_>) {
+    let Some(world) = world(make).await else { return };
+    let store = world.sweeper();
+    let resumed_at = async || store.due(s(1), 100).await.expect("a list").resumed_at;
+    world.serve(s(1)).await;
+    let first = resumed_at().await;
+    assert!(first.is_some());
+    world.serve(s(5)).await;
+    assert_eq!(resumed_at().await, first);
+    world.outage(ms(500)).await;
+    assert_eq!(resumed_at().await, first, "the hole is still open");
+    world.beat_pulse().await;
+    assert!(resumed_at().await > first);
 }

@@ -52,7 +52,7 @@ enum Op {
     Evict(bool),
     Doomed,
     Pass(u16),
-    /// Time passes while the store serves, and nobody visits the group.
+    /// Time passes while the store serves, without visits to the group.
     Serve(u16),
     /// Time passes without a beat of the pulse.
     Outage(u16),

@@ -197,7 +197,7 @@ impl World {
         self.tick().await;
     }
 
-    /// Advances the clock while the store serves. Nobody visits the group.
+    /// Advances the clock while the store serves, without visits to the group.
     pub async fn serve(&self, time: Duration) {
         let mut left = time;
         while !left.is_zero() {

@@ -177,7 +177,8 @@ impl Shared {
         Ok(heard)
     }
 
-    /// Records heartbeats that change only a deadline; `unwritten` meets a gap in memory, because no step is taken. The stamp may depend on undurable changes.
+    /// Records heartbeats that change only a deadline; `unwritten` meets a gap in memory, because no step is taken. The
+    /// stamp may depend on undurable changes.
     fn heartbeats_at_once(
         &self,
         group: &Group,

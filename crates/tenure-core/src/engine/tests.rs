@@ -83,7 +83,7 @@ impl World {
     fn serve(&self, time: Duration) {
         self.clock.advance(time);
         let shared = &self.engine.shared;
-        shared.pulse.beat(|| shared.clock.now(), false);
+        shared.pulse.beat(|| shared.clock.now(), 0);
     }
 
     async fn join(&self, name: &str) -> Result<TenureId> {

@@ -77,8 +77,9 @@ impl Shared {
             Op::WaitForGrants(ask) => Reply::WaitForGrants(self.wait_for_grants(ask).await?),
             Op::BeatPulse(ask) => Reply::BeatPulse(self.beat_pulse(ask)),
             Op::Due(ask) => {
+                let pulse = self.pulse.kept();
                 let due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
-                Reply::Due(due.list(*ask, self.clock.now()))
+                Reply::Due(due.list(*ask, &pulse, self.clock.now()))
             }
             // A group is a row, and cannot be lost from the list.
             Op::FindGroups(_) => Reply::FindGroups(false),
@@ -102,9 +103,11 @@ impl Shared {
 
     /// Beats the pulse: this store takes beats now.
     fn beat_pulse(&self, ask: &BeatPulse) -> Pulsed {
-        let has_hole = ask.failed.len() > FAILED_GROUPS;
-        let as_of = self.pulse.beat(|| self.clock.now(), has_hole);
+        let (as_of, fell) = self.pulse.beat(|| self.clock.now(), ask.failed.len());
         self.keep_time(as_of);
+        if fell {
+            self.due_after_a_fall(as_of);
+        }
         for cell in ask
             .failed
             .iter()

@@ -5,10 +5,16 @@ use std::time::Duration;
 
 use super::group::GroupModel;
 use crate::id::Group;
-use crate::pulse::{DueGroups, ListDue};
+use crate::pulse::{DueGroups, KeptPulse, ListDue};
 use crate::time::StoreTime;
 
 impl GroupModel {
+    /// Whether nothing can become due in it but that it is forgotten.
+    pub(crate) fn is_idle(&self, now: StoreTime) -> bool {
+        let (status, head) = (self.status(now), self.head());
+        !status.is_occupied() && !self.roster.is_known() && head.unsettled.is_none() && head.brake.is_none()
+    }
+
     /// The earliest time at which a sweep has something to do; the true time may be later. `None` for never.
     pub(crate) fn due(&self, now: StoreTime) -> Option<StoreTime> {
         let status = self.status(now);
@@ -63,13 +69,23 @@ impl DueIndex {
         }
     }
 
+    /// Moves what is due later to this time.
+    pub(crate) fn no_later_than(&mut self, at: StoreTime) {
+        let later = self.groups.iter().rev().take_while(|(due, _)| *due > at);
+        let later: Vec<Group> = later.map(|(_, group)| group.clone()).collect();
+        for group in &later {
+            self.set(group, Some(at));
+        }
+    }
+
     /// The groups that are due soon.
-    pub(crate) fn list(&self, ask: ListDue, now: StoreTime) -> DueGroups {
+    pub(crate) fn list(&self, ask: ListDue, pulse: &KeptPulse, now: StoreTime) -> DueGroups {
         let until = now + ask.ahead.min(Duration::from_secs(86_400));
         let due = self.groups.iter().take_while(|(at, _)| *at <= until);
         let due = due.take(ask.limit as usize).map(|(at, group)| (group.clone(), *at));
         DueGroups {
             as_of: now,
+            resumed_at: pulse.resumed_at(),
             groups: due.collect(),
             is_complete: true,
         }

@@ -21,7 +21,7 @@ use crate::lease::{WaitForGrants, WaitingTurn};
 use crate::pulse::{BeatPulse, DueGroups, FAILED_GROUPS, KeptPulse, ListDue, Pulsed};
 use crate::recall::Recall;
 use crate::roster::{Availability, CountAvailable};
-use crate::settling::{GapCause, Pulse};
+use crate::settling::GapCause;
 use crate::store::{Backend, Call, Finding, Health, PROBE_GROUP, Probed, Severity, StoreOptions};
 use crate::sweep::{EndedBatch, ForgetGroup, SettleReport, Tick};
 use crate::time::StoreTime;
@@ -262,7 +262,7 @@ impl MemoryStore {
     fn due(&self, ask: ListDue) -> Result<DueGroups> {
         let state = self.open()?;
         let is_complete = state.service.pulse.is_some();
-        let due = state.due.list(ask, self.clock.now());
+        let due = state.due.list(ask, &state.service, self.clock.now());
         Ok(DueGroups { is_complete, ..due })
     }
 
@@ -271,14 +271,9 @@ impl MemoryStore {
         let now = self.clock.now();
         call.check(now)?;
         // Nothing was forgotten before the first beat, or the store waits by its recall.
-        if state.service.pulse.is_none() {
-            state.service.whole_at = now;
+        if state.service.beat(ask.failed.len(), now) {
+            state.due.no_later_than(now);
         }
-        let mut pulse = Pulse::beaten(state.service.pulse, now);
-        if ask.failed.len() > FAILED_GROUPS {
-            (pulse.since, pulse.lasted) = ([now; 3], [Duration::ZERO; 3]);
-        }
-        state.service.pulse = Some(pulse);
         for group in ask.failed.iter().take(FAILED_GROUPS) {
             if let Some(model) = state.groups.get_mut(group) {
                 model.note_failed(now);

@@ -128,7 +128,7 @@ fn a_pulse_in_the_future_is_a_gap() {
     assert_eq!((found.at, found.cause), (at(9).minus(ms(100)), GapCause::ClockBack));
 }
 
-/// N3: a pulse that began anew is dated by its beginning, however late the visit.
+/// N3: a pulse that began again is dated by its beginning, however late the visit.
 #[test]
 fn another_id_is_dated_by_its_beginning() {
     let old = served(at(9));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use tenure::meters;
@@ -10,11 +11,11 @@ use tenure::wire::{BeatRequest, BeatsAnswer, Renewed, ms};
 use tenure_core::error::{Error, ErrorKind};
 use tenure_core::id::{Group, TenureId};
 use tenure_core::membership::{Beat, BeatReplies, BeatReply, Beats, MAX_BEATS};
-use tenure_core::store::is_probe;
 
 use super::openapi::{EndedError, WriteErrors};
 use crate::app::App;
 use crate::extract::{Json, NoQuery, OptionalJson, PathParams};
+use crate::own_beat::OwnRequest;
 use crate::reply::{RouteResult, json, json_bytes};
 
 /// Beat: extend a tenure
@@ -67,10 +68,10 @@ pub(crate) async fn many(
     State(app): State<Arc<App>>,
     PathParams(group): PathParams<Group>,
     _: NoQuery,
+    own: Option<Extension<OwnRequest>>,
     Json(Beats { beats }): Json<Beats>,
 ) -> RouteResult {
-    if beats.is_empty() && is_probe(&group) {
-        // The daemon's own beat, see `front_door.rs`.
+    if own.is_some() {
         let as_of = app.pulser.beat().await?.as_of;
         let replies = Vec::new();
         return Ok(json_bytes(

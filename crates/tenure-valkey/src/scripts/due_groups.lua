@@ -1,5 +1,6 @@
 -- KEYS 1, 2: the index of due groups, the pulse. ARGV 1, 2: nonce, not-after; 3, 4: how far ahead, the limit. Returns a number that
--- changes when the index was lost, 0 without a pulse, and the groups with their due times. An entry without a name marks the index.
+-- changes when the index was lost; when the store last resumed, 0 without a pulse; and the groups with their due times. An entry
+-- without a name marks the index.
 local FAR = 4000000000000000
 local now = clock()
 local born = redis.call('ZSCORE', KEYS[1], '')
@@ -9,7 +10,6 @@ if not born then
 end
 local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now + tonumber(ARGV[3])), 'WITHSCORES', 'LIMIT', 0,
   tonumber(ARGV[4]))
-if type(redis.pcall('HGET', KEYS[2], 'row')) ~= 'string' then
-  born = 0
-end
-return { ARGV[1], now, 'ok', born, due }
+local row = redis.pcall('HGET', KEYS[2], 'row')
+local resumed = type(row) == 'string' and #row == 64 and struct.unpack('<d', row, 17) or 0
+return { ARGV[1], now, 'ok', born, string.format('%.0f', resumed), due }

@@ -401,8 +401,8 @@ local function trim_log(added, most)
   end
 end
 
--- The index of due groups gets the earliest time that this step planned, in the same step: whoever dies after it, some
--- process knows. Only a visit raises an entry; see `status.lua`.
+-- The index of due groups gets the earliest time that this step planned, in the same step: if this
+-- process dies after it, another one knows. Only a visit raises an entry; see `status.lua`.
 local MAKES_DUE = { [DUE] = true, [RELEASING] = true, [LAPSED] = true, [PREFIX .. 'disconnected'] = true,
   [PREFIX .. 'offline'] = true, [PREFIX .. 'offline:lapsed'] = true, [PREFIX .. 'wake'] = true }
 local function planned_due()

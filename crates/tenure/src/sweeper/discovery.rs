@@ -10,6 +10,7 @@ use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::Group;
 use tenure_core::pulse::DueGroups;
 use tenure_core::store::{MAX_PAGE, is_probe};
+use tenure_core::time::StoreTime;
 use tenure_core::timeout::Timeout;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio_util::task::AbortOnDropHandle;
@@ -27,6 +28,8 @@ const DUE_EVERY: Duration = Duration::from_millis(200);
 const AHEAD: Duration = Duration::from_secs(2);
 /// A group that stays due is visited this often: what is due may be the work of the reaper or the ledger.
 const AGAIN: Duration = Duration::from_millis(400);
+/// The time between the first visits of two listed groups. A crowd of groups must not delay the dead of others.
+const LISTED_SPREAD: Duration = Duration::from_millis(5);
 
 /// A question that is asked again and again.
 struct Asked<T> {
@@ -94,8 +97,10 @@ impl<T: Send + 'static> Asked<T> {
 pub(super) struct Discovery {
     groups: Asked<Vec<Group>>,
     due: Asked<DueGroups>,
-    /// Whether the store's index of due groups is complete.
-    is_complete: bool,
+    /// Whether the store's index of due groups is complete; `None` before the first answer.
+    is_complete: Option<bool>,
+    /// When the store last resumed after a hole of its pulse, as far as is known.
+    resumed_at: Option<StoreTime>,
 }
 
 impl Discovery {
@@ -103,7 +108,8 @@ impl Discovery {
         Self {
             groups: Asked::new(now),
             due: Asked::new(now),
-            is_complete: false,
+            is_complete: None,
+            resumed_at: None,
         }
     }
 
@@ -120,19 +126,28 @@ impl Discovery {
         if let Some((_, took)) = &answered {
             self.groups.ask_at = self.groups.ask_at.max(now + (*took * SHARE).min(longest));
         }
+        // What a listed group needs depends on the index.
+        let Some(is_complete) = self.is_complete else {
+            return Ok(());
+        };
         if self.groups.asking.is_none() && now >= self.groups.ask_at {
-            let pace = if self.is_complete {
-                longest
-            } else {
-                inner.settings.discover
-            };
+            let pace = if is_complete { longest } else { inner.settings.discover };
             let store = Arc::clone(&inner.store);
             self.groups.ask(inner, now, pace, async move { store.groups().await });
         }
         let Some((answered, _)) = answered else { return Ok(()) };
         inner.listed.store(answered.is_ok(), Ordering::Relaxed);
-        for group in answered? {
-            inner.name_group(&group, None);
+        let listed = answered?;
+        // Where the index is not enough, every group must be ticked in time.
+        let spread = match is_complete {
+            true => LISTED_SPREAD,
+            false => Duration::ZERO,
+        };
+        let mut visit_at = now;
+        for group in listed {
+            if inner.name_group(&group, visit_at) {
+                visit_at = visit_at + spread;
+            }
         }
         inner.forget_unnamed();
         Ok(())
@@ -146,27 +161,35 @@ impl Discovery {
                 .ask(inner, now, DUE_EVERY, async move { store.due(AHEAD, MAX_PAGE).await });
         }
         let Some((answered, _)) = answered else { return Ok(()) };
-        let told = answered?;
-        if self.is_complete && !told.is_complete {
-            // The index was lost: every visit puts its group back.
-            inner.visit_all();
-            self.groups.ask_at = now;
+        if answered.is_err() {
+            self.is_complete.get_or_insert(false);
         }
-        self.is_complete = told.is_complete;
+        let told = answered?;
+        if self.is_complete == Some(true) && !told.is_complete {
+            // The index was lost: every visit puts its group back.
+            inner.visit_all(|_| true);
+            self.groups.ask_at = now;
+        } else if self.resumed_at.is_some() && self.resumed_at < told.resumed_at {
+            // Their members live longer, and readers are to learn that now.
+            inner.visit_all(|entry| entry.occupied);
+        }
+        self.resumed_at = told.resumed_at;
+        self.is_complete = Some(told.is_complete);
         for (group, at) in told.groups.iter().filter(|(group, _)| !is_probe(group)) {
             let again = inner.visited_at(group).map_or(now, |visited| visited + AGAIN);
             let due_at = match *at <= told.as_of {
                 true => again.max(now),
                 false => now + at.since(told.as_of),
             };
-            inner.name_group(group, Some(due_at));
+            inner.name_due(group, due_at);
         }
         Ok(())
     }
 
     /// The time until the next turn; `None` while everything is asked.
     pub(super) fn next(&self, now: Mono) -> Option<Duration> {
-        self.groups.next(now).into_iter().chain(self.due.next(now)).min()
+        let groups = self.is_complete.and_then(|_| self.groups.next(now));
+        groups.into_iter().chain(self.due.next(now)).min()
     }
 }
 

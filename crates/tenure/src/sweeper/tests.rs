@@ -265,7 +265,7 @@ async fn unlisted_group_is_dropped_only_when_empty() {
     let world = world(1);
     let (g, inner) = (group("g"), Arc::clone(&world.sweepers[0].0.inner));
     let tenure = world.join(&g, "a").await;
-    inner.name_group(&g, None);
+    inner.name_group(&g, inner.clock.mono());
     let unnamed = inner.settings.interval + secs(1);
     let look = async || {
         let status = world.memory.status(&g).await.unwrap();

@@ -352,7 +352,7 @@ impl World {
     /// Beats are taken.
     pub(super) fn serve(&self) {
         let shared = &self.engine.shared;
-        shared.pulse.beat(|| shared.clock.now(), false);
+        shared.pulse.beat(|| shared.clock.now(), 0);
     }
 
     /// Lets time pass while beats are taken. Groups are visited as by a sweeper.

@@ -45,8 +45,8 @@ END $$;
 CREATE TRIGGER log_written BEFORE INSERT ON tenure.provider_log
     FOR EACH STATEMENT EXECUTE FUNCTION tenure.log_written();
 
--- The number up to which every entry is written or never will be. The sequence is read first: whoever drew a number up to
--- that had its lock before. Locks have 31 bits of a number, and one that is ahead of the sequence is of no concern.
+-- The number up to which every entry is written or never will be. The sequence is read first: a writer with a number up
+-- to that had its lock before. Locks have 31 bits of a number, and one that is ahead of the sequence is of no concern.
 CREATE FUNCTION tenure.log_decided(in_roster text) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     given bigint;

@@ -25,7 +25,7 @@ async fn a_late_janitor_extends_no_life() {
     assert_eq!(world.events(&g, &[EventKind::GroupUnsettled]).await, []);
 }
 
-/// Without due work a group is not visited: its members beat in time, and nobody dies.
+/// Without due work a group is not visited: its members beat in time, and none ends.
 #[tokio::test]
 async fn a_group_without_due_work_is_not_visited() {
     let world = world(1);
@@ -44,6 +44,28 @@ async fn a_group_without_due_work_is_not_visited() {
         world.events(&g, &[EventKind::GroupUnsettled, EventKind::Lapsed]).await,
         []
     );
+}
+
+/// Readers learn soon that every ttl restarted, also in a group in which nothing is due for long.
+#[tokio::test]
+async fn a_hole_is_announced_soon() {
+    let world = world(1);
+    let beats = world.serve();
+    world.pass(secs(1)).await;
+    let g = group("g");
+    let join = Join {
+        member: MemberId::new("alive").unwrap(),
+        ttl: secs(60),
+        labels: Labels::default(),
+    };
+    world.memory.join(&g, &join, Call::default()).await.unwrap();
+    world.sweepers[0].0.touch(&g);
+    world.pass(secs(1)).await;
+    drop(beats);
+    world.pass(secs(3)).await;
+    let _beats = world.serve();
+    world.pass(VISIT_ALL_WITHIN + ms(300)).await;
+    assert_eq!(world.events(&g, &[EventKind::GroupUnsettled]).await.len(), 1);
 }
 
 /// A crowd of groups with a dead member each delays no death elsewhere, and all of them end.

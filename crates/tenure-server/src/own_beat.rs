@@ -1,5 +1,5 @@
-//! The pulse of the store, beaten after one call took the way of a member's beat: a turn of the accept loop, the router,
-//! the room for beats and a handler. A daemon that stands still beats no pulse, so none of its members is ended.
+//! The pulse of the store, beaten after one call took the path of a member's beat: a turn of the accept loop, the router,
+//! the room for beats and a handler. A daemon that is blocked beats no pulse, so none of its members is ended.
 //!
 //! The daemon's own refusals are no silence of the store: they lengthen lives by [`Spare`](tenure_core::sweep::Spare)
 //! alone, and the pulse goes on.
@@ -23,36 +23,36 @@ use crate::app::App;
 
 /// Marks a request of the daemon to itself. Only this module makes one; no request from outside can carry it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct FromInside(());
+pub(crate) struct OwnRequest(());
 
-/// The accept loop's side: it answers each ring.
-pub(crate) type Rings = mpsc::Receiver<oneshot::Sender<()>>;
+/// The accept loop's side: it answers each check.
+pub(crate) type AcceptChecks = mpsc::Receiver<oneshot::Sender<()>>;
 
 /// The loop that beats the pulse while the daemon listens.
-pub(crate) struct FrontDoor {
+pub(crate) struct OwnBeat {
     app: Weak<App>,
     router: Router,
-    bell: mpsc::Sender<oneshot::Sender<()>>,
+    accept_loop: mpsc::Sender<oneshot::Sender<()>>,
 }
 
-impl FrontDoor {
+impl OwnBeat {
     /// The loop, and what the accept loop has to answer.
-    pub(crate) fn new(app: &Arc<App>, router: &Router) -> (impl Fn() -> Self + Send + 'static, Rings) {
-        let (bell, rings) = mpsc::channel(1);
+    pub(crate) fn new(app: &Arc<App>, router: &Router) -> (impl Fn() -> Self + Send + 'static, AcceptChecks) {
+        let (accept_loop, checks) = mpsc::channel(1);
         let (app, router) = (Arc::downgrade(app), router.clone());
         let make = move || Self {
             app: Weak::clone(&app),
             router: router.clone(),
-            bell: bell.clone(),
+            accept_loop: accept_loop.clone(),
         };
-        (make, rings)
+        (make, checks)
     }
 
-    /// Takes the way of a beat. The handler of the empty beat beats the pulse.
-    async fn knock(&mut self, app: &App) -> Result<()> {
+    /// Takes the path of a beat. The handler of the empty beat beats the pulse.
+    async fn send(&mut self, app: &App) -> Result<()> {
         let (answer, answered) = oneshot::channel();
         let closed = || Error::unavailable("the daemon does not listen", Outcome::Unchanged);
-        self.bell.send(answer).await.map_err(|_| closed())?;
+        self.accept_loop.send(answer).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?;
         let mut request = Request::new(Body::from("{\"beats\":[]}"));
         *request.method_mut() = Method::POST;
@@ -61,7 +61,7 @@ impl FrontDoor {
             .map_err(|error| closed().because(error))?;
         let json = axum::http::HeaderValue::from_static("application/json");
         request.headers_mut().insert(axum::http::header::CONTENT_TYPE, json);
-        request.extensions_mut().insert(FromInside(()));
+        request.extensions_mut().insert(OwnRequest(()));
         let answer = self.router.call(request).await.map_err(|never| match never {})?;
         match answer.status() {
             StatusCode::OK => Ok(()),
@@ -75,13 +75,13 @@ impl FrontDoor {
 }
 
 #[async_trait]
-impl LoopBody for FrontDoor {
+impl LoopBody for OwnBeat {
     async fn turn(&mut self) -> Result<Turn> {
         let Some(app) = self.app.upgrade().filter(|app| !app.draining.is_cancelled()) else {
             return Ok(Turn::idle());
         };
         let late = || Error::unavailable("the daemon did not answer itself in time", Outcome::Unchanged);
-        within(&*app.clock, LEVELS[0], self.knock(&app))
+        within(&*app.clock, LEVELS[0], self.send(&app))
             .await
             .ok_or_else(late)??;
         Ok(Turn::again_in(PULSE_EVERY))
