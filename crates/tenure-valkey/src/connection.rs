@@ -40,7 +40,7 @@ use link::Link;
 pub use crate::reply::{Malformed, Read, Reader};
 pub use crate::script::{Invocation, Lateness, Script};
 pub use options::ConnectionOptions;
-pub(crate) use options::Need;
+pub(crate) use options::{Mark, Need, Needs};
 pub(crate) use subscription::Subscription;
 
 /// A handle to a supervised connection. Clones share it; dropping the last one closes it.
@@ -67,7 +67,7 @@ impl Connection {
     /// error here: calls fail until it is reachable.
     pub fn open(url: &str, options: ConnectionOptions, clock: Arc<dyn Clock>) -> Result<Self> {
         let address = Address::parse(url)?.of_any_role();
-        let opened = Self::open_at(address, options, |_| Vec::new(), clock)?;
+        let opened = Self::open_at(address, options, |_| Needs::default(), clock)?;
         match opened.links {
             Links::One(_) => Ok(opened),
             Links::Cluster(_) => Err(Error::new(
@@ -82,7 +82,7 @@ impl Connection {
     pub(crate) fn open_any(
         url: &str,
         options: ConnectionOptions,
-        needs: impl FnOnce(bool) -> Vec<Need>,
+        needs: impl FnOnce(bool) -> Needs,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
         Self::open_at(Address::parse(url)?, options, needs, clock)
@@ -91,7 +91,7 @@ impl Connection {
     fn open_at(
         address: Address,
         options: ConnectionOptions,
-        needs: impl FnOnce(bool) -> Vec<Need>,
+        needs: impl FnOnce(bool) -> Needs,
         clock: Arc<dyn Clock>,
     ) -> Result<Self> {
         let runtime = Handle::try_current().map_err(|error| {
@@ -103,7 +103,7 @@ impl Connection {
         })?;
         let mut needs = needs(matches!(address.servers(), Servers::Cluster(_)));
         if address.wait().is_some() {
-            needs.push(Need {
+            needs.commands.push(Need {
                 command: "WAIT",
                 key: "1",
             });

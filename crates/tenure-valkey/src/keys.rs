@@ -2,14 +2,22 @@
 
 use tenure_core::id::{Group, RegistryName};
 
-use crate::connection::Need;
+use crate::connection::{Mark, Need, Needs};
 
 /// The list of groups for sweepers: a set. A group is added by a separate command before its first join. See `list.rs`.
 pub(crate) const GROUPS: &str = "tenure:groups";
 /// The marker that distinguishes a new group from a wiped store: a hash with `born`, `longest` (the longest `max_ttl`
-/// of a process that created a group), `settled`, set when an operator has confirmed that nothing was held, and `id`, which
-/// identifies the data for a ledger of rosters.
+/// of a process that created a group), `settled`, set when an operator has confirmed that nothing was held, `id`, which
+/// identifies the data for a ledger of rosters, and `format`. A cluster has only the last two in it.
 pub(crate) const STORE: &str = "tenure:store";
+
+/// The format of the keys and of what is in them. A program refuses a store of another format. It changes whenever an
+/// older program would misread what a newer one writes, or disturb it.
+pub(crate) const FORMAT: Mark = Mark {
+    key: STORE,
+    field: "format",
+    value: "1",
+};
 
 /// The pulse of a store on one server: a hash with `row` (the packed pulse) and the groups with failed beats. Cut with the
 /// groups when a tail is lost, so it shows the loss.
@@ -80,8 +88,16 @@ pub(crate) fn claims(group: &Group, registry: &RegistryName) -> String {
     format!("{}:{registry}", of(group, "claims"))
 }
 
+/// What the store's connections must find.
+pub(crate) fn needs(marker: Marker) -> Needs {
+    Needs {
+        commands: commands(marker),
+        mark: Some(FORMAT),
+    }
+}
+
 /// The permissions that the store's user needs.
-pub(crate) fn needs(marker: Marker) -> Vec<Need> {
+fn commands(marker: Marker) -> Vec<Need> {
     const META: &str = "{tenure:probe}:meta";
     let on = |key: &'static str| move |command: &&'static str| Need { command, key };
     let in_group = [
@@ -118,13 +134,13 @@ pub(crate) fn needs(marker: Marker) -> Vec<Need> {
     let mut needs: Vec<Need> = in_group.iter().map(on(META)).collect();
     match marker {
         Marker::Shared => {
-            needs.extend(["HMGET", "HSET", "HSETNX", "HLEN"].iter().map(on(STORE)));
+            needs.extend(["HGET", "HMGET", "HSET", "HSETNX", "HLEN"].iter().map(on(STORE)));
             needs.extend(["HGETALL", "HGET", "HMGET", "HSET", "HDEL"].iter().map(on(PULSE)));
             needs.extend(["ZADD", "ZREM", "ZSCORE", "ZRANGEBYSCORE"].iter().map(on(DUE_GROUPS)));
         }
         Marker::Beside => {
             needs.push(on(META)(&"HSETNX"));
-            needs.extend(["HMGET", "HSETNX"].iter().map(on(STORE)));
+            needs.extend(["HGET", "HMGET", "HSETNX"].iter().map(on(STORE)));
         }
     }
     needs.extend(["SADD", "SREM", "SSCAN"].iter().map(on(GROUPS)));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redis::Value;
 use tenure_core::clock::Mono;
-use tenure_core::error::{Error, Result};
+use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::Group;
 use tenure_core::store::PROBE_GROUP;
 
@@ -33,6 +33,8 @@ const PAGES: usize = 50;
 pub(crate) struct GroupList {
     announced: Mutex<Announced>,
     acted: Mutex<HashMap<Group, Mono>>,
+    /// When the format was last found in the store, by which connection.
+    marked: Mutex<Option<(Option<u64>, Mono)>>,
     search: tokio::sync::Mutex<GroupSearch>,
 }
 
@@ -133,7 +135,32 @@ impl ValkeyStore {
         Ok(())
     }
 
+    /// Writes the format of the data before the first group, and again after a flush.
+    async fn mark_format(&self) -> Result<()> {
+        let mark = keys::FORMAT;
+        let (generation, now) = (self.connection.generation_of(mark.key), self.connection.clock().mono());
+        let is_fresh = |(by, at): (Option<u64>, Mono)| by == generation && now.since(at) <= BELIEVED;
+        if lock(&self.list.marked).is_some_and(is_fresh) {
+            return Ok(());
+        }
+        let mut write = redis::cmd("HSETNX");
+        write.arg(mark.key).arg(mark.field).arg(mark.value);
+        self.connection.command_on(mark.key, write).await?;
+        let mut read = redis::cmd("HGET");
+        read.arg(mark.key).arg(mark.field);
+        let value = self.connection.command_on(mark.key, read).await?;
+        let found = Reader::of(value).maybe_lossy_text();
+        mark.check(found.map_err(foreign)?.as_deref())?;
+        *lock(&self.list.marked) = Some((generation, now));
+        Ok(())
+    }
+
     async fn put_back(&self, groups: &[Group]) -> Result<()> {
+        // Without the mark a join still works: the slot of the mark may be away, and the groups' slots may not.
+        self.mark_format().await.or_else(|error| match error.kind() {
+            ErrorKind::Misconfigured => Err(error),
+            _ => Ok(()),
+        })?;
         for some in groups.chunks(NAMES) {
             let mut cmd = redis::cmd("SADD");
             cmd.arg(GROUPS);

@@ -26,7 +26,7 @@ use tokio::task::AbortHandle;
 
 use super::link::{Link, RawReply};
 use super::nodes::{self, Nodes};
-use super::options::{ConnectionOptions, Need};
+use super::options::{ConnectionOptions, Needs};
 use super::slots::slot_of;
 use crate::address::{Address, Endpoint};
 use crate::script::{Invocation, Script};
@@ -57,7 +57,7 @@ impl Cluster {
         address: Address,
         seeds: Vec<Endpoint>,
         options: ConnectionOptions,
-        needs: Vec<Need>,
+        needs: Needs,
         clock: Arc<dyn Clock>,
         runtime: Handle,
     ) -> Self {

@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
 use super::live::{self, Failure, LiveConnection};
-use super::options::{ConnectionOptions, Need};
+use super::options::{ConnectionOptions, Needs};
 use super::sentinel::MajorityVote;
 use super::supervisor;
 use super::wait_connection::{self, WaitConnection};
@@ -39,7 +39,7 @@ pub(super) struct Link {
 pub(super) struct LinkContext {
     pub(super) address: Address,
     pub(super) options: ConnectionOptions,
-    pub(super) needs: Vec<Need>,
+    pub(super) needs: Needs,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) runtime: Handle,
     /// Numbers the connections of all links of a store.
@@ -86,7 +86,7 @@ impl Link {
     pub(super) fn start(
         address: Address,
         options: ConnectionOptions,
-        needs: Vec<Need>,
+        needs: Needs,
         clock: Arc<dyn Clock>,
         runtime: Handle,
         generations: Arc<AtomicU64>,

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
 use super::link::Link;
-use super::options::{ConnectionOptions, Need};
+use super::options::{ConnectionOptions, Needs};
 use super::slots::SlotMap;
 use crate::address::{Address, Endpoint};
 use crate::classify::Redirection;
@@ -31,7 +31,7 @@ pub(super) struct Nodes {
     pub(super) address: Address,
     seeds: Vec<Endpoint>,
     pub(super) options: ConnectionOptions,
-    needs: Vec<Need>,
+    needs: Needs,
     pub(super) clock: Arc<dyn Clock>,
     runtime: Handle,
     generations: Arc<AtomicU64>,
@@ -80,7 +80,7 @@ impl Nodes {
         address: Address,
         seeds: Vec<Endpoint>,
         options: ConnectionOptions,
-        needs: Vec<Need>,
+        needs: Needs,
         clock: Arc<dyn Clock>,
         runtime: Handle,
     ) -> Self {

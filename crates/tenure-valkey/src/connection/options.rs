@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::escape::server_words;
+
 /// Timeouts and limits of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionOptions {
@@ -40,6 +43,46 @@ impl ConnectionOptions {
         return self.test_clock;
         #[cfg(not(feature = "test-clock"))]
         false
+    }
+}
+
+/// What a connection must find before it carries a call.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Needs {
+    /// The commands that the user may run.
+    pub(crate) commands: Vec<Need>,
+    /// The mark of the data, if there is any.
+    pub(crate) mark: Option<Mark>,
+}
+
+/// A field of a hash that names the format of the data. Data without it is new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) key: &'static str,
+    pub(crate) field: &'static str,
+    /// What this program reads and writes.
+    pub(crate) value: &'static str,
+}
+
+impl Mark {
+    /// Refuses data of another format. A field without text is another format too.
+    ///
+    /// # Errors
+    /// `Misconfigured`, with nothing changed.
+    pub(crate) fn check(&self, found: Option<&str>) -> Result<()> {
+        match found {
+            None => Ok(()),
+            Some(found) if found == self.value => Ok(()),
+            Some(found) => Err(Error::new(
+                ErrorKind::Misconfigured,
+                format!(
+                    "the data of this store has format {}, and this program knows format {} only: another version of \
+                     Tenure wrote it; nothing was changed; run that version, or name an empty database",
+                    server_words(found),
+                    self.value
+                ),
+            )),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use tenure_core::remote_clock::RemoteClock;
 
 use super::link::{LinkContext, LinkState};
 use super::live::{self, Failure, LiveConnection};
-use super::options::Need;
+use super::options::{Mark, Need};
 use super::sentinel::{self, NamedPrimary};
 use super::wait_connection::{self, WaitTask};
 use super::wire::{self, unsent};
@@ -194,7 +194,10 @@ async fn establish(context: &Arc<LinkContext>, number: u64) -> Result<Establishe
     if found.is_some() || context.address.wants_primary() {
         check_role(&mut wire, &at, found.is_some()).await?;
     }
-    probe(&mut wire, &context.needs).await?;
+    probe(&mut wire, &context.needs.commands).await?;
+    if let Some(mark) = &context.needs.mark {
+        check_mark(&mut wire, mark).await?;
+    }
     let (mut confirming, mut wait_task) = (None, None);
     if let Some(wait) = context.address.wait() {
         let wire = wire::open(&context.runtime, &at, handshake, tls).await?;
@@ -280,6 +283,20 @@ async fn probe(wire: &mut MultiplexedConnection, needs: &[Need]) -> Result<(), E
             rules.join(" ")
         ),
     ))
+}
+
+/// Reads the mark of the data. A node of a cluster that has other slots, and a server that is not ready, say nothing of it.
+async fn check_mark(wire: &mut MultiplexedConnection, mark: &Mark) -> Result<(), Error> {
+    let mut cmd = redis::cmd("HGET");
+    cmd.arg(mark.key).arg(mark.field);
+    let value = match live::send(wire, cmd).await {
+        Ok(value) => value,
+        Err(Failure::Refused(..)) => return Ok(()),
+        Err(failure) => return Err(unsent(failure)),
+    };
+    let found = Reader::of(value).maybe_lossy_text();
+    let found = found.map_err(|malformed: Malformed| unsent(Failure::Broken(malformed.to_string())))?;
+    mark.check(found.as_deref())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Foreign data, and numbers at the limit.
 
-use tenure_core::error::ErrorKind;
+use tenure_core::error::{ErrorKind, Outcome};
 use tenure_core::event::{EventId, EventLog, EventQuery};
 use tenure_core::lease::{LeaseStore, Token};
 use tenure_core::membership::{BeatReply, EndBy, EndReason, MembershipStore};
@@ -16,6 +16,7 @@ use crate::world::*;
 on_both! {
     foreign_key_type_refuses_the_whole_step,
     foreign_values_are_errors,
+    data_of_another_format_is_refused_by_name,
     group_recovers_after_losing_liveness_data,
     terms_near_2_pow_53_are_exact,
     large_group_is_listed_in_pages,
@@ -87,6 +88,31 @@ async fn every_verb(store: &ValkeyStore, tenure: &tenure_core::TenureId) -> Vec<
         store.groups().await.map(drop),
     ];
     results.into_iter().filter_map(Result::err).collect()
+}
+
+async fn data_of_another_format_is_refused_by_name(flavour: Flavour) {
+    let server = server(flavour, &[]);
+    mature(&server);
+    server.cli(&["HSET", "tenure:store", "format", "2"]).unwrap();
+    let store = open(&server.url()).await;
+    let before = dump(&server);
+    let error = try_join(&store, "a").await.expect_err("it is of a later version");
+    assert_eq!(error.outcome(), Outcome::Unchanged, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
+    for word in ["format 2", "format 1", "run that version"] {
+        assert!(error.chain().contains(word), "{error:?}");
+    }
+    assert_eq!(dump(&server), before);
+    server.cli(&["HDEL", "tenure:store", "format"]).unwrap();
+    until_up(&store).await;
+    join(&store, "a").await;
+    assert_eq!(server.cli(&["HGET", "tenure:store", "format"]).unwrap().text(), "1");
+    // Another program writes its own beside a program that is connected.
+    server.cli(&["FLUSHALL"]).unwrap();
+    server.cli(&["HSET", "tenure:store", "format", "0"]).unwrap();
+    let other = open(&server.url()).await;
+    let error = try_join(&other, "b").await.expect_err("it is of an earlier version");
+    assert!(error.chain().contains("format 0"), "{error:?}");
 }
 
 async fn foreign_key_type_refuses_the_whole_step(flavour: Flavour) {

@@ -156,6 +156,7 @@ async fn liar(answer: &'static str) -> (String, tokio::sync::mpsc::UnboundedRece
                     let reply = match text.lines().nth(2) {
                         Some("TIME") => "*2\r\n$10\r\n1763676800\r\n$1\r\n7\r\n",
                         Some("EVAL") => "*0\r\n",
+                        Some("HGET") => "$-1\r\n",
                         Some("PING") => "+PONG\r\n",
                         Some("SADD") => ":1\r\n",
                         Some("ROLE") => "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n",
