@@ -1,5 +1,7 @@
 //! The metrics of this crate, and the Prometheus recorder of the process.
 
+mod groups;
+
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -11,6 +13,9 @@ use tenure::loops::{LoopBody, Turn};
 use tenure::wire::Code;
 use tenure_core::error::Result;
 use tenure_core::id::Group;
+
+use self::groups::{GroupSeries, OTHERS, Split};
+use crate::watch::MAX_GROUPS;
 
 /// Requests answered. Labels: route (its pattern, never the raw path), method, status.
 pub(crate) const REQUESTS: &str = "tenure_http_requests_total";
@@ -66,19 +71,44 @@ const BUCKETS: [f64; 14] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
 ];
 
+/// What the recorder of this process has recorded.
+pub(crate) struct Recorded {
+    rest: PrometheusHandle,
+    groups: Arc<GroupSeries>,
+}
+
+impl Recorded {
+    /// All series in Prometheus' text format.
+    pub(crate) fn render(&self) -> String {
+        self.rest.render() + &self.groups.render()
+    }
+
+    /// Drops the series of all groups but these.
+    pub(crate) fn keep_groups(&self, named: &[Group]) {
+        self.groups.keep_only(&named.iter().map(Group::as_str).collect());
+    }
+}
+
 /// The recorder of this process, installed by the first server. `None` when the program installed its own: it then serves
 /// its metrics itself.
-pub(crate) fn recorder() -> Option<&'static PrometheusHandle> {
-    static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+pub(crate) fn recorder() -> Option<&'static Recorded> {
+    static RECORDER: OnceLock<Option<Recorded>> = OnceLock::new();
     let install = || {
         let builder = PrometheusBuilder::new().set_buckets(&BUCKETS).ok()?;
         let recorder = builder.build_recorder();
-        let handle = recorder.handle();
+        let recorded = Recorded {
+            rest: recorder.handle(),
+            groups: GroupSeries::new(MAX_GROUPS),
+        };
+        let recorder = Split {
+            groups: Arc::clone(&recorded.groups),
+            rest: recorder,
+        };
         match metrics::set_global_recorder(recorder) {
             Ok(()) => {
                 describe();
                 begin();
-                Some(handle)
+                Some(recorded)
             }
             Err(_) => {
                 tracing::warn!("another metrics recorder is installed; /metrics stays empty");
@@ -205,9 +235,11 @@ pub(crate) fn stalled() {
     metrics::counter!(STALLED).increment(1);
 }
 
-#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 groups")]
-pub(crate) fn groups(total: u64) {
+/// Sets the number of groups, and that of the members of those without a name in the metrics.
+#[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 of anything")]
+pub(crate) fn groups(total: u64, other_members: u64) {
     metrics::gauge!(GROUPS).set(total as f64);
+    metrics::gauge!(tenure::meters::MEMBERS, "group" => OTHERS).set(other_members as f64);
 }
 
 /// Sets the numbers of held leases and of sessions in a group.
@@ -224,7 +256,7 @@ pub(crate) struct Upkeep;
 impl LoopBody for Upkeep {
     async fn turn(&mut self) -> Result<Turn> {
         if let Some(recorder) = recorder() {
-            recorder.run_upkeep();
+            recorder.rest.run_upkeep();
         }
         Ok(Turn::idle())
     }

@@ -1,5 +1,6 @@
 //! A cache of the state of the store, so that status and metrics answer while the store is down.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use tenure::loops::{LoopBody, Turn};
+use tenure::sweeper::Sweeper;
 use tenure::wire::{GroupState, Watched, ms};
 use tenure_core::clock::Mono;
 use tenure_core::error::Result;
@@ -25,7 +27,7 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 const GROUPS_EVERY: Duration = Duration::from_secs(5);
 /// How many groups are read concurrently.
 const AT_ONCE: usize = 8;
-/// The most groups that are read.
+/// The most groups that are read, and named in status and metrics.
 pub(crate) const MAX_GROUPS: usize = 1_000;
 /// How long the result of a write probe is cached: `/readyz` needs no token, and must not cause writes at the rate of its
 /// callers.
@@ -105,18 +107,15 @@ impl App {
         }
         let groups = self.groups().await?;
         let total = groups.len() as u64;
-        meters::groups(total);
-        let listed: Vec<_> = groups.into_iter().take(MAX_GROUPS).collect();
+        let (listed, other_members) = self.largest(groups);
+        meters::groups(total, other_members);
+        if let Some(recorder) = meters::recorder() {
+            recorder.keep_groups(&listed);
+        }
         {
             let mut seen = self.watch.seen();
             let gone = |group: &Group| listed.binary_search(group).is_err();
-            seen.groups.retain(|group, _| {
-                let gone = gone(group);
-                if gone {
-                    meters::holdings(group, 0, 0);
-                }
-                !gone
-            });
+            seen.groups.retain(|group, _| !gone(group));
             (seen.total, seen.listed_at) = (total, Some(now));
             self.watch.registries().retain(|group, _| !gone(group));
         }
@@ -134,6 +133,22 @@ impl App {
             Some(error) if failed == looked_at => Err(error),
             _ => Ok(failed as u64),
         }
+    }
+
+    /// The groups that are named, by name: those with most members, as of the last visit; among equals those that were
+    /// named before. And the members of the others.
+    fn largest(&self, mut groups: Vec<Group>) -> (Vec<Group>, u64) {
+        if groups.len() <= MAX_GROUPS {
+            return (groups, 0);
+        }
+        let members = self.sweeper.as_ref().map(Sweeper::members).unwrap_or_default();
+        let of = |group: &Group| members.get(group).copied().unwrap_or(0);
+        let seen = self.watch.seen();
+        groups.sort_by_cached_key(|group| (Reverse(of(group)), !seen.groups.contains_key(group), group.clone()));
+        drop(seen);
+        let others = groups.split_off(MAX_GROUPS).iter().map(of).sum();
+        groups.sort();
+        (groups, others)
     }
 
     async fn look_at(&self, group: Group) -> Result<()> {

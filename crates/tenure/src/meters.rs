@@ -40,7 +40,7 @@ pub const UNSETTLED_CAUSE: &str = "tenure_group_unsettled_cause";
 pub const BRAKE: &str = "tenure_brake_engaged";
 /// Beats by result. Label: outcome (`renewed`, `ended`, `unknown`, `failed`).
 pub const BEATS: &str = "tenure_beats_total";
-/// Time from the end time of a tenure until its lapse is recorded, in seconds. Label: group.
+/// Time from the end time of a tenure until its lapse is recorded, in seconds.
 pub const DETECTION_LAG: &str = "tenure_detection_lag_seconds";
 /// Leases held by this process. Label: group.
 pub const LEASES_HELD: &str = "tenure_leases_held";
@@ -55,7 +55,7 @@ pub const SESSIONS_DISCONNECTED: &str = "tenure_sessions_disconnected";
 pub const OLDEST_OVERDUE: &str = "tenure_sessions_oldest_overdue_seconds";
 /// Differences found by the last reconcile. Labels: group, kind.
 pub const SESSIONS_DRIFT: &str = "tenure_sessions_drift";
-/// Duration of reaper steps that deleted sessions (at most 200 each), in seconds. Label: group.
+/// Duration of reaper steps that deleted sessions (at most 200 each), in seconds.
 pub const ORPHAN_CLEANUP: &str = "tenure_orphan_cleanup_duration_seconds";
 /// Sessions deleted by the reaper of this process. Label: group.
 pub const ORPHANS_DELETED: &str = "tenure_orphan_sessions_deleted_total";
@@ -166,10 +166,6 @@ pub(crate) fn sessions(group: &Group, status: &GroupStatus) {
     let overdue = status.next_reap.map(|due| status.as_of.since(due)).unwrap_or_default();
     metrics::gauge!(SESSIONS_DISCONNECTED, "group" => group.to_string()).set(status.disconnected as f64);
     metrics::gauge!(OLDEST_OVERDUE, "group" => group.to_string()).set(overdue.as_secs_f64());
-    if status.disconnected > 0 {
-        // Register the series before the first reap; see `begin_group`.
-        let _ = metrics::histogram!(ORPHAN_CLEANUP, "group" => group.to_string());
-    }
 }
 
 /// Initializes the counters of a group with members or pending work: a counter that starts with its first event shows
@@ -180,7 +176,7 @@ pub(crate) fn begin_group(group: &Group) {
         ended(group, reason, 0);
     }
     begin_leases(group);
-    let _ = metrics::histogram!(DETECTION_LAG, "group" => group.to_string());
+    let _ = (metrics::histogram!(DETECTION_LAG), metrics::histogram!(ORPHAN_CLEANUP));
 }
 
 /// Initializes the lease metrics of a group.
@@ -207,16 +203,16 @@ pub(crate) fn drift(group: &Group, kind: &str, found: u64) {
     metrics::gauge!(SESSIONS_DRIFT, "group" => group.to_string(), "kind" => kind.to_owned()).set(found as f64);
 }
 
-pub(crate) fn orphan_cleanup(group: &Group, took: Duration) {
-    metrics::histogram!(ORPHAN_CLEANUP, "group" => group.to_string()).record(took.as_secs_f64());
+pub(crate) fn orphan_cleanup(took: Duration) {
+    metrics::histogram!(ORPHAN_CLEANUP).record(took.as_secs_f64());
 }
 
 pub(crate) fn orphans_deleted(group: &Group, count: u64) {
     metrics::counter!(ORPHANS_DELETED, "group" => group.to_string()).increment(count);
 }
 
-pub(crate) fn detection_lag(group: &Group, lag: Duration) {
-    metrics::histogram!(DETECTION_LAG, "group" => group.to_string()).record(lag.as_secs_f64());
+pub(crate) fn detection_lag(lag: Duration) {
+    metrics::histogram!(DETECTION_LAG).record(lag.as_secs_f64());
 }
 
 /// Counts a lease transition. The guards of [`crate::lease`] call it themselves.

@@ -16,7 +16,7 @@ mod reconcile;
 mod schedule;
 mod visit;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -142,6 +142,8 @@ struct GroupEntry {
     named_at: Mono,
     /// Whether it last had members or pending work. If so it is kept, because the list of groups may have been lost.
     occupied: bool,
+    /// How many members it last had.
+    members: u64,
     /// When the janitor last visited it.
     visited_at: Option<Mono>,
     /// The last reported time of the earliest ended provider not yet applied to the ledger.
@@ -248,6 +250,14 @@ impl Sweeper {
         self.inner.groups().contains_key(group)
     }
 
+    /// The number of members of each swept group that had any when it was last visited.
+    #[must_use]
+    pub fn members(&self) -> HashMap<Group, u64> {
+        let groups = self.inner.groups();
+        let having = groups.iter().filter(|(_, entry)| entry.members > 0);
+        having.map(|(group, entry)| (group.clone(), entry.members)).collect()
+    }
+
     /// The swept groups.
     #[must_use]
     pub fn groups(&self) -> Vec<Group> {
@@ -269,6 +279,7 @@ impl Inner {
         let entry = || GroupEntry {
             named_at: now,
             occupied: false,
+            members: 0,
             visited_at: None,
             offline: None,
         };

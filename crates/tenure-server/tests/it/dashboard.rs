@@ -4,7 +4,7 @@ mod acts;
 mod address;
 mod browser;
 mod files;
-mod fixture;
+pub mod fixture;
 mod keys;
 mod large;
 mod life;

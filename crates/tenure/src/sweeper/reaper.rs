@@ -148,7 +148,7 @@ impl Visit<'_> {
             match self.context.in_time(step).await {
                 Ok(batch) => {
                     if !batch.reaped.is_empty() {
-                        meters::orphan_cleanup(group, clock.mono().since(began));
+                        meters::orphan_cleanup(clock.mono().since(began));
                     }
                     for gone in &batch.reaped {
                         journal::log_reaped(group, &gone.session, gone.epoch, &request.pass);
@@ -180,7 +180,7 @@ impl Inner {
         meters::sessions(group, status);
         self.schedule_ledger(group, status);
         if let Some(entry) = self.groups().get_mut(group) {
-            entry.occupied = status.is_occupied();
+            (entry.occupied, entry.members) = (status.is_occupied(), status.members);
         }
         let Some(at) = status.next_reap else { return };
         let due_at = arrived + at.since(status.as_of);

@@ -180,7 +180,7 @@ impl<'a> Visit<'a> {
             let batch = self.context.in_time(step).await?;
             if let (false, Some(due)) = (batch.ended.is_empty(), status.next_due) {
                 // The earliest of the batch. The step re-reads the true end time of each due entry.
-                meters::detection_lag(group, self.context.store_now(status).since(due));
+                meters::detection_lag(self.context.store_now(status).since(due));
                 meters::ended(group, EndReason::Lapsed, batch.ended.len() as u64);
             }
             let (bursts, now) = (&self.context.inner.bursts, self.context.inner.clock.mono());

@@ -270,7 +270,7 @@ fn every_metric_of_the_session_alerts_exists() {
         metrics.contains("tenure_orphan_sessions_deleted_total{group=\"g\"} 1\n"),
         "{metrics}"
     );
-    let bucket = "tenure_orphan_cleanup_duration_seconds_bucket{group=\"g\",le=\"0.1\"}";
+    let bucket = "tenure_orphan_cleanup_duration_seconds_bucket{le=\"0.1\"}";
     assert!(
         metrics.contains(bucket),
         "the rule's limit is a bucket of its own: {metrics}"

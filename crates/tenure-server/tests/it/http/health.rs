@@ -8,11 +8,14 @@ use tenure::loops::Loops;
 use tenure_core::ErrorKind;
 use tenure_core::call::Verb;
 use tenure_core::clock::SystemClock;
+use tenure_core::memory::MemoryStore;
+use tenure_core::store::{Store, StoreOptions};
 use tenure_server::{Parts, Settings};
 use tokio::runtime::Handle;
 
 use crate::common::faulty::{Faulty, Mood};
 use crate::common::{Answer, Daemon, PATIENCE, promised};
+use crate::dashboard::fixture::{group, join_at, parts};
 
 async fn moody(settings: Settings) -> (Daemon, Arc<Faulty>) {
     let clock = SystemClock::shared();
@@ -185,6 +188,33 @@ async fn status_and_metrics_show_last_state_during_outage() {
     let metrics = daemon.get("/metrics").await;
     assert_eq!(metrics.status, 200);
     assert!(metrics.text.contains("tenure_http_requests_total"));
+}
+
+#[tokio::test]
+async fn groups_with_most_members_are_named() {
+    let store: Arc<dyn Store> = MemoryStore::new(StoreOptions::default(), SystemClock::shared());
+    let daemon = Daemon::of(parts(&store), Settings::default()).await;
+    for nth in 0..1_050 {
+        join_at(&store, &group(&format!("crowd-{nth}")), "one", &[]).await;
+    }
+    // The last by name.
+    for member in ["a", "b", "c"] {
+        daemon.join("the-tenant", member).await;
+    }
+    tenure_testkit::wait::until_async("the largest group is named", PATIENCE, || async {
+        let metrics = daemon.get("/metrics").await.text;
+        metrics.contains("tenure_members{group=\"the-tenant\"} 3\n") && metrics.contains("tenure_groups 1051\n")
+    })
+    .await;
+    let metrics = daemon.get("/metrics").await.text;
+    let named = |name: &str| metrics.lines().filter(|line| line.starts_with(name)).count();
+    assert_eq!(named("tenure_members{"), 1_001, "a thousand, and the sum of the others");
+    assert!(named("tenure_ended_total{group=\"crowd-") <= 3_000);
+    assert!(metrics.contains("tenure_members{group=\"(others)\"} "));
+    let status = daemon.get("/v1/status").await.json();
+    let groups = status["groups"].as_array().expect("groups");
+    assert_eq!(groups.len(), 1_000);
+    assert!(groups.iter().any(|one| one["group"] == "the-tenant"));
 }
 
 #[tokio::test]
