@@ -27,7 +27,7 @@
 #define LATE    0
 #endif
 #ifndef LATE
-#define LATE    1           /* 0: a request is answered at once; then the tail of the data can be lost as well */
+#define LATE    1           /* 0: a request is answered at once, so that more fits into one search */
 #endif
 #define TENURES 2           /* tenures at a time: of two members, or two of one member that started twice */
 #define NOBODY  TENURES
@@ -380,7 +380,7 @@ active proctype World() {
        :: d_step { do_end_lapsed(g) }
        :: d_step { do_release(g) }
        :: !TRACE || SHOWN(holder) && SHOWN(owner) -> d_step { lose(); printf("step lose") }
-       :: !LATE -> d_step { lose_beats() }
+       :: !TRACE -> d_step { lose_beats() }
        :: DEFECT == carried_evidence -> sent = BACK
        fi;
        d_step { check() }

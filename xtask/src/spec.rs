@@ -19,7 +19,7 @@ struct Search {
 }
 
 /// Without the claim, and without the lease: they do not depend on each other, and each half is small enough. Both
-/// together, with requests that are answered at once and a tail that is lost. And two groups over one pulse.
+/// together, with requests that are answered at once. And two groups over one pulse.
 const PARTS: [&str; 4] = ["KEYS=0", "NUMBERS=0", "LATE=0", "GROUPS=2"];
 /// The defects that show in another part than the first.
 const ELSEWHERE: [(&str, &str); 8] = [
@@ -36,7 +36,7 @@ const ELSEWHERE: [(&str, &str); 8] = [
 const MAX_LINES: usize = 400;
 /// The memory of one search, in MB, and its depth.
 const MEMORY: &str = "-DMEMLIM=1600";
-const DEPTH: &str = "-m8000000";
+const DEPTH: &str = "-m10000000";
 
 /// Runs all searches, two at a time. Returns whether each ended as expected.
 pub(crate) fn check() -> Result<bool> {
