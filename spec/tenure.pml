@@ -27,7 +27,7 @@
 #define LATE    0
 #endif
 #ifndef LATE
-#define LATE    1           /* 0: a request is answered at once, so that more fits into one search */
+#define LATE    1           /* 0: a request is answered immediately, so that more fits into one search */
 #endif
 #define TENURES 2           /* tenures at a time: of two members, or two of one member that started twice */
 #define NOBODY  TENURES

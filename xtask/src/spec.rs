@@ -19,7 +19,7 @@ struct Search {
 }
 
 /// Without the claim, and without the lease: they do not depend on each other, and each half is small enough. Both
-/// together, with requests that are answered at once. And two groups over one pulse.
+/// together, with requests that are answered immediately. And two groups over one pulse.
 const PARTS: [&str; 4] = ["KEYS=0", "NUMBERS=0", "LATE=0", "GROUPS=2"];
 /// The defects that show in another part than the first.
 const ELSEWHERE: [(&str, &str); 8] = [

@@ -49,7 +49,7 @@ const EXPECTED: [&str; 15] = [
     "release evicted",
 ];
 
-/// Replays 24 traces ([`Cases`]). Does nothing on a store without a pulse, which goes by the tick of its group: the
+/// Replays 24 traces ([`Cases`]). Does nothing on a store without a pulse, which uses the tick of its group: the
 /// specification does not describe that.
 ///
 /// # Panics
