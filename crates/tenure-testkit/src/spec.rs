@@ -9,7 +9,7 @@ use crate::program::have;
 use crate::server::must;
 
 /// The length of a run in steps of spin: about 200 lines.
-const LENGTH: &str = "-u20000";
+const LENGTH: &str = "-u30000";
 /// Seeds of spin are positive and have 31 bits.
 const SEEDS: u64 = 2_000_000_000;
 
