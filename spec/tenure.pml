@@ -116,7 +116,7 @@ inline beat_pulse() {
   if :: silence > GAP -> since = 0 :: else fi;                  /* the end of a gap */
   silence = 0
 }
-inline pulse_step() {                   /* of a process that takes beats, and by the way of a beat; a sweep has none */
+inline pulse_step() {                   /* of a process that takes beats, on the path of a beat; never of a sweep */
   printf("step pulse");
   beat_pulse();
   EACH(i) { T[i].served = (quiet > GAP -> 0 : T[i].served) };

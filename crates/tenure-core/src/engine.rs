@@ -245,7 +245,7 @@ impl Shared {
         drop(self.queue.end());
         for cell in self.groups.all() {
             cell.lock().abandon(0, &lost, &lost);
-            cell.news.send_modify(|_| {});
+            cell.lock().wake();
         }
         self.groups.wake();
     }

@@ -83,9 +83,15 @@ impl Recorded {
         self.rest.render() + &self.groups.render()
     }
 
-    /// Drops the series of all groups but these.
-    pub(crate) fn keep_groups(&self, named: &[Group]) {
-        self.groups.keep_only(&named.iter().map(Group::as_str).collect());
+    /// Begins a listing of groups. Returns its number.
+    pub(crate) fn begin_listing(&self) -> u64 {
+        self.groups.begin_listing()
+    }
+
+    /// Drops the series of all groups but these, which a listing chose.
+    pub(crate) fn keep_groups(&self, named: &[Group], listing: u64) {
+        self.groups
+            .keep_only(&named.iter().map(Group::as_str).collect(), listing);
     }
 }
 

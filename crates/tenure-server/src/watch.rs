@@ -19,7 +19,7 @@ use tenure_core::timeout::Timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::app::App;
-use crate::meters;
+use crate::meters::{self, Recorded};
 
 /// How often the store's clock is read.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
@@ -105,12 +105,14 @@ impl App {
         if self.watch.seen().listed_at.is_some_and(|at| now.since(at) < max_age) {
             return Ok(0);
         }
+        let recorder = meters::recorder();
+        let listing = recorder.map_or(0, Recorded::begin_listing);
         let groups = self.groups().await?;
         let total = groups.len() as u64;
         let (listed, other_members) = self.largest(groups);
         meters::groups(total, other_members);
-        if let Some(recorder) = meters::recorder() {
-            recorder.keep_groups(&listed);
+        if let Some(recorder) = recorder {
+            recorder.keep_groups(&listed, listing);
         }
         {
             let mut seen = self.watch.seen();

@@ -19,8 +19,6 @@ use crate::time::StoreTime;
 pub(super) struct Cell {
     pub(super) group: Group,
     state: Mutex<State>,
-    /// The newest durable event.
-    pub(super) news: watch::Sender<EventId>,
 }
 
 /// What the lock of a group guards.
@@ -48,6 +46,10 @@ pub(super) struct State {
     /// Its share of the backlog of all groups: rows and bytes.
     backlog: (usize, usize),
     waiting: Vec<(u64, Waiter)>,
+    /// The newest durable event.
+    newest: EventId,
+    /// Those who wait for a newer one.
+    news: Option<watch::Sender<EventId>>,
 }
 
 /// The other side of a [`Gate`].
@@ -93,6 +95,28 @@ impl Detour {
     }
 }
 
+impl State {
+    /// The newest durable event, and each later one.
+    pub(super) fn subscribe(&mut self) -> watch::Receiver<EventId> {
+        let newest = self.newest;
+        self.news.get_or_insert_with(|| watch::Sender::new(newest)).subscribe()
+    }
+
+    /// Lets those who wait for events look again.
+    pub(super) fn wake(&mut self) {
+        self.publish(self.newest);
+    }
+
+    /// Events up to this one are durable.
+    pub(super) fn publish(&mut self, newest: EventId) {
+        self.newest = newest;
+        self.news.take_if(|news| news.is_closed());
+        if let Some(news) = &self.news {
+            news.send_replace(newest);
+        }
+    }
+}
+
 impl Cell {
     /// A group that begins with its first step.
     pub(super) fn new(group: Group, options: StoreOptions, now: StoreTime) -> Arc<Self> {
@@ -105,8 +129,9 @@ impl Cell {
     }
 
     fn of(group: Group, model: GroupModel, is_kept: bool) -> Arc<Self> {
-        let news = watch::Sender::new(if is_kept { model.last_event() } else { EventId(0) });
         let state = State {
+            newest: if is_kept { model.last_event() } else { EventId(0) },
+            news: None,
             model,
             applied: 0,
             settled: 0,
@@ -123,7 +148,6 @@ impl Cell {
         Arc::new(Self {
             group,
             state: Mutex::new(state),
-            news,
         })
     }
 

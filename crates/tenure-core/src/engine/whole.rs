@@ -163,7 +163,7 @@ impl Shared {
                     None => {}
                 }
             };
-            let mut news = cell.news.subscribe();
+            let mut news = cell.lock().subscribe();
             let is_new = |last: EventId| last > ask.after;
             while self.groups.find(group).is_some()
                 && self.service.check().is_ok()

@@ -164,9 +164,9 @@ impl<D: Disk> Writer<D> {
             let was_kept = state.is_kept;
             let open = state.durable(number);
             state.recount(&self.shared.backlog);
+            state.publish(batch.taken.group.last_event);
             let (is_gone, has_turns) = (state.is_gone(), state.model.has_turns());
             drop(state);
-            cell.news.send_replace(batch.taken.group.last_event);
             if has_turns {
                 self.shared.groups.note_turns(&cell.group);
             }

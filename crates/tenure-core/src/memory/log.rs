@@ -160,6 +160,10 @@ impl Noted for Log {
             self.taken = self.taken.saturating_sub(1);
             self.drop_oldest();
         }
+        // A group that is idle keeps no room for events.
+        if self.steps.is_empty() && self.events.is_empty() {
+            (self.steps, self.events) = Default::default();
+        }
     }
 
     fn forget_notes(&mut self) {

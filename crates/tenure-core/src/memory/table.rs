@@ -25,21 +25,26 @@ pub(super) trait Noted {
     fn backlog(&self) -> usize;
 }
 
-/// The touched keys of one table.
+/// The touched keys of one table. A group has many tables, and most are empty.
 #[derive(Debug)]
 struct Notes<K> {
     /// The current step; zero for none.
     step: u64,
+    touched: u64,
+    seen: Cell<u64>,
+    /// Nothing while all keys are durable.
+    undurable: Option<Box<Undurable<K>>>,
+}
+
+/// The keys that are not durable.
+#[derive(Debug)]
+struct Undurable<K> {
     /// Touched keys in order, each once per step, until they are durable.
     queue: VecDeque<(u64, K)>,
     /// The number of keys in the current commit.
     taken: usize,
     /// The last step that touched a key.
-    undurable: HashMap<K, u64>,
-    /// The newest step in the queue; zero when that is empty.
-    newest: u64,
-    touched: u64,
-    seen: Cell<u64>,
+    last: HashMap<K, u64>,
 }
 
 /// A map that tracks its changes.
@@ -53,12 +58,9 @@ impl<K> Default for Notes<K> {
     fn default() -> Self {
         Self {
             step: 0,
-            queue: VecDeque::new(),
-            taken: 0,
-            undurable: HashMap::new(),
-            newest: 0,
             touched: 0,
             seen: Cell::new(0),
+            undurable: None,
         }
     }
 }
@@ -78,42 +80,59 @@ impl<K: Eq + Hash + Clone> Notes<K> {
     }
 
     fn see_key(&self, key: &K) {
-        if self.newest > self.seen.get()
-            && let Some(step) = self.undurable.get(key)
-        {
-            self.see(*step);
-        }
+        let step = self.undurable.as_ref().and_then(|undurable| undurable.last.get(key));
+        step.into_iter().for_each(|step| self.see(*step));
+    }
+
+    /// Depends on every key.
+    fn see_all(&self) {
+        let newest = self.undurable.as_ref().and_then(|undurable| undurable.queue.back());
+        newest.into_iter().for_each(|(step, _)| self.see(*step));
     }
 
     fn touch(&mut self, key: &K) {
         let step = self.step;
-        if step == 0 || self.undurable.insert(key.clone(), step) == Some(step) {
+        if step == 0 {
             return;
         }
-        self.queue.push_back((step, key.clone()));
-        (self.newest, self.touched) = (step, step);
+        let empty = || {
+            Box::new(Undurable {
+                queue: VecDeque::new(),
+                taken: 0,
+                last: HashMap::new(),
+            })
+        };
+        let undurable = self.undurable.get_or_insert_with(empty);
+        if undurable.last.insert(key.clone(), step) != Some(step) {
+            undurable.queue.push_back((step, key.clone()));
+            self.touched = step;
+        }
     }
 
     /// Takes the keys that are in no commit, each once.
     fn take(&mut self) -> Vec<K> {
-        let last = |(step, key): &&(u64, K)| self.undurable.get(key) == Some(step);
-        let new = self.queue.range(self.taken..).filter(last);
+        let Some(undurable) = &mut self.undurable else {
+            return Vec::new();
+        };
+        let last = |(step, key): &&(u64, K)| undurable.last.get(key) == Some(step);
+        let new = undurable.queue.range(undurable.taken..).filter(last);
         let keys = new.map(|(_, key)| key.clone()).collect();
-        self.taken = self.queue.len();
+        undurable.taken = undurable.queue.len();
         keys
     }
 
     fn durable(&mut self, step: u64) {
-        while let Some((touched, key)) = self.queue.pop_front_if(|(touched, _)| *touched <= step) {
-            self.taken = self.taken.saturating_sub(1);
-            if let Entry::Occupied(last) = self.undurable.entry(key)
+        let Some(undurable) = &mut self.undurable else { return };
+        while let Some((touched, key)) = undurable.queue.pop_front_if(|(touched, _)| *touched <= step) {
+            undurable.taken = undurable.taken.saturating_sub(1);
+            if let Entry::Occupied(last) = undurable.last.entry(key)
                 && *last.get() == touched
             {
                 last.remove();
             }
         }
-        if self.queue.is_empty() {
-            self.newest = 0;
+        if undurable.queue.is_empty() {
+            self.undurable = None;
         }
     }
 }
@@ -164,7 +183,7 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
 
     /// Records that the current read depends on every key.
     pub(super) fn see_all(&self) {
-        self.notes.see(self.notes.newest);
+        self.notes.see_all();
     }
 
     /// Sets many values without tracking. Fastest if they are in order and the table is empty.
@@ -219,13 +238,16 @@ impl<K: Ord + Hash + Clone, V> Table<K, V> {
 
     /// Whether the key has an undurable change.
     pub(super) fn is_undurable(&self, key: &K) -> bool {
-        self.notes.undurable.contains_key(key)
+        let undurable = self.notes.undurable.as_ref();
+        undurable.is_some_and(|undurable| undurable.last.contains_key(key))
     }
 
     /// The undurable keys, each once.
     pub(super) fn undurable(&self) -> impl Iterator<Item = &K> {
-        let last = |(step, key): &&(u64, K)| self.notes.undurable.get(key) == Some(step);
-        self.notes.queue.iter().filter(last).map(|(_, key)| key)
+        self.notes.undurable.iter().flat_map(|undurable| {
+            let last = |(step, key): &&(u64, K)| undurable.last.get(key) == Some(step);
+            undurable.queue.iter().filter(last).map(|(_, key)| key)
+        })
     }
 
     /// The current step; zero if changes are not stored.
@@ -262,62 +284,99 @@ impl<K: Ord + Hash + Clone, V> Noted for Table<K, V> {
     }
 
     fn backlog(&self) -> usize {
-        self.notes.undurable.len()
+        self.notes.undurable.as_ref().map_or(0, |undurable| undurable.last.len())
     }
 }
 
 /// A single value that tracks its changes.
-#[derive(Debug, Default)]
-pub(super) struct Tracked<T>(Table<(), T>);
+#[derive(Debug)]
+pub(super) struct Tracked<T> {
+    value: Option<T>,
+    /// The current step; zero for none.
+    step: u64,
+    /// The last step that changed it, while that is not durable.
+    undurable: Option<u64>,
+    /// Whether that is in the current commit.
+    is_taken: bool,
+    touched: u64,
+    seen: Cell<u64>,
+}
+
+impl<T> Default for Tracked<T> {
+    fn default() -> Self {
+        Self {
+            value: None,
+            step: 0,
+            undurable: None,
+            is_taken: false,
+            touched: 0,
+            seen: Cell::new(0),
+        }
+    }
+}
 
 impl<T: PartialEq> Tracked<T> {
     pub(super) fn new(value: T) -> Self {
-        let mut table = Table::default();
-        table.insert((), value);
-        Self(table)
+        Self {
+            value: Some(value),
+            ..Self::default()
+        }
     }
 
     /// The value; `None` if it was never set.
     pub(super) fn get(&self) -> Option<&T> {
-        self.0.get(&())
+        self.seen.set(self.seen.get().max(self.undurable.unwrap_or(0)));
+        self.value.as_ref()
     }
 
     /// Sets the value. An equal one is not a change.
     pub(super) fn set(&mut self, value: Option<T>) {
-        if self.0.rows.get(&()) != value.as_ref() {
-            self.0.set((), value);
+        if self.value == value {
+            return;
+        }
+        self.value = value;
+        if self.step > 0 {
+            (self.undurable, self.is_taken, self.touched) = (Some(self.step), false, self.step);
         }
     }
 
     /// Takes the value if it changed since the last call; `Some(None)` if it was removed.
     pub(super) fn take(&mut self) -> Option<Option<&T>> {
-        self.0.take().next().map(|((), value)| value)
+        let is_new = self.undurable.is_some() && !std::mem::replace(&mut self.is_taken, true);
+        is_new.then_some(self.value.as_ref())
     }
 
     /// Whether it has an undurable change.
     pub(super) fn is_undurable(&self) -> bool {
-        self.0.is_undurable(&())
+        self.undurable.is_some()
     }
 }
 
 impl<T> Noted for Tracked<T> {
     fn begin(&mut self, step: u64) {
-        self.0.begin(step);
+        self.step = step;
+        self.seen.set(step);
     }
+
     fn touched(&self) -> u64 {
-        self.0.touched()
+        self.touched
     }
+
     fn seen(&self) -> u64 {
-        self.0.seen()
+        self.seen.take()
     }
+
     fn durable(&mut self, step: u64) {
-        self.0.durable(step);
+        self.undurable.take_if(|undurable| *undurable <= step);
     }
+
     fn forget_notes(&mut self) {
-        self.0.forget_notes();
+        (self.step, self.undurable, self.is_taken) = (0, None, false);
+        self.seen.set(0);
     }
+
     fn backlog(&self) -> usize {
-        self.0.backlog()
+        usize::from(self.undurable.is_some())
     }
 }
 

@@ -24,10 +24,18 @@ enum Kind {
 
 type Series = HashMap<(Kind, Key), Arc<AtomicU64>>;
 
+/// A group with series of its own.
+struct Named {
+    /// How many listings of groups had begun before: an earlier one does not know it.
+    since: u64,
+    series: Series,
+}
+
 #[derive(Default)]
 struct Kept {
-    groups: BTreeMap<String, Series>,
+    groups: BTreeMap<String, Named>,
     others: Series,
+    listings: u64,
     described: HashMap<String, SharedString>,
 }
 
@@ -46,11 +54,20 @@ impl GroupSeries {
         })
     }
 
-    /// Drops the series of all groups but these. What was counted for the dropped is counted for the others.
-    pub(crate) fn keep_only(&self, named: &BTreeSet<&str>) {
+    /// Begins a listing of groups. Returns its number.
+    pub(crate) fn begin_listing(&self) -> u64 {
         let mut kept = self.lock();
-        let dropped = kept.groups.extract_if(.., |group, _| !named.contains(group.as_str()));
-        let dropped: Vec<Series> = dropped.map(|(_, series)| series).collect();
+        kept.listings += 1;
+        kept.listings
+    }
+
+    /// Drops the series of all groups but these, which a listing chose. What was counted for the dropped is counted for
+    /// the others.
+    pub(crate) fn keep_only(&self, named: &BTreeSet<&str>, listing: u64) {
+        let mut kept = self.lock();
+        let is_dropped = |group: &String, of: &mut Named| of.since < listing && !named.contains(group.as_str());
+        let dropped = kept.groups.extract_if(.., is_dropped);
+        let dropped: Vec<Series> = dropped.map(|(_, of)| of.series).collect();
         let counted = dropped.into_iter().flatten().filter(|((kind, _), _)| *kind == Kind::Counter);
         for ((kind, key), value) in counted {
             let sum = kept.others.entry((kind, of_others(&key))).or_default();
@@ -61,7 +78,8 @@ impl GroupSeries {
     /// The series in Prometheus' text format.
     pub(crate) fn render(&self) -> String {
         let kept = self.lock();
-        let all = kept.groups.values().chain([&kept.others]).flatten();
+        let named = kept.groups.values().map(|of| &of.series);
+        let all = named.chain([&kept.others]).flatten();
         let mut by_name: BTreeMap<(&str, Kind), Vec<(&Key, u64)>> = BTreeMap::new();
         for ((kind, key), value) in all {
             let value = value.load(Ordering::Acquire);
@@ -100,12 +118,12 @@ impl GroupSeries {
         let mut kept = self.lock();
         let has_name = kept.groups.contains_key(group) || kept.groups.len() < self.most;
         if group != OTHERS && has_name {
-            // A key of the macros may borrow.
-            let series = match kept.groups.get_mut(group) {
-                Some(series) => series,
-                None => kept.groups.entry(group.to_owned()).or_default(),
-            };
-            return Some(Arc::clone(series.entry((kind, key.to_retained())).or_default()));
+            let since = kept.listings;
+            let named = kept.groups.entry(group.to_owned()).or_insert_with(|| Named {
+                since,
+                series: Series::default(),
+            });
+            return Some(Arc::clone(named.series.entry((kind, key.to_retained())).or_default()));
         }
         (group == OTHERS || kind == Kind::Counter)
             .then(|| Arc::clone(kept.others.entry((kind, of_others(key))).or_default()))
@@ -228,7 +246,8 @@ mod tests {
             members("a", 1);
             ended("b", 1);
         });
-        groups.keep_only(&BTreeSet::from(["b"]));
+        groups.keep_only(&BTreeSet::new(), 0);
+        groups.keep_only(&BTreeSet::from(["b"]), groups.begin_listing());
         let text = "# TYPE ended_total counter\n\
                     ended_total{group=\"(others)\",reason=\"left\"} 5\n\
                     ended_total{group=\"b\",reason=\"left\"} 1\n\n";

@@ -158,7 +158,7 @@ async fn liar(answer: &'static str) -> (String, tokio::sync::mpsc::UnboundedRece
                         Some("EVAL") => "*0\r\n",
                         Some("HGET") => "$-1\r\n",
                         Some("PING") => "+PONG\r\n",
-                        Some("SADD") => ":1\r\n",
+                        Some("SADD" | "HSETNX") => ":1\r\n",
                         Some("ROLE") => "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n",
                         _ => answer,
                     };
