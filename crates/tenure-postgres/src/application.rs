@@ -64,7 +64,7 @@ pub struct Column {
     pub sequence: Option<String>,
     /// The expression of its default.
     pub default: Option<String>,
-    /// Whether it is the primary key by itself.
+    /// Whether it alone is the primary key.
     pub primary: bool,
     /// Whether its type is an enum.
     pub enumeration: bool,

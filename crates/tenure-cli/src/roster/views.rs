@@ -1,7 +1,10 @@
 //! The SQL that puts views of the ledger in place of an application's tables.
 
 mod mapping;
+mod rules;
 mod script;
+mod sql;
+mod words;
 
 use clap::Args;
 use tenure_core::clock::SystemClock;

@@ -8,6 +8,7 @@ use tenure_core::ledger::Status;
 use tenure_postgres::{Column, Table};
 
 use super::mapping::{Engagements, Providers};
+use super::sql::{Places, beside, cast, fill, flag, ident, instant, literal, said, shown_instant};
 
 const RIGHTS: &str = include_str!("rights.sql");
 const PROVIDERS: &str = include_str!("providers.sql");
@@ -20,9 +21,6 @@ pub(super) struct Script<'a> {
     pub(super) providers: &'a Providers<'a>,
     pub(super) engagements: Option<&'a Engagements<'a>>,
 }
-
-/// Values for the places of a template.
-type Places = Vec<(&'static str, String)>;
 
 impl Script<'_> {
     pub(super) fn text(&self) -> String {
@@ -231,120 +229,96 @@ impl Script<'_> {
         is_kept: &dyn Fn(&Column) -> bool,
         shown: &dyn Fn(&Column) -> String,
     ) -> Places {
-        let columns = &table.columns;
-        let each = |separator: &str, each: &mut dyn Iterator<Item = String>| each.collect::<Vec<_>>().join(separator);
-        let dropped = columns
+        let all: Vec<&Column> = table.columns.iter().collect();
+        let (kept, moved): (Vec<&Column>, Vec<&Column>) = table
+            .columns
             .iter()
-            .filter(|column| column.name != id.name && !is_kept(column));
-        let kept: Vec<&Column> = columns
-            .iter()
-            .filter(|column| !column.generated && column.name != id.name && is_kept(column))
-            .collect();
-        let has_defaults = columns.iter().any(|column| column.default.is_some());
-        let with_default = columns
-            .iter()
-            .filter_map(|column| Some((&column.quoted, column.default.as_ref()?)));
-        let required: Vec<&Column> = columns
-            .iter()
-            .filter(|column| column.required && column.name != id.name && !is_kept(column))
-            .collect();
-        let required_text: Vec<String> = required.iter().map(|column| said(&column.name)).collect();
-        vec![
+            .filter(|column| column.name != id.name)
+            .partition(|column| is_kept(column));
+        let required: Vec<&Column> = moved.iter().copied().filter(|column| column.required).collect();
+        let mut places = vec![
             ("roster", self.roster.to_string()),
             ("table", table.name.clone()),
             ("table_text", said(&table.bare)),
-            ("details", beside(table, "", "_details")),
-            ("details_bare", ident(&format!("{}_details", table.bare))),
             ("write", beside(table, "write_", "")),
             ("trigger", ident(&format!("write_{}", table.bare))),
             ("id", id.quoted.clone()),
             ("id_text", said(&id.name)),
-            (
-                "overriding",
-                if id.numbered {
-                    "OVERRIDING SYSTEM VALUE ".to_owned()
-                } else {
-                    String::new()
-                },
-            ),
             ("columns", parts.join(|part| part.column.to_owned())),
             ("copied", parts.join(|part| part.copied.clone())),
             ("written", parts.join(|part| part.written.clone())),
             ("set", parts.set()),
             (
                 "dropped",
-                each(
-                    ",\n    ",
-                    &mut dropped.map(|column| format!("DROP COLUMN {}", column.quoted)),
-                ),
+                joined(&moved, ",\n    ", |column| format!("DROP COLUMN {}", column.quoted)),
             ),
             (
                 "shown",
-                each(
-                    ",\n       ",
-                    &mut columns
-                        .iter()
-                        .map(|column| format!("{} AS {}", shown(column), column.quoted)),
-                ),
-            ),
-            (
-                "defaults",
-                each(
-                    "\n        ",
-                    &mut with_default.map(|(name, value)| format!("NEW.{name} := coalesce(NEW.{name}, {value});")),
-                ),
-            ),
-            (
-                "no_defaults",
-                if has_defaults { String::new() } else { "yes".to_owned() },
+                joined(&all, ",\n       ", |column| {
+                    format!("{} AS {}", shown(column), column.quoted)
+                }),
             ),
             (
                 "required",
-                each(
-                    " OR ",
-                    &mut required.iter().map(|column| format!("NEW.{} IS NULL", column.quoted)),
-                ),
+                joined(&required, " OR ", |column| format!("NEW.{} IS NULL", column.quoted)),
             ),
-            ("required_text", required_text.join(", ")),
-            (
-                "details_columns",
-                each(
-                    ", ",
-                    &mut std::iter::once(&id).chain(&kept).map(|column| column.quoted.clone()),
-                ),
-            ),
-            (
-                "details_written",
-                each(
-                    ", ",
-                    &mut std::iter::once(&id)
-                        .chain(&kept)
-                        .map(|column| format!("NEW.{}", column.quoted)),
-                ),
-            ),
-            (
-                "details_set",
-                each(
-                    ", ",
-                    &mut kept.iter().map(|column| format!("{0} = NEW.{0}", column.quoted)),
-                ),
-            ),
-            (
-                "details_now",
-                each(
-                    ", ",
-                    &mut kept.iter().map(|column| format!("{alias}.{}::text", column.quoted)),
-                ),
-            ),
-            (
-                "details_new",
-                each(
-                    ", ",
-                    &mut kept.iter().map(|column| format!("NEW.{}::text", column.quoted)),
-                ),
-            ),
-        ]
+            ("required_text", joined(&required, ", ", |column| said(&column.name))),
+        ];
+        places.extend(defaults(&all));
+        places.extend(of_details(table, id, alias, kept));
+        places
     }
+}
+
+/// Values of columns that a statement leaves out.
+fn defaults(columns: &[&Column]) -> Places {
+    let values = columns.iter().filter_map(|column| {
+        let (name, value) = (&column.quoted, column.default.as_ref()?);
+        Some(format!("NEW.{name} := coalesce(NEW.{name}, {value});"))
+    });
+    let values: Vec<String> = values.collect();
+    let none = if values.is_empty() { "yes" } else { "" };
+    vec![
+        ("defaults", values.join("\n        ")),
+        ("no_defaults", none.to_owned()),
+    ]
+}
+
+/// The old table, which keeps these columns.
+fn of_details(table: &Table, id: &Column, alias: &str, mut kept: Vec<&Column>) -> Places {
+    kept.retain(|column| !column.generated);
+    let with_id: Vec<&Column> = std::iter::once(id).chain(kept.iter().copied()).collect();
+    let overriding = if id.numbered { "OVERRIDING SYSTEM VALUE " } else { "" };
+    vec![
+        ("details", beside(table, "", "_details")),
+        ("details_bare", ident(&format!("{}_details", table.bare))),
+        ("overriding", overriding.to_owned()),
+        (
+            "details_columns",
+            joined(&with_id, ", ", |column| column.quoted.clone()),
+        ),
+        (
+            "details_written",
+            joined(&with_id, ", ", |column| format!("NEW.{}", column.quoted)),
+        ),
+        (
+            "details_set",
+            joined(&kept, ", ", |column| format!("{0} = NEW.{0}", column.quoted)),
+        ),
+        (
+            "details_now",
+            joined(&kept, ", ", |column| format!("{alias}.{}::text", column.quoted)),
+        ),
+        (
+            "details_new",
+            joined(&kept, ", ", |column| format!("NEW.{}::text", column.quoted)),
+        ),
+    ]
+}
+
+fn joined(columns: &[&Column], separator: &str, each: impl Fn(&Column) -> String) -> String {
+    let each: Vec<String> = columns.iter().map(|column| each(column)).collect();
+    each.join(separator)
 }
 
 /// Columns of Tenure, and the expressions that fill them.
@@ -417,100 +391,4 @@ fn words_to_tenure(work: &Engagements<'_>) -> String {
         .chain(missing)
         .map(|(word, status)| format!("WHEN {} THEN '{}'", literal(word), status.as_str()));
     pairs.collect::<Vec<_>>().join("\n        ")
-}
-
-/// A truth value that is never NULL.
-fn flag(column: &Column, of: &str, not: &str) -> String {
-    match column.required {
-        true => format!("{not}{of}.{}", column.quoted),
-        false => format!("{not}coalesce({of}.{}, false)", column.quoted),
-    }
-}
-
-/// A time as Tenure keeps it. What has no time zone counts as UTC.
-fn instant(column: &Column, of: &str) -> String {
-    shown_instant(&format!("{of}.{}", column.quoted), &column.kind)
-}
-
-/// The conversion between both kinds of times is the same in each direction.
-fn shown_instant(value: &str, kind: &str) -> String {
-    if kind.ends_with("without time zone") {
-        format!("{value} AT TIME ZONE 'UTC'")
-    } else {
-        value.to_owned()
-    }
-}
-
-fn cast(value: &str, from: &str, to: &str) -> String {
-    match (from == to, value.contains(' ')) {
-        (true, _) => value.to_owned(),
-        (false, true) => format!("({value})::{to}"),
-        (false, false) => format!("{value}::{to}"),
-    }
-}
-
-/// A name made of that of a table, in its schema.
-fn beside(table: &Table, before: &str, after: &str) -> String {
-    format!("{}.{}", table.schema, ident(&format!("{before}{}{after}", table.bare)))
-}
-
-/// A name in a statement.
-fn ident(name: &str) -> String {
-    let is_plain = |(at, c): (usize, char)| c.is_ascii_lowercase() || c == '_' || (at > 0 && c.is_ascii_digit());
-    match name.chars().enumerate().all(is_plain) {
-        true => name.to_owned(),
-        false => format!("\"{}\"", name.replace('"', "\"\"")),
-    }
-}
-
-fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
-}
-
-/// Part of a message of `RAISE`.
-fn said(text: &str) -> String {
-    text.replace('\'', "''").replace('%', "%%")
-}
-
-/// Fills the places of a template. A line that begins with `{?PLACE}` is left out if that place is empty.
-fn fill(template: &str, places: &Places) -> String {
-    // The quote around a body must not be in it.
-    let mut tag = String::from("$write$");
-    while places.iter().any(|(_, value)| value.contains(tag.as_str())) {
-        tag.insert(1, 'x');
-    }
-    let mut text = String::new();
-    for line in template.lines() {
-        let mut line = line;
-        if let Some((place, rest)) = line.strip_prefix("{?").and_then(|rest| rest.split_once('}')) {
-            if places.iter().any(|(name, value)| *name == place && value.is_empty()) {
-                continue;
-            }
-            line = rest;
-        }
-        fill_line(
-            &mut text,
-            &line.replace("$write$", &tag).replace("$words$", &tag),
-            places,
-        );
-        text.push('\n');
-    }
-    text
-}
-
-/// Values are never looked at for places of their own.
-fn fill_line(text: &mut String, line: &str, places: &Places) {
-    let mut rest = line;
-    while let Some((before, after)) = rest.split_once('{') {
-        let (name, after) = after.split_once('}').unwrap_or((after, ""));
-        let value = places
-            .iter()
-            .find(|(place, _)| *place == name)
-            .map(|(_, value)| value.as_str());
-        debug_assert!(value.is_some(), "the template has a place {name:?} without a value");
-        text.push_str(before);
-        text.push_str(value.unwrap_or_default());
-        rest = after;
-    }
-    text.push_str(rest);
 }
