@@ -8,6 +8,7 @@ use tenure_core::clock::{Clock, within};
 use tenure_core::error::Outcome;
 use tenure_core::{Error, ErrorKind, Result};
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use crate::error::{Stage, classify};
@@ -97,7 +98,7 @@ impl Application {
     /// The table of this name, as a statement would name it; `None` if there is none.
     ///
     /// # Errors
-    /// Those of the connection, and `Invalid` for a name that no table can have.
+    /// Those of the connection.
     pub async fn table(&self, name: &str) -> Result<Option<Table>> {
         let described = self.read(async |client| describe(client, name).await).await?;
         described
@@ -136,7 +137,11 @@ impl Application {
 /// In one transaction, because a pooler may give each its own session.
 async fn describe(client: &Client, name: &str) -> Result<Option<String>, tokio_postgres::Error> {
     client.batch_execute("BEGIN READ ONLY").await?;
-    let found = client.query_typed_one(FIND, &[(&name, Type::TEXT)]).await?;
+    let found = match client.query_typed_one(FIND, &[(&name, Type::TEXT)]).await {
+        // Not a name at all: before version 16 that is an error.
+        Err(error) if error.code() == Some(&SqlState::INVALID_NAME) => return Ok(None),
+        found => found?,
+    };
     let Some(id) = found.try_get::<_, Option<i64>>(0)? else {
         return Ok(None);
     };

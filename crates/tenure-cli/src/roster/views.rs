@@ -101,7 +101,8 @@ pub(super) struct Views {
 impl Views {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         crate::logging::start_quiet("error")?;
-        let options = PostgresOptions::new(&self.ledger).map_err(|error| refused_ledger(&self.ledger, error))?;
+        let options =
+            PostgresOptions::new(&self.ledger).map_err(|error| Usage::new(format!("--ledger: {}", error.chain())))?;
         block_on(async {
             let application = Application::new(&options, SystemClock::shared());
             let providers = self.table(&application, &self.from, "--from").await?;

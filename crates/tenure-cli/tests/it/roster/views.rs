@@ -280,6 +280,7 @@ fn what_the_views_cannot_map_is_named_with_its_flag() {
             "public.agents.enabled is text, and this must be a boolean",
         ),
         (vec!["--from", "agents", "--status", "x"], "--engagements"),
+        (vec!["--from", "a b c"], "no table \"public.a b c\""),
         (calls(&[]), "public.calls.status is a text whose values no CHECK lists"),
         (
             calls(&["--words", "new=pendin"]),
