@@ -6,6 +6,7 @@ mod provider;
 mod reach;
 mod reading;
 mod settings;
+mod views;
 
 use clap::{Args, Subcommand};
 use tenure_core::error::{Error, ErrorKind};
@@ -97,6 +98,13 @@ enum Action {
     /// Shows the log of changes, oldest first.
     #[command(after_help = "Examples:\n  tenure roster log ann --roster desk --follow")]
     Log(reading::Log),
+    /// Prints the SQL that puts views of the ledger in place of an application's tables. Changes nothing.
+    ///
+    /// Reads the tables in the database of --ledger, and guesses which column means what; the guesses are comments of the SQL.
+    #[command(
+        after_help = "Examples:\n  tenure roster views --from drivers --engagements rides --roster rides --app-role rides_app \\\n      --ledger postgres://postgres@db/app > move.sql"
+    )]
+    Views(Box<views::Views>),
 }
 
 /// The roster, its connection and the output format.
@@ -204,6 +212,7 @@ impl Roster {
             Action::Set(set) => set.run(),
             Action::HotStore(hot_store) => hot_store.run(),
             Action::Log(log) => log.run(),
+            Action::Views(views) => views.run(),
         }
     }
 }

@@ -12,6 +12,7 @@
 //!
 //! This crate uses the local clock only for deadlines, bounds every queue, and never reads from a standby.
 
+mod application;
 mod backoff;
 mod call;
 mod error;
@@ -26,5 +27,6 @@ mod rows;
 mod running;
 mod tls;
 
+pub use application::{Application, Column, Table, TableKind};
 pub use ledger::PostgresLedger;
 pub use options::PostgresOptions;

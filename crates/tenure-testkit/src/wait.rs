@@ -54,17 +54,26 @@ where
     }
 }
 
-/// The length of a soak: `short` times `TENURE_SOAK` (default 1).
+/// How many times longer than usual soaks are to run: `TENURE_SOAK` (default 1).
 ///
 /// # Panics
 /// If the variable is not a number.
 #[must_use]
-pub fn soak(short: Duration) -> Duration {
+pub fn soak_factor() -> u32 {
     let factor = std::env::var("TENURE_SOAK").ok().map(|value| {
         let number = value.parse();
         number.unwrap_or_else(|_| panic!("TENURE_SOAK: {value:?} is not a number"))
     });
-    short * factor.unwrap_or(1)
+    factor.unwrap_or(1)
+}
+
+/// The length of a soak: `short` times `TENURE_SOAK` (default 1).
+///
+/// # Panics
+/// As [`soak_factor`].
+#[must_use]
+pub fn soak(short: Duration) -> Duration {
+    short * soak_factor()
 }
 
 #[cfg(test)]

@@ -5,3 +5,4 @@ mod desk;
 mod ledger_away;
 mod pairing;
 mod usage;
+mod views;

@@ -1,14 +1,18 @@
 //! PgBouncer in transaction mode in front of a test server, and its specifics.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "that a freeze lasts for seconds is about real time"
+)]
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenure_core::ledger::ProviderSpec;
 use tenure_core::{Ledger, ProviderId, RosterName};
 use tenure_testkit::port::Port;
 use tenure_testkit::postgres::{Endpoint, Server, USER, shared};
-use tenure_testkit::wait::until_async;
+use tenure_testkit::wait::{soak_factor, until_async};
 use tenure_testkit::{Process, have};
 
 use crate::servers::{cell, connect, ledger, long_timeouts};
@@ -112,6 +116,9 @@ async fn no_session_state_remains_behind_a_pooler() {
     );
 }
 
+/// How long a freeze lasts.
+const FROZEN: Duration = Duration::from_secs(8);
+
 /// A server that freezes under load, repeatedly: PgBouncer 1.18 crashed on cancel requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pooler_outlives_a_server_that_freezes() {
@@ -129,14 +136,11 @@ async fn pooler_outlives_a_server_that_freezes() {
         RosterName::new("care").expect("a name"),
         ProviderId::new("ann").expect("a name"),
     );
-    for round in 0..6 {
-        let working = || async {
-            ledger
-                .put_provider(&roster, &name, &ProviderSpec::default())
-                .await
-                .is_ok()
-        };
-        until_async("it works", Duration::from_secs(30), working).await;
+    let working = || async {
+        let spec = ProviderSpec::default();
+        ledger.put_provider(&roster, &name, &spec).await.is_ok()
+    };
+    let crowd = async |frozen: bool| {
         let mut calls = tokio::task::JoinSet::new();
         for n in 0..400u32 {
             let (ledger, roster, name) = (std::sync::Arc::clone(&ledger), roster.clone(), name.clone());
@@ -146,15 +150,30 @@ async fn pooler_outlives_a_server_that_freezes() {
                     _ => ledger.activate(&roster, &name).await.map(drop),
                 }
             });
-            if n == 60 {
+            if n == 60 && !frozen {
                 server.pause();
             }
         }
         let failed = calls.join_all().await.into_iter().filter_map(Result::err);
-        let unavailable = failed.map(|error| assert!(error.is_unavailable(), "{error:?}")).count();
+        // A daemon answers 503.
+        failed.map(|error| assert!(error.is_unavailable(), "{error:?}")).count()
+    };
+    for round in 0..2 * soak_factor() {
+        until_async("it works", Duration::from_secs(30), working).await;
+        let since = Instant::now();
+        let mut unavailable = crowd(false).await;
+        while since.elapsed() < FROZEN {
+            unavailable += crowd(true).await;
+        }
         assert!(unavailable > 0, "round {round} froze nothing");
         server.resume();
         std::net::TcpStream::connect(pooler.port.addr()).expect("the pooler lives");
+        let resumed = Instant::now();
+        until_async("it works again", Duration::from_secs(30), working).await;
+        println!(
+            "round {round}: {unavailable} calls unavailable, works after {:?}",
+            resumed.elapsed()
+        );
     }
 }
 

@@ -88,3 +88,80 @@ fn lost_ledger_of_many_rosters_is_warned_of_once() {
     wait::until("it is back", SOON, || metrics(&daemon).contains("tenure_ledger_up 1\n"));
     assert!(daemon.process.log().contains("the ledger answers again"));
 }
+
+/// Writes of every kind while commits wait for a standby that there is not: 503 and nothing else. Beats and reads are served.
+#[test]
+fn commits_that_wait_for_a_standby_stop_no_beat() {
+    let (Some(valkey), Some(postgres)) = (
+        valkey::Server::start(valkey::Flavour::Valkey),
+        postgres::Server::start(),
+    ) else {
+        return;
+    };
+    let daemon = Daemon::start(&["--store", &valkey.url(), "--ledger", &postgres.database()]);
+    let of = |path: &str| format!("/v1/rosters/care{path}");
+    for n in 0..10 {
+        wait::until("the ledger takes the provider", SOON, || {
+            daemon.http("PUT", &of(&format!("/providers/p{n}")), "{}").0 < 300
+        });
+        assert_eq!(daemon.http("POST", &of(&format!("/providers/p{n}/online")), "").0, 200);
+    }
+    let standby = |name: &str| {
+        let set = format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'");
+        postgres.sql(&set).expect("a setting");
+        postgres.sql("SELECT pg_reload_conf()").expect("a reload");
+    };
+    let put = |capacity: u32| {
+        let spec = format!("{{\"capacity\": {capacity}}}");
+        daemon.http("PUT", &of("/providers/p9"), &spec).0
+    };
+    standby("none_of_ours");
+    // The reload reaches each of the server's processes at a time of its own.
+    let mut capacity = 1;
+    wait::until("a commit waits", SOON, || {
+        capacity += 1;
+        put(capacity) == 503
+    });
+    let write = |n: u32| match n % 6 {
+        0 => daemon.http("PUT", &of(&format!("/providers/new{n}")), "{}").0,
+        1 => {
+            daemon
+                .http(
+                    "POST",
+                    &of("/engagements"),
+                    &format!("{{\"id\": \"e{n}\", \"provider\": \"p1\"}}"),
+                )
+                .0
+        }
+        2 => {
+            daemon
+                .http("POST", &of("/reserve"), &format!("{{\"engagement\": \"r{n}\"}}"))
+                .0
+        }
+        3 => daemon.http("POST", &of("/providers/p2/deactivate"), "").0,
+        4 => daemon.http("POST", &of("/providers/p3/offline"), "").0,
+        _ => daemon.http("DELETE", &of("/providers/p4"), "").0,
+    };
+    let count = 120 * wait::soak_factor();
+    std::thread::scope(|scope| {
+        let (write, turns) = (&write, 12);
+        let writers: Vec<_> = (0..turns)
+            .map(|turn| scope.spawn(move || (turn..count).step_by(turns as usize).map(write).collect::<Vec<_>>()))
+            .collect();
+        let mut served = 0;
+        while writers.iter().any(|writer| !writer.is_finished()) {
+            assert_eq!(daemon.http("POST", &of("/providers/p0/heartbeat"), "").0, 200);
+            assert_eq!(daemon.http("GET", &of("/providers/p5"), "").0, 200);
+            served += 1;
+        }
+        let statuses: Vec<u16> = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+        println!(
+            "{} writes without an acknowledgement, {served} beats and {served} reads",
+            statuses.len()
+        );
+        assert!(served > 20, "{served} beats and reads");
+        assert!(statuses.iter().all(|status| *status == 503), "{statuses:?}");
+    });
+    standby("");
+    wait::until("writes are acknowledged", SOON, || put(1) < 300);
+}
