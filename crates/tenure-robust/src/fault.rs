@@ -30,6 +30,8 @@ pub enum Fault {
     IdleSockets(usize),
     /// Requests whose bodies arrive byte by byte.
     SlowBodies(usize),
+    /// A caller makes groups as fast as it can, each with one member that never beats.
+    CrowdOfGroups(usize),
     /// A daemon loses the way to the store.
     CutStore(usize, bool),
     /// Everything between a daemon and the store takes longer.
@@ -89,6 +91,7 @@ impl Fault {
             Fault::SlowClients(_) => "clients slow",
             Fault::IdleSockets(_) => "idle sockets",
             Fault::SlowBodies(_) => "bodies slow",
+            Fault::CrowdOfGroups(_) => "crowd of groups",
             Fault::CutStore(..) => "store cut",
             Fault::SlowStore(_) => "store slow",
             Fault::KillStore => "store killed",
@@ -125,9 +128,10 @@ impl Fault {
                 42..50 => Fault::CutClients(0, hard),
                 50..58 => Fault::LoseAnswers(0),
                 58..63 => Fault::SlowClients(0),
-                63..67 => Fault::IdleSockets(0),
-                67..71 => Fault::SlowBodies(0),
-                71..83 => Fault::FullDisk(false),
+                63..66 => Fault::IdleSockets(0),
+                66..69 => Fault::SlowBodies(0),
+                69..75 => Fault::CrowdOfGroups(0),
+                75..83 => Fault::FullDisk(false),
                 83..87 => Fault::FullDisk(true),
                 _ => Fault::OlderFile,
             },
@@ -139,7 +143,8 @@ impl Fault {
                 37..42 => Fault::SlowClients(at),
                 42..45 => Fault::IdleSockets(at),
                 45..48 => Fault::SlowBodies(at),
-                48..58 => Fault::CutStore(at, hard),
+                48..53 => Fault::CrowdOfGroups(at),
+                53..58 => Fault::CutStore(at, hard),
                 58..64 => Fault::SlowStore(at),
                 64..76 => Fault::KillStore,
                 76..90 => Fault::FreezeStore,

@@ -113,9 +113,15 @@ impl Daemon {
                     command.env_remove(name);
                 }
             }
-            command
-                .current_dir(dir)
-                .args(["serve", "--listen", &port.addr().to_string(), "--drain", "0s"]);
+            command.current_dir(dir).args([
+                "serve",
+                "--listen",
+                &port.addr().to_string(),
+                "--drain",
+                "0s",
+                "--limits-new-groups",
+                "0",
+            ]);
             command.args([
                 "--max-ttl",
                 &format!("{}ms", MAX_TTL.as_millis()),

@@ -8,10 +8,11 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use tenure::loops::{LoopBody, Turn};
+use tenure::wire::Problem;
 use tenure_core::clock::within;
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::settling::{LEVELS, PULSE_EVERY};
@@ -20,6 +21,9 @@ use tokio::sync::{mpsc, oneshot};
 use tower::Service;
 
 use crate::app::App;
+
+/// The most that is read of a refusal.
+const LONGEST_ANSWER: usize = 16 * 1024;
 
 /// Marks a request of the daemon to itself. Only this module makes one; no request from outside can carry it.
 #[derive(Debug, Clone, Copy)]
@@ -66,10 +70,13 @@ impl OwnBeat {
         match answer.status() {
             StatusCode::OK => Ok(()),
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => app.pulser.beat().await.map(drop),
-            status => Err(Error::unavailable(
-                format!("a beat of the daemon to itself: {status}"),
-                Outcome::Unchanged,
-            )),
+            status => {
+                let body = to_bytes(answer.into_body(), LONGEST_ANSWER).await.unwrap_or_default();
+                let problem = serde_json::from_slice(&body);
+                let why = problem.map_or_else(|_| status.to_string(), |problem: Problem| problem.detail);
+                let message = format!("a beat of the daemon to itself failed: {why}");
+                Err(Error::unavailable(message, Outcome::Unchanged))
+            }
         }
     }
 }

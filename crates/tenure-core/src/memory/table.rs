@@ -284,7 +284,10 @@ impl<K: Ord + Hash + Clone, V> Noted for Table<K, V> {
     }
 
     fn backlog(&self) -> usize {
-        self.notes.undurable.as_ref().map_or(0, |undurable| undurable.last.len())
+        self.notes
+            .undurable
+            .as_ref()
+            .map_or(0, |undurable| undurable.last.len())
     }
 }
 

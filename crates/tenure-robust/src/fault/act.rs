@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use serde_json::json;
 use tenure_testkit::proxy::Mode;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::failover::Watch;
 use super::{Fault, Loss, Planned, Window};
-use crate::history::RunClock;
+use crate::history::{Micros, RunClock};
+use crate::http::Client;
 use crate::world::{Kind, PUBLISH_PERIOD, World};
 
 /// Does faults in a world.
@@ -55,6 +57,7 @@ impl<'a> Actor<'a> {
         };
         match fault {
             Fault::SlowBodies(_) => drip(sockets, planned.lasts).await,
+            Fault::CrowdOfGroups(at) => crowd_of_groups(world, at, begin, planned.lasts).await,
             _ => sleep(planned.lasts).await,
         }
         let resumed = clock.now();
@@ -119,7 +122,7 @@ impl<'a> Actor<'a> {
             Fault::CutClients(at, hard) => world.daemon(at).clients.set(cut(hard)),
             Fault::LoseAnswers(at) => world.daemon(at).clients.set(Mode::DropReplies),
             Fault::SlowClients(at) => world.daemon(at).clients.set(slow),
-            Fault::IdleSockets(_) | Fault::SlowBodies(_) => {}
+            Fault::IdleSockets(_) | Fault::SlowBodies(_) | Fault::CrowdOfGroups(_) => {}
             Fault::CutStore(at, hard) => world.daemon(at).store.as_ref().context("no way")?.set(cut(hard)),
             Fault::SlowStore(at) => world.daemon(at).store.as_ref().context("no way")?.set(slow),
             Fault::KillStore | Fault::EmptyStore => world.server()?.kill(),
@@ -187,11 +190,27 @@ impl<'a> Actor<'a> {
             Fault::KillStore => world.server()?.restart_with_data(),
             Fault::EmptyStore => world.server()?.restart_empty(),
             Fault::FreezeStore => world.server()?.resume(),
-            Fault::IdleSockets(_) | Fault::SlowBodies(_) | Fault::LoseList => {}
+            Fault::IdleSockets(_) | Fault::SlowBodies(_) | Fault::CrowdOfGroups(_) | Fault::LoseList => {}
             Fault::FailOver(how, _) => self.watch.end(world, how)?,
         }
         Ok(())
     }
+}
+
+/// Joins once in each of as many groups as there is time for, on four connections. `begin` makes their names new.
+async fn crowd_of_groups(world: &World, at: usize, begin: Micros, lasts: Duration) {
+    let (addr, until) = (world.daemon(at).addr(), Instant::now() + lasts);
+    let join_some = async |connection: u64| {
+        let mut client = Client::new(addr);
+        let member = json!({"member": "one-shot", "ttl_ms": 1_000});
+        let mut nth = 0;
+        while Instant::now() < until {
+            let path = format!("/v1/groups/crowd-{begin}-{connection}-{nth}/members");
+            client.send("POST", &path, "", &member, lasts).await;
+            nth += 1;
+        }
+    };
+    tokio::join!(join_some(0), join_some(1), join_some(2), join_some(3));
 }
 
 /// Connections that each send the begin of a request.

@@ -68,7 +68,10 @@ impl GroupSeries {
         let is_dropped = |group: &String, of: &mut Named| of.since < listing && !named.contains(group.as_str());
         let dropped = kept.groups.extract_if(.., is_dropped);
         let dropped: Vec<Series> = dropped.map(|(_, of)| of.series).collect();
-        let counted = dropped.into_iter().flatten().filter(|((kind, _), _)| *kind == Kind::Counter);
+        let counted = dropped
+            .into_iter()
+            .flatten()
+            .filter(|((kind, _), _)| *kind == Kind::Counter);
         for ((kind, key), value) in counted {
             let sum = kept.others.entry((kind, of_others(&key))).or_default();
             sum.fetch_add(value.load(Ordering::Acquire), Ordering::AcqRel);
@@ -172,14 +175,20 @@ impl<R: Recorder> Recorder for Split<R> {
 
     fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
         match group_of(key) {
-            Some(group) => self.groups.cell(Kind::Counter, group, key).map_or_else(Counter::noop, Counter::from_arc),
+            Some(group) => self
+                .groups
+                .cell(Kind::Counter, group, key)
+                .map_or_else(Counter::noop, Counter::from_arc),
             None => self.rest.register_counter(key, metadata),
         }
     }
 
     fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
         match group_of(key) {
-            Some(group) => self.groups.cell(Kind::Gauge, group, key).map_or_else(Gauge::noop, Gauge::from_arc),
+            Some(group) => self
+                .groups
+                .cell(Kind::Gauge, group, key)
+                .map_or_else(Gauge::noop, Gauge::from_arc),
             None => self.rest.register_gauge(key, metadata),
         }
     }
