@@ -49,7 +49,9 @@ pub const REAPER: &str = "reaper";
 /// The name of the reconcile's loop.
 pub const RECONCILE: &str = "reconcile";
 
-/// In what time all groups are visited when the index of due groups was lost, or the store resumed.
+/// The time between visits to two groups in which nothing is due. A crowd of groups must not delay the dead of others.
+const VISITS_APART: Duration = Duration::from_millis(5);
+/// In what time all groups are visited when the index of due groups was lost.
 const VISIT_ALL_WITHIN: Duration = Duration::from_secs(4);
 /// The longest time between two turns of the janitor.
 const TURN_AT_LEAST: Duration = Duration::from_secs(2);
@@ -328,12 +330,23 @@ impl Inner {
         self.groups().get(group)?.visited_at
     }
 
-    /// Visits every such group within a few seconds.
-    fn visit_all(&self, is_meant: impl Fn(&GroupEntry) -> bool) {
+    /// Visits every group within a few seconds.
+    fn visit_all(&self) {
         let (now, groups) = (self.clock.mono(), self.groups());
         let mut schedule = Janitor::schedule(self);
-        for (group, _) in groups.iter().filter(|(_, entry)| is_meant(entry)) {
+        for group in groups.keys() {
             schedule.at_latest(group, now + jitter(&*self.clock, VISIT_ALL_WITHIN / 2, 100));
+        }
+    }
+
+    /// Visits the groups that have something, one after the other: many visits at a time would cost the store the next
+    /// beat of its pulse, and be followed by as many.
+    fn visit_occupied(&self) {
+        let (mut at, groups) = (self.clock.mono(), self.groups());
+        let mut schedule = Janitor::schedule(self);
+        for (group, _) in groups.iter().filter(|(_, entry)| entry.occupied) {
+            schedule.at_latest(group, at);
+            at = at + VISITS_APART;
         }
     }
 

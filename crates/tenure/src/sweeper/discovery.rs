@@ -15,7 +15,7 @@ use tenure_core::timeout::Timeout;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::Inner;
+use super::{Inner, VISITS_APART};
 
 /// Listings take at most one part in this many of the time: a slow listing runs less often.
 const SHARE: u32 = 100;
@@ -28,8 +28,6 @@ const DUE_EVERY: Duration = Duration::from_millis(200);
 const AHEAD: Duration = Duration::from_secs(2);
 /// A group that stays due is visited this often: what is due may be the work of the reaper or the ledger.
 const AGAIN: Duration = Duration::from_millis(400);
-/// The time between the first visits of two listed groups. A crowd of groups must not delay the dead of others.
-const LISTED_SPREAD: Duration = Duration::from_millis(5);
 
 /// A question that is asked again and again.
 struct Asked<T> {
@@ -140,7 +138,7 @@ impl Discovery {
         let listed = answered?;
         // Where the index is not enough, every group must be ticked in time.
         let spread = match is_complete {
-            true => LISTED_SPREAD,
+            true => VISITS_APART,
             false => Duration::ZERO,
         };
         let mut visit_at = now;
@@ -167,11 +165,11 @@ impl Discovery {
         let told = answered?;
         if self.is_complete == Some(true) && !told.is_complete {
             // The index was lost: every visit puts its group back.
-            inner.visit_all(|_| true);
+            inner.visit_all();
             self.groups.ask_at = now;
         } else if self.resumed_at.is_some() && self.resumed_at < told.resumed_at {
-            // Their members live longer, and readers are to learn that now.
-            inner.visit_all(|entry| entry.occupied);
+            // Their members live longer, and readers are to learn that soon.
+            inner.visit_occupied();
         }
         self.resumed_at = told.resumed_at;
         self.is_complete = Some(told.is_complete);

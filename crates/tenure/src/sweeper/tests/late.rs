@@ -64,7 +64,7 @@ async fn a_hole_is_announced_soon() {
     drop(beats);
     world.pass(secs(3)).await;
     let _beats = world.serve();
-    world.pass(VISIT_ALL_WITHIN + ms(300)).await;
+    world.pass(secs(1)).await;
     assert_eq!(world.events(&g, &[EventKind::GroupUnsettled]).await.len(), 1);
 }
 
