@@ -38,7 +38,7 @@ pub async fn a_late_visit_extends_no_life(make: Make<'_>) {
     assert_eq!(gaps(&world).await, 0);
 }
 
-/// H11: the lease of a holder that died in a quiet group is granted at once.
+/// The lease of a holder that died in a quiet group is granted at once.
 pub async fn a_takeover_in_a_quiet_group_needs_no_visit(make: Make<'_>) {
     let Some(world) = world(make).await else { return };
     let a = world.join("a", s(4)).await;
@@ -48,7 +48,7 @@ pub async fn a_takeover_in_a_quiet_group_needs_no_visit(make: Make<'_>) {
     world.granted(&b, "poll").await;
 }
 
-/// H10: every ttl restarts when the store resumed, not when a step found the gap.
+/// Every ttl restarts when the store resumed, not when a step found the gap.
 pub async fn a_gap_is_dated_by_its_end(make: Make<'_>) {
     let Some(world) = world(make).await else { return };
     let a = world.join("a", s(4)).await;
@@ -75,7 +75,7 @@ async fn first_after_an_outage(world: &World, first: usize, a: &TenureId, b: &Te
     }
 }
 
-/// H11: an outage that no pulse has ended yet ends no member and grants no lease, whatever comes first.
+/// An outage that no pulse has ended yet ends no member and grants no lease, whatever comes first.
 pub async fn whatever_comes_first_after_an_outage_ends_nobody(make: Make<'_>) {
     for first in 0..4 {
         let Some(world) = world(make).await else { return };
@@ -96,7 +96,7 @@ pub async fn whatever_comes_first_after_an_outage_ends_nobody(make: Make<'_>) {
     }
 }
 
-/// N1: the steps of a sweep prove no service, however often they come.
+/// The steps of a sweep prove no service, however often they come.
 pub async fn a_sweep_proves_no_service(make: Make<'_>) {
     let Some(world) = world(make).await else { return };
     let a = world.join("a", s(12)).await;
@@ -114,7 +114,7 @@ pub async fn a_sweep_proves_no_service(make: Make<'_>) {
     );
 }
 
-/// H9: which pause is a gap for which ttl.
+/// Which pause is a gap for which ttl.
 pub async fn pauses_are_gaps_by_ttl(make: Make<'_>) {
     let gaps_of = [
         (300, [0; 4]),
@@ -134,7 +134,7 @@ pub async fn pauses_are_gaps_by_ttl(make: Make<'_>) {
     }
 }
 
-/// H6, N7: beats of one group failed while the store served others.
+/// Beats of one group failed while the store served others.
 pub async fn a_failed_beat_restarts_the_ttls_of_its_group(make: Make<'_>) {
     let Some(world) = world(make).await else { return };
     let a = world.join("a", s(6)).await;
@@ -148,7 +148,7 @@ pub async fn a_failed_beat_restarts_the_ttls_of_its_group(make: Make<'_>) {
     assert_eq!(world.end_lapsed().await, std::slice::from_ref(&a));
 }
 
-/// N7: too many groups with failed beats are a hole of the whole store.
+/// Too many groups with failed beats are a hole of the whole store.
 pub async fn many_failed_groups_are_a_gap_of_the_store(make: Make<'_>) {
     let Some(world) = world(make).await else { return };
     world.join("a", s(6)).await;
@@ -158,7 +158,7 @@ pub async fn many_failed_groups_are_a_gap_of_the_store(make: Make<'_>) {
     assert!(world.end_lapsed().await.is_empty());
 }
 
-/// H13: a process that sweeps sees what is due without a visit, and only what is due.
+/// A process that sweeps sees what is due without a visit, and only what is due.
 pub async fn what_is_due_is_listed(make: Make<'_>) {
     let Some(world) = world(make).await else { return };
     let store = world.sweeper();

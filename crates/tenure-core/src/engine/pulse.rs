@@ -28,12 +28,12 @@ impl EnginePulse {
         *self.lock()
     }
 
-    /// One beat, which names this many groups. Returns its time, and whether the clock had fallen.
-    pub(super) fn beat(&self, clock: impl FnOnce() -> StoreTime, failed: usize) -> (StoreTime, bool) {
+    /// One beat, which names this many groups. Returns its time. The clock of an engine never falls.
+    pub(super) fn beat(&self, clock: impl FnOnce() -> StoreTime, failed: usize) -> StoreTime {
         let mut kept = self.lock();
         let now = clock();
-        let fell = kept.beat(failed, now);
-        (now, fell)
+        kept.beat(failed, now);
+        now
     }
 
     fn lock(&self) -> MutexGuard<'_, KeptPulse> {

@@ -125,18 +125,6 @@ impl Shared {
         tried.map_err(|lost| lost.to_error())
     }
 
-    /// Due times may be in the future by more than is possible: a visit reads each again.
-    pub(super) fn due_after_a_fall(&self, now: StoreTime) {
-        for cell in self.groups.all() {
-            let mut state = cell.lock();
-            if state.is_due_at.is_some_and(|due| due > now) {
-                state.is_due_at = Some(now);
-                let mut index = self.due.lock().unwrap_or_else(PoisonError::into_inner);
-                index.set(&cell.group, Some(now));
-            }
-        }
-    }
-
     /// Keeps the index of due groups. Under the lock of the group, so that a later step is indexed later.
     pub(super) fn note_due(&self, group: &Group, state: &mut State, now: StoreTime) {
         let due = match state.is_unborn() {

@@ -103,11 +103,8 @@ impl Shared {
 
     /// Beats the pulse: this store takes beats now.
     fn beat_pulse(&self, ask: &BeatPulse) -> Pulsed {
-        let (as_of, fell) = self.pulse.beat(|| self.clock.now(), ask.failed.len());
+        let as_of = self.pulse.beat(|| self.clock.now(), ask.failed.len());
         self.keep_time(as_of);
-        if fell {
-            self.due_after_a_fall(as_of);
-        }
         for cell in ask
             .failed
             .iter()

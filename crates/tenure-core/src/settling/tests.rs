@@ -48,7 +48,7 @@ fn unnoticed_pause_costs_no_beat() {
     assert_eq!(gap(None), s(2));
 }
 
-/// H9: few levels, each from its ttl on, and never a longer gap than 5/12 of the ttl.
+/// Few levels, each from its ttl on, and never a longer gap than 5/12 of the ttl.
 #[test]
 fn each_ttl_has_its_level() {
     for (ttl, level) in [(1000, 0), (1999, 0), (2000, 1), (4799, 1), (4800, 2), (30_000, 2)] {
@@ -56,7 +56,7 @@ fn each_ttl_has_its_level() {
     }
 }
 
-/// H9: which pause is a gap for which ttl.
+/// Which pause is a gap for which ttl.
 #[test]
 fn pauses_are_gaps_by_level() {
     let gaps = [
@@ -78,7 +78,7 @@ fn pauses_are_gaps_by_level() {
     }
 }
 
-/// H4, H11: a group that was quiet for an hour has no gap, if the store served.
+/// A group that was quiet for an hour has no gap, if the store served.
 #[test]
 fn a_late_visit_is_no_gap() {
     let pulse = served(at(3600));
@@ -88,7 +88,7 @@ fn a_late_visit_is_no_gap() {
     );
 }
 
-/// H10: a late visit dates a gap by the end of the hole.
+/// A late visit dates a gap by the end of the hole.
 #[test]
 fn a_gap_is_dated_by_the_end_of_the_hole() {
     let before = served(at(9));
@@ -103,7 +103,7 @@ fn a_gap_is_dated_by_the_end_of_the_hole() {
     assert_eq!(look(Some(&pulse), &known, pulse.tick), None, "it is met");
 }
 
-/// H11: the first look after an outage comes before the first beat of the pulse.
+/// The first look after an outage comes before the first beat of the pulse.
 #[test]
 fn an_open_hole_is_a_gap_now() {
     let pulse = served(at(9));
@@ -111,7 +111,7 @@ fn an_open_hole_is_a_gap_now() {
     assert_eq!((found.at, found.silence), (at(20), Some(s(11))));
 }
 
-/// N1: a step of a sweep during a hole writes a tick, which must not hide the hole.
+/// A step of a sweep during a hole writes a tick, which must not hide the hole.
 #[test]
 fn a_tick_hides_no_hole() {
     let before = served(at(9));
@@ -120,7 +120,7 @@ fn a_tick_hides_no_hole() {
     assert_eq!(look(Some(&after), &known, at(13)).map(|resume| resume.at), Some(at(13)));
 }
 
-/// N2: the clock of a new primary is behind the pulse.
+/// The clock of a new primary is behind the pulse.
 #[test]
 fn a_pulse_in_the_future_is_a_gap() {
     let pulse = served(at(9));
@@ -128,7 +128,7 @@ fn a_pulse_in_the_future_is_a_gap() {
     assert_eq!((found.at, found.cause), (at(9).minus(ms(100)), GapCause::ClockBack));
 }
 
-/// N3: a pulse that began again is dated by its beginning, however late the visit.
+/// A pulse that began again is dated by its beginning, however late the visit.
 #[test]
 fn another_id_is_dated_by_its_beginning() {
     let old = served(at(9));
@@ -138,14 +138,14 @@ fn another_id_is_dated_by_its_beginning() {
     assert_eq!(look(Some(&new), &known, at(500)).map(|resume| resume.at), Some(at(1)));
 }
 
-/// N4: a resume in the future is from before a fall of the clock.
+/// A resume in the future is from before a fall of the clock.
 #[test]
 fn a_resume_in_the_future_is_replaced() {
     assert_eq!(resumed(at(50), at(10), at(12)), at(10));
     assert_eq!(resumed(at(11), at(10), at(12)), at(11));
 }
 
-/// H21 and a fall of the clock: a new id, and a hole at each level.
+/// A fall of the clock is a new id, and a hole at each level.
 #[test]
 fn a_fall_of_the_clock_begins_the_pulse_anew() {
     let before = served(at(100));
@@ -154,7 +154,7 @@ fn a_fall_of_the_clock_begins_the_pulse_anew() {
     assert_eq!((after.tick, after.since), (at(40), [at(40); 3]));
 }
 
-/// N7: a beat that failed while the store served is the end of a hole of that group.
+/// A beat that failed while the store served is the end of a hole of that group.
 #[test]
 fn a_failed_beat_is_a_gap_of_its_group() {
     let pulse = served(at(100));
@@ -168,7 +168,7 @@ fn a_failed_beat_is_a_gap_of_its_group() {
     assert_eq!(look(Some(&pulse), &known, at(100)), None);
 }
 
-/// N10: a store without a pulse goes by the tick of the group.
+/// A store without a pulse goes by the tick of the group.
 #[test]
 fn without_a_pulse_silence_and_a_clock_step_back_are_gaps() {
     let known = |tick| Known {
@@ -203,7 +203,7 @@ fn every_ttl_restarts_after_a_gap() {
     assert_eq!(end_of(at(1000), s(30), at(5), at(5)), at(35));
 }
 
-/// N6: a fall of less than one smallest level may go unnoticed, so it shortens no life.
+/// A fall of less than one smallest level may go unnoticed, so it shortens no life.
 #[test]
 fn a_small_fall_of_the_clock_shortens_no_life() {
     let beaten_at = at(100);

@@ -6,11 +6,12 @@ use std::time::Duration;
 use tenure_core::id::TenureId;
 use tenure_core::lease::{AcquireOutcome, LeaseStore};
 use tenure_core::membership::{EndBy, MembershipStore};
+use tenure_core::pulse::BeatPulse;
 use tenure_core::registry::RegistryStore;
 use tenure_core::roster::{RosterMirror, Task, Turn, TurnRequest};
 use tenure_core::session::SessionStore;
 use tenure_core::settling::GapCause;
-use tenure_core::store::{Call, StoreOptions};
+use tenure_core::store::{Call, Store, StoreOptions};
 use tenure_core::sweep::{Sweep, SweepReport, SweepRequest, SweepSteps};
 use tenure_testkit::valkey::Flavour;
 
@@ -27,6 +28,7 @@ on_both! {
     large_index_is_rescored_page_by_page,
     grace_reservation_and_turn_are_not_extended,
     end_records_expire_on_time,
+    every_group_is_visited_after_a_fall,
 }
 
 /// Runs the work that a sweeper does when the status says it is due, for `time`, while the live members beat.
@@ -178,4 +180,19 @@ async fn end_records_expire_on_time(flavour: Flavour) {
     let end_lapsed = async || world.store.end_lapsed(&group(), 100, Call::default()).await.unwrap();
     while end_lapsed().await.more() {}
     assert!(!known(record()));
+}
+
+/// Due times from before the fall are further away than is possible.
+async fn every_group_is_visited_after_a_fall(flavour: Flavour) {
+    let world = Sessions::new(flavour).await;
+    let is_complete = async || world.store.due(SECOND, 10).await.unwrap().is_complete;
+    let beat_pulse = async || world.store.beat_pulse(BeatPulse::default()).await.unwrap();
+    join(&world.store, "a").await;
+    beat_pulse().await;
+    assert!(!is_complete().await, "a new index");
+    assert!(is_complete().await);
+    world.fall_back(SECOND / 2);
+    beat_pulse().await;
+    assert!(!is_complete().await, "every process visits every group once");
+    assert!(is_complete().await);
 }
