@@ -10,5 +10,6 @@ mod permission;
 mod queue;
 mod refusal;
 mod server;
+mod service;
 mod wait;
 mod words;

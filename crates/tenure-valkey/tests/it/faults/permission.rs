@@ -14,7 +14,7 @@ on_both! {
 }
 
 /// All permissions that Tenure needs.
-const LEAST: &[&str] = &[
+pub(super) const LEAST: &[&str] = &[
     "~{tenure:*",
     "~tenure:*",
     "-@all",
@@ -29,7 +29,7 @@ const LEAST: &[&str] = &[
     "+time",
 ];
 
-fn user(server: &Server, rules: &[&str]) -> String {
+pub(super) fn user(server: &Server, rules: &[&str]) -> String {
     let args: Vec<&str> = ["ACL", "SETUSER", "app", "reset", "on", ">s3cret"]
         .iter()
         .chain(rules)
