@@ -68,7 +68,7 @@ func NewClient(options Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if options.Transport != nil && place.tls != nil {
+	if options.Transport != nil && len(place.files) > 0 {
 		return nil, invalid("the URL of the daemon names TLS files, and Options has a Transport; use one of them")
 	}
 	client := &Client{base: place.base, timeout: options.Timeout, part: maxWait}
@@ -83,8 +83,12 @@ func NewClient(options Options) (*Client, error) {
 		if given, ok := transport.(*http.Transport); ok {
 			transport = given.Clone()
 		}
-		if transport == nil {
-			transport = newTransport(place.tls)
+		if transport == nil && len(place.files) == 0 {
+			transport = newTransport(nil)
+		} else if transport == nil {
+			if transport, err = newRenewing(place.files); err != nil {
+				return nil, err
+			}
 		}
 		// A redirect would carry the token to another server.
 		client.pools[use] = &http.Client{Transport: transport,

@@ -8,13 +8,14 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 )
 
 // place is a daemon's URL, read.
 type place struct {
-	base string
-	tls  *tls.Config // Nil if the URL names no files.
+	base  string
+	files map[string]string // Those of TLS, by the names in the URL.
 }
 
 // readPlace reads a URL and the files that it names. Its errors do not contain the URL, which may carry a password.
@@ -38,13 +39,7 @@ func readPlace(given string) (*place, error) {
 		files[name] = values[0]
 	}
 	parsed.RawQuery = ""
-	read := &place{base: strings.TrimSuffix(parsed.String(), "/")}
-	if len(files) > 0 {
-		if read.tls, err = readTLS(files); err != nil {
-			return nil, invalid(err.Error())
-		}
-	}
-	return read, nil
+	return &place{base: strings.TrimSuffix(parsed.String(), "/"), files: files}, nil
 }
 
 func readTLS(files map[string]string) (*tls.Config, error) {
@@ -67,6 +62,54 @@ func readTLS(files map[string]string) (*tls.Config, error) {
 		config.Certificates = []tls.Certificate{pair}
 	}
 	return config, nil
+}
+
+// renewing is a transport for files that may be replaced: it is made again when they have changed. While they cannot be
+// used, the last ones count.
+type renewing struct {
+	files     map[string]string
+	mutex     sync.Mutex
+	seen      string
+	transport *http.Transport
+}
+
+// newRenewing reads the files.
+func newRenewing(files map[string]string) (*renewing, error) {
+	seen := contents(files)
+	config, err := readTLS(files)
+	if err != nil {
+		return nil, invalid(err.Error())
+	}
+	return &renewing{files: files, seen: seen, transport: newTransport(config)}, nil
+}
+
+func (r *renewing) RoundTrip(request *http.Request) (*http.Response, error) {
+	return r.current().RoundTrip(request)
+}
+
+func (r *renewing) CloseIdleConnections() { r.current().CloseIdleConnections() }
+
+func (r *renewing) current() *http.Transport {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if seen := contents(r.files); seen != r.seen {
+		if config, err := readTLS(r.files); err == nil {
+			r.transport.CloseIdleConnections()
+			r.seen, r.transport = seen, newTransport(config)
+		}
+	}
+	return r.transport
+}
+
+// contents are those of all files, to see that they have changed.
+func contents(files map[string]string) string {
+	var all strings.Builder
+	for _, name := range []string{"tls_ca", "tls_cert", "tls_key"} {
+		text, _ := os.ReadFile(files[name])
+		all.Write(text)
+		all.WriteByte(0)
+	}
+	return all.String()
 }
 
 // newTransport speaks HTTP/1.1 only: with HTTP/2 all calls would share one connection, and break with it.

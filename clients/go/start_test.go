@@ -2,7 +2,13 @@ package tenure
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/pem"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -44,6 +50,58 @@ func TestStoreAndTokenComeFromTheEnvironment(t *testing.T) {
 	if _, err := newClient(t).Members(context.Background(), "g"); Code(err) != CodeUnreachable {
 		t.Fatal("its authority is unknown without the file: ", err)
 	}
+}
+
+// newCertificate makes one for 127.0.0.1 that is its own authority, and returns it in PEM format too.
+func newCertificate(t *testing.T) (tls.Certificate, string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
+	made, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made})
+	return tls.Certificate{Certificate: [][]byte{made}, PrivateKey: key}, string(text)
+}
+
+func TestReplacedTLSFilesCountForNewConnections(t *testing.T) {
+	var shown atomic.Pointer[tls.Certificate]
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Write([]byte(`{"members": []}`))
+	}))
+	server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return &tls.Config{Certificates: []tls.Certificate{*shown.Load()}}, nil
+	}}
+	first, text := newCertificate(t)
+	shown.Store(&first)
+	server.StartTLS()
+	defer server.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	put(t, ca, text)
+	client, err := NewClient(Options{URL: server.URL + "?tls_ca=" + ca})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(wanted string) {
+		t.Helper()
+		server.CloseClientConnections()
+		if _, err := client.Members(context.Background(), "g"); Code(err) != wanted {
+			t.Fatal(err)
+		}
+	}
+	ask("")
+	second, text := newCertificate(t)
+	shown.Store(&second)
+	ask(CodeUnreachable)
+	put(t, ca, text)
+	ask("")
+	put(t, ca, "-----BEGIN CERT")
+	ask("")
 }
 
 func TestURLThatCannotBeUsedIsRejected(t *testing.T) {

@@ -1,6 +1,7 @@
 """Calls under a network and answers that are not as they should be."""
 
 import asyncio
+import contextlib
 import os
 import random
 import ssl
@@ -17,6 +18,7 @@ from daemon import PATIENCE, Daemon, until
 from tenure_client import HELD, LeaseHeld, LostClaim, Tenure, TenureError, Unreachable, aio
 from tenure_client import _holdings as holdings
 from tenure_client import _http as http
+from tenure_client._address import Address
 
 
 class Base(unittest.TestCase):
@@ -259,13 +261,40 @@ class Start(Base):
 
 
 class Environment(unittest.TestCase):
-    def test_tls_files_in_the_url(self):
+    def certificate(self):
         place = tempfile.TemporaryDirectory()
         self.addCleanup(place.cleanup)
         cert, key = f"{place.name}/ca cert.pem", f"{place.name}/key.pem"
         make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2"]
         names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", cert]
         subprocess.run([*make, *names], check=True, capture_output=True)
+        return cert, key
+
+    def test_replaced_tls_files_count_for_new_connections(self):
+        (cert, key), (next_cert, next_key) = self.certificate(), self.certificate()
+        daemon = Daemon()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(cert, key)
+        daemon.server.socket = context.wrap_socket(daemon.server.socket, server_side=True)
+        url = f"https://localhost:{daemon.server.server_port}"
+        address = Address(f"{url}?tls_ca={cert.replace(' ', '%20')}", None)
+
+        def connect():
+            with contextlib.closing(address.connection(PATIENCE)) as connection:
+                connection.connect()
+
+        connect()
+        context.load_cert_chain(next_cert, next_key)
+        with self.assertRaises(ssl.SSLCertVerificationError):
+            connect()
+        os.replace(next_cert, cert)
+        connect()
+        with open(cert, "w") as half:
+            half.write("-----BEGIN CERT")
+        connect()
+
+    def test_tls_files_in_the_url(self):
+        cert, key = self.certificate()
         daemon = Daemon()
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=cert)
         context.load_cert_chain(cert, key)

@@ -13,10 +13,27 @@ const load = async <T>(name: string): Promise<T> => (await nodeModule<T>(name)) 
 export async function sendByNode(files: TlsFiles): Promise<Send> {
   const http = await load<typeof import("node:http")>("node:http");
   const https = await load<typeof import("node:https")>("node:https");
-  const tls = await read(files);
+  const { createSecureContext } = await load<typeof import("node:tls")>("node:tls");
+  const { X509Certificate } = await load<typeof import("node:crypto")>("node:crypto");
+  let seen = await state(files);
+  let tls = await read(files);
   const agents = new Map<Pool, Agent>();
+  /** Takes replaced files, for new connections. While they cannot be used, the last ones count. */
+  const renew = async () => {
+    const now = await state(files);
+    if (now === seen) return;
+    try {
+      const found = await read(files);
+      createSecureContext(found);
+      // It takes any text for authorities.
+      if (found.ca) new X509Certificate(found.ca);
+      [seen, tls] = [now, found];
+      agents.clear();
+    } catch {}
+  };
   return async (request) => {
     const isSecure = request.url.startsWith("https:");
+    if (isSecure) await renew();
     const settings = { keepAlive: true, maxFreeSockets: 8, timeout: IDLE_MS };
     const agent =
       agents.get(request.pool) ?? (isSecure ? new https.Agent({ ...settings, ...tls }) : new http.Agent(settings));
@@ -57,12 +74,22 @@ function answer(outgoing: ClientRequest, request: Request): Promise<Reply> {
   });
 }
 
-async function read(files: TlsFiles): Promise<Record<string, string>> {
+/** Which files these are now: it changes when one is replaced or written. */
+async function state(files: TlsFiles): Promise<string> {
+  const { stat } = await load<typeof import("node:fs/promises")>("node:fs/promises");
+  const found = Object.values(files).map(async (file) => {
+    const now = await stat(file, { bigint: true }).catch(() => undefined);
+    return now && `${now.mtimeNs} ${now.ino} ${now.size}`;
+  });
+  return (await Promise.all(found)).join("/");
+}
+
+async function read(files: TlsFiles): Promise<TlsFiles> {
   const { readFile } = await load<typeof import("node:fs/promises")>("node:fs/promises");
-  const found: Record<string, string> = {};
+  const found: TlsFiles = {};
   for (const [name, file] of Object.entries(files)) {
     try {
-      found[name] = await readFile(file, "utf8");
+      found[name as keyof TlsFiles] = await readFile(file, "utf8");
     } catch (cause) {
       throw invalid(
         `tls_${name} of the daemon's URL cannot be read: ${cause instanceof Error ? cause.message : cause}`,

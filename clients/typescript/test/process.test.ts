@@ -8,6 +8,7 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { rootCertificates } from "node:tls";
 
 import { type Membership, type MembershipEvent, Tenure, TenureError } from "../src/index.js";
 import { certificate, key } from "./certificate.js";
@@ -250,6 +251,28 @@ test("a wait is made of parts, and lasts as long as was asked", async () => {
   );
   assert.ok(asked.length >= 5, String(asked));
   await membership.leave();
+});
+
+test("replaced TLS files count for new connections", async (t) => {
+  const server = createServer({ cert: certificate, key }, (_, response) => {
+    response.end('{"tenure": "a@1", "member": "a"}');
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const folder = mkdtempSync(join(tmpdir(), "tenure-ts-"));
+  t.after(() => {
+    server.close();
+    server.closeAllConnections();
+    rmSync(folder, { recursive: true });
+  });
+  const ca = join(folder, "ca.pem");
+  writeFileSync(ca, String(rootCertificates[0]));
+  const group = new Tenure(`https://127.0.0.1:${(server.address() as AddressInfo).port}?tls_ca=${ca}`).group("g");
+  assert.equal(await group.member("a").catch(codeOf), "unreachable");
+  writeFileSync(ca, certificate);
+  await group.member("a");
+  writeFileSync(ca, "-----BEGIN CERT");
+  server.closeAllConnections();
+  await group.member("a");
 });
 
 test("the store, its authority and the token come from the environment", async (t) => {

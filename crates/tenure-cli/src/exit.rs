@@ -51,11 +51,16 @@ pub(crate) fn report(result: anyhow::Result<u8>) -> u8 {
         Err(error) => {
             let word = Line::on_stderr().toned(Some(Tone::Bad), "error:");
             say_coloured(&word.text(format_args!(" {error:#}")));
-            if is_without_daemon(&error) {
-                say("start a daemon with `tenure serve`, or name one with --store or TENURE_STORE");
-            }
+            say_how_to_start(&error);
             code_of(&error)
         }
+    }
+}
+
+/// After an error that says that there is no daemon.
+pub(crate) fn say_how_to_start(error: &anyhow::Error) {
+    if is_without_daemon(error) {
+        say("start a daemon with `tenure serve`, or name one with --store or TENURE_STORE");
     }
 }
 

@@ -26,13 +26,14 @@ use self::tenure_file::{Content, TenureFile};
 use crate::cli::{GroupArgs, StoreArgs};
 use crate::connect::{self, Connected};
 use crate::exit::{FAILED, Usage, say};
+use crate::joining::{Joined, Joining};
 use crate::labels::{label, labels};
 use crate::settings::LONGEST_TTL;
 use crate::wrapped::{self, Wrapped};
 
 /// Runs a command as a living member of a group.
 ///
-/// It joins, sends the heartbeats while the command runs, and leaves when the command ends. The command reads its tenure from
+/// It joins as soon as the store can be reached, sends the heartbeats while the command runs, and leaves when the command ends. The command reads its tenure from
 /// TENURE_ID (with TENURE_MEMBER, TENURE_GROUP and TENURE_STORE), so that `tenure claim` and `tenure acquire` in it act for
 /// the member. The JSON file TENURE_FILE names the current tenure, also after a lapse and a rejoin.
 ///
@@ -74,6 +75,9 @@ pub(crate) struct Join {
     file: Option<PathBuf>,
     #[command(flatten)]
     store: StoreArgs,
+    /// How long to try to join while the store cannot be reached; default: for as long as it takes.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    patience: Option<Duration>,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -125,8 +129,17 @@ impl Join {
 
     async fn live(self, options: JoinOptions) -> anyhow::Result<u8> {
         let mut signals = Signals::listen().context("cannot listen to signals")?;
-        let connected = connect::for_membership(&self.store.url, self.max_ttl).await?;
-        let membership = connected.tenure.group(self.group.name.as_str())?.join(options).await?;
+        let joining = Joining {
+            url: &self.store.url,
+            max_ttl: self.max_ttl,
+            group: &self.group.name,
+            options,
+            patience: self.patience,
+        };
+        let (connected, membership) = match joining.run(&mut signals).await? {
+            Joined::Member(connected, membership) => (connected, membership),
+            Joined::Signal(code) => return Ok(code),
+        };
         // A signal may have arrived during the join.
         let ended = match wrapped::ended_before(&mut signals).await {
             Some(ended) => Ok(ended),

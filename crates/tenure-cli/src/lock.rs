@@ -8,7 +8,7 @@ use clap::Args;
 use tenure::lease::{Acquire, AcquireOptions, LeaseGuard};
 use tenure::member_id;
 use tenure::membership::{JoinOptions, Membership};
-use tenure_core::clock::{Clock, Mono, jitter};
+use tenure_core::clock::{Clock, Mono, SystemClock, jitter};
 use tenure_core::error::Error;
 use tenure_core::id::{LeaseName, MemberId};
 use tenure_core::lease::Holders;
@@ -25,6 +25,7 @@ use crate::acquire::holders;
 use crate::cli::{GroupArgs, StoreArgs};
 use crate::connect::{self, Connected};
 use crate::exit::{FAILED, NOT_ACQUIRED, Usage, say};
+use crate::joining::{Joined, Joining};
 use crate::settings::LONGEST_TTL;
 use crate::wrapped::{self, Wrapped};
 
@@ -42,7 +43,7 @@ use crate::wrapped::{self, Wrapped};
 pub(crate) struct Lock {
     /// The name of the lock.
     lease: LeaseName,
-    /// How long to wait if it is held: first come, first served. A wait of more than a minute joins the queue again each
+    /// How long to wait if it is held, or the store cannot be reached: first come, first served. A wait of more than a minute joins the queue again each
     /// minute. By default it is tried once.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     wait: Duration,
@@ -91,11 +92,11 @@ impl Lock {
     }
 
     async fn live(self) -> anyhow::Result<u8> {
-        let signals = Signals::listen().context("cannot listen to signals")?;
-        let connected = connect::for_membership(&self.store.url, self.max_ttl).await?;
+        let mut signals = Signals::listen().context("cannot listen to signals")?;
+        let clock = SystemClock::shared();
         let member = match &self.member {
             Some(member) => member.clone(),
-            None => member_id::generated_for(self.lease.as_str(), &**connected.tenure.clock())?,
+            None => member_id::generated_for(self.lease.as_str(), &*clock)?,
         };
         let options = JoinOptions {
             member: Some(member),
@@ -104,8 +105,20 @@ impl Lock {
             others_act: true,
             ..JoinOptions::default()
         };
-        let membership = connected.tenure.group(self.group.name.as_str())?.join(options).await?;
-        let ended = self.hold(&connected, &membership, signals).await;
+        let joining = Joining {
+            url: &self.store.url,
+            max_ttl: self.max_ttl,
+            group: &self.group.name,
+            options,
+            patience: Some(self.wait),
+        };
+        let began = clock.mono();
+        let (connected, membership) = match joining.run(&mut signals).await? {
+            Joined::Member(connected, membership) => (connected, membership),
+            Joined::Signal(code) => return Ok(code),
+        };
+        let wait = self.wait.saturating_sub(clock.mono().since(began));
+        let ended = self.hold(&connected, &membership, wait, signals).await;
         if ended.as_ref().is_ok_and(|ended| !ended.is_gone) {
             say(format_args!(
                 "a process of {} does not end: lock \"{}\" comes free with the ttl",
@@ -129,11 +142,12 @@ impl Lock {
         &self,
         connected: &Connected,
         membership: &Membership,
+        wait: Duration,
         mut signals: Signals,
     ) -> anyhow::Result<Ended> {
         let clock = connected.tenure.clock();
         let not = |code| Ended { code, is_gone: true };
-        let guard = match self.acquire(membership, &**clock, &mut signals).await? {
+        let guard = match self.acquire(membership, wait, &**clock, &mut signals).await? {
             Acquired::Guard(guard) => guard,
             Acquired::Signal(code) => return Ok(not(code)),
             Acquired::Not(why) => {
@@ -162,10 +176,11 @@ impl Lock {
     async fn acquire(
         &self,
         membership: &Membership,
+        wait: Duration,
         clock: &dyn Clock,
         signals: &mut Signals,
     ) -> Result<Acquired, Error> {
-        let until = clock.mono() + self.wait;
+        let until = clock.mono() + wait;
         let asking = async {
             loop {
                 let options = AcquireOptions {

@@ -22,6 +22,7 @@ mod exit;
 mod expel;
 mod groups;
 mod join;
+mod joining;
 mod labels;
 mod launch;
 mod leases;

@@ -48,7 +48,7 @@ macro_rules! conformance_tests {
             lease: tokens_rise_for_ever, a_release_names_the_exact_tenure_and_token, leases_are_listed_page_by_page,
                 an_unknown_revision_marks_a_gap;
             lease_end: no_progress_frees_leases_as_an_expulsion_does, a_hand_off_reserves_the_lease_for_the_successor, the_janitor_releases_leases_of_the_dead_once,
-                a_burst_of_refused_acquires_engages_the_brake;
+                a_reservation_ends_with_the_successors_tenure, a_burst_of_refused_acquires_engages_the_brake;
             target: targets_are_added_changed_and_removed, targets_are_listed_page_by_page;
             session: a_session_is_created_left_and_resumed, an_alias_leads_to_one_session,
                 data_is_merged_field_by_field, sessions_are_listed_by_state_page_by_page,
@@ -76,7 +76,7 @@ macro_rules! conformance_tests {
         $crate::conformance_tests! { @cases $make;
             shared: each_holder_has_a_place_and_a_token, the_number_of_holders_is_fixed_while_taken,
                 a_second_release_makes_no_room, a_place_is_taken_until_the_last_deadline,
-                a_lapsed_holders_place_is_granted, a_hand_off_reserves_a_place, a_read_shows_all_holders,
+                a_lapsed_holders_place_is_granted, a_hand_off_reserves_a_place, an_ended_successors_place_is_free, a_read_shows_all_holders,
                 the_janitor_releases_places_of_the_dead, shared_leases_agree_with_the_model;
             revoke: a_revoked_lease_is_free_when_noticed, a_revoked_lease_is_free_at_the_deadline,
                 a_revoked_lease_ends_with_the_tenure, a_holder_gives_up_a_revoked_lease, an_operator_names_the_grant,
@@ -90,7 +90,7 @@ macro_rules! conformance_tests {
                 a_kept_grant_belongs_to_the_newest_request, a_lapsed_holders_lease_goes_to_the_waiter,
                 a_waiter_is_served_at_the_last_deadline, a_waiter_is_served_at_a_deadline_that_came_nearer,
                 a_hand_off_goes_before_the_queue,
-                a_hand_off_serves_a_waiting_successor, a_replaced_request_is_announced,
+                an_ended_successors_lease_goes_to_the_waiter, a_hand_off_serves_a_waiting_successor, a_replaced_request_is_announced,
                 waiters_fix_the_number_of_holders, a_settled_group_serves_all_waiters,
                 a_waiter_is_served_at_the_end_of_a_grace, a_bad_wait_changes_nothing,
                 places_of_a_shared_lease_are_waited_for, a_revoked_lease_goes_to_the_waiter,
@@ -115,7 +115,8 @@ macro_rules! conformance_tests {
             lease_end: a_superseded_holders_lease_waits_for_its_deadline, leaving_frees_leases_immediately,
                 no_progress_frees_leases_as_an_expulsion_does,
                 a_hand_off_reserves_the_lease_for_the_successor, the_janitor_releases_leases_of_the_dead_once,
-                a_reservation_ends_when_the_successor_acquires, an_ended_tenure_without_holdings_leaves_the_work_list,
+                a_reservation_ends_when_the_successor_acquires, a_reservation_ends_with_the_successors_tenure,
+                an_ended_tenure_without_holdings_leaves_the_work_list,
                 waiting_leases_do_not_delay_claims, leases_count_toward_a_turn_of_the_janitor,
                 a_burst_of_refused_acquires_engages_the_brake;
             target: targets_are_added_changed_and_removed, a_bad_target_changes_nothing, targets_are_listed_page_by_page;

@@ -30,6 +30,7 @@ class Address:
         if files and (parts.scheme == "http" or context):
             raise _wrong(url, "its TLS files are for https:// without an ssl_context")
         self.prefix = parts.path.rstrip("/")
+        self._files, self._seen = files, _state(files)
         self._context = (context or _context(files)) if parts.scheme == "https" else None
         try:
             self.connection(0.0)
@@ -39,8 +40,29 @@ class Address:
     def connection(self, timeout: float) -> http.client.HTTPConnection:
         """A new connection, not yet open."""
         if self._context:
+            self._renew()
             return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._context)
         return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+
+    def _renew(self) -> None:
+        """Takes replaced TLS files. While they cannot be used, the last ones count."""
+        seen = _state(self._files)
+        if seen != self._seen:
+            with contextlib.suppress(ValueError):
+                self._context, self._seen = _context(self._files), seen
+
+
+def _state(files: dict[str, str]) -> list[tuple[int, int, int] | None]:
+    """Which files these are now: it changes when one is replaced or written."""
+
+    def of(file: str) -> tuple[int, int, int] | None:
+        try:
+            found = os.stat(file)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino, found.st_size
+
+    return [of(file) for file in files.values()]
 
 
 def _context(files: dict[str, str]) -> ssl.SSLContext:

@@ -216,6 +216,41 @@ pub async fn a_reservation_ends_when_the_successor_acquires(make: Make<'_>) {
     world.granted(&a, "poll").await;
 }
 
+/// A lease that was handed off is reserved no longer than the successor's tenure: until its end, and not after another
+/// end. A successor that joins again has it still.
+pub async fn a_reservation_ends_with_the_successors_tenure(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, c) = (world.join("a", s(60)).await, world.join("c", s(60)).await);
+    let reserved = |free_in| AcquireOutcome::Reserved {
+        to: member("b"),
+        free_in,
+    };
+    let mut token = world.granted(&a, "poll").await;
+    let b = world.join("b", s(3)).await;
+    world.release(&a, "poll", token, Some("b")).await;
+    assert_eq!(world.acquire(&c, "poll").await, reserved(s(3)));
+    world.pass(s(1)).await;
+    world.beat(&b).await;
+    assert_eq!(world.acquire(&c, "poll").await, reserved(s(3)));
+    world.pass(s(3) - ms(1)).await;
+    assert_eq!(world.acquire(&c, "poll").await, reserved(ms(1)));
+    world.pass(ms(1)).await;
+    token = world.granted(&c, "poll").await;
+    for by in [EndBy::Leave, EndBy::Expel] {
+        let b = world.join("b", s(60)).await;
+        world.release(&c, "poll", token, Some("b")).await;
+        assert_eq!(world.acquire(&a, "poll").await, reserved(RESERVATION));
+        let ended = world.store.end(&world.group, &b, by, Call::default()).await;
+        ended.expect("an end");
+        token = world.granted(&c, "poll").await;
+    }
+    world.join("b", s(60)).await;
+    world.release(&c, "poll", token, Some("b")).await;
+    let b = world.join("b", s(60)).await;
+    assert_eq!(world.acquire(&a, "poll").await, reserved(RESERVATION));
+    world.granted(&b, "poll").await;
+}
+
 /// The release of the last holding, claim or lease, removes the ended tenure from the work list.
 pub async fn an_ended_tenure_without_holdings_leaves_the_work_list(make: Make<'_>) {
     let world = World::new(make).await;

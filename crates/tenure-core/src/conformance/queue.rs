@@ -300,6 +300,27 @@ pub async fn a_hand_off_goes_before_the_queue(make: Make<'_>) {
     world.served(&c, "poll", 2).await;
 }
 
+/// The end of a successor's tenure serves the queue: the one of its ttl when it is due, and any other at once.
+pub async fn an_ended_successors_lease_goes_to_the_waiter(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, c] = world.three().await;
+    let token = world.granted(&a, "poll").await;
+    world.wait(&b, "poll", 1).await;
+    world.release(&a, "poll", token, Some("c")).await;
+    world.leave(&c).await;
+    assert_eq!(world.turns().await, [world.news(&b, 1, false)]);
+    let token = world.served(&b, "poll", 1).await;
+    world.join("c", s(2)).await;
+    world.wait(&a, "poll", 2).await;
+    world.release(&b, "poll", token, Some("c")).await;
+    world.pass(s(2)).await;
+    world.end_lapsed().await;
+    // A cluster may report a turn twice.
+    let told = world.news(&a, 2, false);
+    while !world.turns().await.contains(&told) {}
+    world.served(&a, "poll", 2).await;
+}
+
 /// A successor that waits is served immediately, wherever it is in the queue, and its later requests take its turn over.
 pub async fn a_hand_off_serves_a_waiting_successor(make: Make<'_>) {
     let world = World::new(make).await;

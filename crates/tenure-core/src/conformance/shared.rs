@@ -154,6 +154,28 @@ pub async fn a_hand_off_reserves_a_place(make: Make<'_>) {
     assert!(held(&world.acquire_shared(&d, "pool", 2).await));
 }
 
+/// The place of a successor whose tenure ended is free, also in a read, and stays so when the member joins again.
+pub async fn an_ended_successors_place_is_free(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, c, _] = joined(&world).await;
+    let (of_a, _) = world.share(&a, "pool", 2).await;
+    let (of_b, _) = world.share(&b, "pool", 2).await;
+    world.release(&b, "pool", of_b, Some("m2")).await;
+    let free = async || {
+        let seen = world.store.lease_of(&world.group, &lease("pool")).await;
+        seen.expect("a look-up").expect("a held lease").free
+    };
+    assert_eq!(free().await, 0);
+    world.leave(&c).await;
+    assert_eq!(free().await, 1);
+    world.release(&a, "pool", of_a, None).await;
+    world.granted(&b, "pool").await;
+    world.join("m2", s(30)).await;
+    let seen = world.store.lease_of(&world.group, &lease("pool")).await;
+    let seen = seen.expect("a look-up").expect("a held lease");
+    assert_eq!((seen.places.get(), seen.free), (1, 0));
+}
+
 /// A read shows the living holder with the highest token, all holders by place, and the free places.
 pub async fn a_read_shows_all_holders(make: Make<'_>) {
     let world = World::new(make).await;

@@ -14,12 +14,20 @@ use crate::view::{Liveness, PackedTenure, foreign};
 pub(super) struct LeaseRow {
     lease: String,
     places: u64,
-    /// The places with a running reservation.
-    reserved: Vec<u64>,
+    /// The reservations that are not past their time.
+    reserved: Vec<ReservedRow>,
     waiters: Vec<WaiterRow>,
     /// The number of waiters beyond those.
     more_waiters: u64,
     grants: Vec<GrantRow>,
+}
+
+/// A reserved place.
+struct ReservedRow {
+    place: u64,
+    /// The current tenure of the member that it was handed off to; empty for the turn of a waiter.
+    tenure: String,
+    current: Vec<u8>,
 }
 
 /// A place in the queue.
@@ -54,9 +62,9 @@ impl LeaseRow {
         while rows.left() > 0 {
             let mut row = rows.array()?;
             let (lease, places) = (row.text()?, row.number()?);
-            let (mut numbers, mut reserved) = (row.array()?, Vec::new());
-            while numbers.left() > 0 {
-                reserved.push(numbers.number()?);
+            let (mut reservations, mut reserved) = (row.array()?, Vec::new());
+            while reservations.left() > 0 {
+                reserved.push(ReservedRow::read(&mut reservations.array()?)?);
             }
             let (mut places_in_queue, mut waiters) = (row.array()?, Vec::new());
             while places_in_queue.left() > 0 {
@@ -92,9 +100,11 @@ impl LeaseRow {
         grants.sort_by_key(|(holder, _)| holder.place);
         let held = grants.iter().filter(|(holder, _)| !holder.expires_in.is_zero());
         let mut taken: Vec<(Place, Holders)> = held.map(|(holder, places)| (holder.place, *places)).collect();
-        for place in &self.reserved {
-            let place = u16::try_from(*place).map_err(foreign)?;
-            taken.push((Place::new(place).map_err(foreign)?, read_holders(self.places)?));
+        for reserved in &self.reserved {
+            if reserved.is_running(liveness)? {
+                let place = u16::try_from(reserved.place).map_err(foreign)?;
+                taken.push((Place::new(place).map_err(foreign)?, read_holders(self.places)?));
+            }
         }
         taken.sort();
         taken.dedup_by_key(|(place, _)| *place);
@@ -111,6 +121,25 @@ impl LeaseRow {
         let counts = (places, count(free), count(waiting));
         let holders = grants.into_iter().map(|(holder, _)| holder).collect();
         Ok(Lease::of_holders(lease, holders, counts, of))
+    }
+}
+
+impl ReservedRow {
+    fn read(row: &mut Reader) -> Read<Self> {
+        Ok(Self {
+            place: row.number()?,
+            tenure: row.text()?,
+            current: row.maybe_bytes()?.unwrap_or_default(),
+        })
+    }
+
+    /// A reservation ends with the tenure of its member.
+    fn is_running(&self, liveness: &Liveness) -> Result<bool> {
+        if self.tenure.is_empty() || self.current.is_empty() {
+            return Ok(self.tenure.is_empty());
+        }
+        let tenure = self.tenure.parse().map_err(foreign)?;
+        Ok(liveness.is_alive(&tenure, Some(&PackedTenure::read(&self.current)?)))
     }
 }
 

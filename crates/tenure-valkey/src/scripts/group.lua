@@ -205,7 +205,8 @@ end
 local note_offline
 
 -- The leases; see `lease.lua`. `waits`: how long until another tenure can have what a tenure holds; false for now.
-local Lease = { waits = {} }
+-- `begun`: the tenures that begin in this step, by member.
+local Lease = { waits = {}, begun = {} }
 
 -- Ends a member's current tenure for good, with the end time to record if it is not that of its last beat, and a text for
 -- the event.

@@ -22,7 +22,8 @@ end
 note_ttl(ttl)
 present = present + 1
 plan('HSET', MEMBERS, member, struct.pack('<d', group.seq))
-save_member(member, { term = group.seq, deadline = now + ttl, ttl = ttl, revision = 0 })
+Lease.begun[member] = { term = group.seq, deadline = now + ttl, ttl = ttl, revision = 0 }
+save_member(member, Lease.begun[member])
 if labels ~= '' then
   plan('HSET', LABELS, member, labels)
 end

@@ -7,7 +7,8 @@
 -- shared lease that is held or reserved. MORE has 'lease/1' to 'lease/n-1' for a shared lease with n grants, so that
 -- the number of grants of the group is known.
 --
--- RESERVED has, by lease, or by 'lease/place' of a shared one, 'until member', or 'until member tenure' for a waiter.
+-- RESERVED has, by lease, or by 'lease/place' of a shared one, 'until member', or 'until member tenure' for a waiter. A
+-- reservation for a member without a living tenure is over.
 do
 local SHARED, MORE = PREFIX .. 'shared', PREFIX .. 'shared:more'
 -- Grants that an operator released: by the time at which they end in any case, and by tenure.
@@ -301,12 +302,38 @@ function Lease.free_revoked(s, row)
   lose(row.tenure)
 end
 
--- Ends the holders of a lease that are past their end, and frees what an operator released long enough ago.
+-- For how long a place is reserved: until the reservation ends, or before that the tenure of its member. A waiter that
+-- ends leaves its place itself.
+local heirs = {}
+local function reserved_for(reservation)
+  local heir, left = reservation.heir, reservation.till - now
+  if reservation.waiter then
+    return left
+  end
+  if heirs[heir] == nil then
+    heirs[heir] = load_member(heir) or false
+  end
+  local m = Lease.begun[heir] or heirs[heir]
+  if not m or ended_now[heir .. '@' .. text(m.term)] then
+    return 0
+  end
+  return math.max(0, math.min(left, end_of(m) - now))
+end
+
+-- Drops reservations for members without a living tenure: they do not come back when such a member joins again.
+local function drop_reservations(s)
+  for place = 0, s.places - 1 do
+    local reservation = s.reserved[place]
+    if reservation and reserved_for(reservation) <= 0 then
+      Lease.reserve(s, place)
+    end
+  end
+end
+
+-- Ends the holders of a lease that are past their end, frees what an operator released long enough ago, and drops
+-- reservations that are over.
 function Lease.refresh(s)
   Lease.fill(s)
-  if s.held == 0 then
-    return
-  end
   local rows = {}
   for _, row in pairs(s.at) do
     rows[#rows + 1] = row
@@ -320,6 +347,7 @@ function Lease.refresh(s)
       Lease.free_revoked(s, row)
     end
   end
+  drop_reservations(s)
 end
 
 -- What takes a place: a grant and how long it does, or a running reservation.
@@ -328,8 +356,10 @@ function Lease.taken(s, place)
   local wait = row and Lease.wait_for(row) or 0
   if wait > 0 then
     return wait, row
-  elseif reservation then
-    return reservation.till - now, nil, reservation
+  end
+  local left = reservation and reserved_for(reservation) or 0
+  if left > 0 then
+    return left, nil, reservation
   end
 end
 

@@ -1,5 +1,5 @@
--- ARGV 3..: leases. Returns those that are held: lease, number of places, the places with a running reservation, the
--- first waiters (end of the wait, tenure, its packed value when it is current) and the number of the others, and its
+-- ARGV 3..: leases. Returns those that are held: lease, number of places, the reservations that are not past their time
+-- (place, the current tenure of its member and its packed value; without a tenure for a waiter), the first waiters (end of the wait, tenure, its packed value when it is current) and the number of the others, and its
 -- grants: holder's tenure, the grant as stored, the holder's packed value when it is a current tenure, and how the
 -- holder's tenure ended.
 local leases = {}
@@ -42,7 +42,22 @@ local function complete_grants()
   end
 end
 
--- The places of a lease with a running reservation, by the rule of `lease.lua`.
+-- Adds to reservations the tenures of their members.
+local function complete_reservations(found)
+  local heirs, tenures = {}, {}
+  for i, reservation in ipairs(found) do
+    heirs[i] = reservation[2]
+  end
+  for i, term in ipairs(#heirs > 0 and redis.call('HMGET', PREFIX .. 'members', unpack(heirs)) or {}) do
+    tenures[i] = term and heirs[i] .. '@' .. text((struct.unpack('<d', term))) or heirs[i]
+  end
+  for i, packed in ipairs(#heirs > 0 and current_of(tenures) or {}) do
+    found[i][2], found[i][3] = found[i][2] ~= '' and tenures[i] or '', packed or ''
+  end
+  return found
+end
+
+-- The reserved places of a lease, by the rule of `lease.lua`.
 local LONGEST = 5000000
 local is_reserved = #leases > 0 and redis.call('HLEN', PREFIX .. 'reserved') > 0
 local function reserved_places(lease, places)
@@ -54,12 +69,13 @@ local function reserved_places(lease, places)
     fields[place + 1] = lease .. '/' .. place
   end
   for i, value in ipairs(redis.call('HMGET', PREFIX .. 'reserved', unpack(fields))) do
-    local till = value and tonumber(string.match(value, '^%d+'))
-    if till and now < till and till <= now + LONGEST then
-      found[#found + 1] = i - 1
+    local till, heir, waiter = string.match(value or '', '^(%d+) (%S+) ?(%S*)$')
+    till = tonumber(till or 0)
+    if now < till and till <= now + LONGEST then
+      found[#found + 1] = { i - 1, waiter == '' and heir or '' }
     end
   end
-  return found
+  return complete_reservations(found)
 end
 
 -- The first waiters of a lease, and the number of the others.

@@ -111,12 +111,37 @@ function Lease.wake_all()
   end
 end
 
+-- What was handed off to a member may be free: its tenure ended. If much is handed off, the leases that are due first
+-- are looked at; the others are when they are due.
+local handed
+local function wake_handed(member)
+  if not handed then
+    handed = {}
+    local few = redis.call('HLEN', RESERVED) <= SERVED
+    local found = few and redis.call('HGETALL', RESERVED) or {}
+    for i = 1, #found, 2 do
+      local heir = string.match(found[i + 1], '^%d+ (%S+)$')
+      if heir then
+        handed[heir] = handed[heir] or {}
+        table.insert(handed[heir], string.match(found[i], '^[^/]*'))
+      end
+    end
+    for _, name in ipairs(few and {} or redis.call('ZRANGE', WAKE, 0, SERVED - 1)) do
+      Lease.wake(name)
+    end
+  end
+  for _, name in ipairs(handed[member] or {}) do
+    Lease.wake(name)
+  end
+end
+
 -- A tenure ended: it waits no longer. Waiters above the limit are removed when their turn comes or their wait is over.
 function Lease.note_end(tenure)
   if count_waiters() == 0 then
     return
   end
   Lease.wake_of(tenure)
+  wake_handed(member_of(tenure))
   local names = redis.call('SMEMBERS', waited_key(tenure))
   for i = 1, math.min(#names, SERVED) do
     local w = Lease.waiter_of(names[i], tenure)

@@ -423,6 +423,20 @@ async fn member_outside_the_fleet_gets_only_one_handoff() {
 }
 
 #[tokio::test]
+async fn a_handed_off_target_of_an_ended_member_is_taken_back() {
+    let mut world = World::new(60);
+    world.join("a").await;
+    world.join("b").await;
+    world.until_all_held(secs(2)).await;
+    world.pass(secs(40)).await;
+    let idle = world.join_without_fleet("idle").await;
+    let handed = |world: &World| world.held_in_all() < 60;
+    world.until("a target is handed to it", secs(120), handed).await;
+    world.run(idle.leave()).await.unwrap();
+    world.until_all_held(secs(1)).await;
+}
+
+#[tokio::test]
 async fn changes_are_found_by_polling_without_events() {
     let mut world = World::new(30);
     for name in ["a", "b"] {

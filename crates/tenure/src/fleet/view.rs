@@ -140,15 +140,19 @@ impl FleetView {
         self.update_holders(now);
     }
 
-    /// Marks leases of ended holders as free, and those of holders that are alive as held.
+    /// Marks leases of ended holders as free, and those of holders that are alive as held. A reservation ends with the
+    /// tenure of its successor.
     fn update_holders(&mut self, now: Mono) {
         for known in self.leases.iter_mut().flat_map(BTreeMap::values_mut) {
-            if let LeaseState::Held { by, open_at } = &mut known.whose {
-                if self.alive.get(by.member()) == Some(by) {
+            match &mut known.whose {
+                LeaseState::Held { by, open_at } if self.alive.get(by.member()) == Some(by) => {
                     *open_at = open_at.filter(|_| by.member() == &self.me.name);
-                } else {
+                }
+                LeaseState::Held { open_at, .. } => {
                     open_at.get_or_insert(now);
                 }
+                LeaseState::Reserved { to, until } if !self.alive.contains_key(to) => *until = now.min(*until),
+                LeaseState::Reserved { .. } | LeaseState::Free { .. } => {}
             }
         }
     }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tenure_testkit::port::Port;
 use tenure_testkit::wait;
 
-use crate::support::{Daemon, SOON, exists, run, said, tenure};
+use crate::support::{Daemon, SOON, exists, run, said, spawn, tenure};
 
 /// The types of the events about members of a group, in order. (A machine that stalls the daemon makes others.)
 fn events(daemon: &Daemon, group: &str) -> Vec<String> {
@@ -283,12 +284,73 @@ fn an_outage_of_the_daemon_stops_no_command_that_is_kept() {
 }
 
 #[test]
+fn a_daemon_that_starts_later_is_joined() {
+    for wrapper in [&["join"][..], &["lock", "l", "--wait", "1m"]] {
+        let port = Port::reserve();
+        let url = format!("http://{}", port.addr());
+        let waiting = spawn("tenure", |command, _| {
+            command.args(wrapper).args(["--ttl", "6s", "--store", &url]);
+            command.args(["--", "sh", "-c", "echo started; exec sleep 1000"]);
+        });
+        said(&waiting, &format!("{url}/ cannot be reached"));
+        assert!(!waiting.log().contains("started"), "{}", waiting.log());
+        let _daemon = spawn("tenure serve", |command, _| {
+            command.args(["serve", "--store", "memory:", "--max-ttl", "6s", "--listen"]);
+            command.arg(port.addr().to_string());
+        });
+        wait::until("the command runs", SOON + Duration::from_secs(20), || {
+            waiting.log().contains("started")
+        });
+        let log = waiting.log();
+        assert_eq!(log.matches("trying again").count(), 1, "{log}");
+        assert_eq!(waiting.terminate(SOON).unwrap().code(), Some(143));
+    }
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_daemon() {
+    let port = Port::reserve();
+    let joined = spawn("tenure join", |command, _| {
+        command.args(["join", "--store", &format!("http://{}", port.addr())]);
+        command.args(["--", "sh", "-c", "echo started"]);
+    });
+    said(&joined, "trying again");
+    assert_eq!(joined.terminate(SOON).unwrap().code(), Some(143));
+    assert!(!joined.log().contains("started"), "{}", joined.log());
+}
+
+#[test]
+fn what_no_daemon_changes_fails_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens.toml");
+    fs::write(&tokens, "").unwrap();
+    let mut made = tenure();
+    made.args(["token", "new", "--name", "reader", "--scope", "read", "--add"]);
+    made.arg(&tokens).arg("--out").arg(folder.path().join("token"));
+    assert_eq!(run(made).code, Some(0));
+    let daemon = Daemon::start(&["--store", "memory:", "--tokens", tokens.to_str().unwrap()]);
+    for (args, code) in [
+        (&["--store", "nonsense"][..], 2),
+        (&["--store", &daemon.url()], 1),
+        (&["--store", &daemon.url(), "--member", "a/b"], 2),
+    ] {
+        let mut command = tenure();
+        command.arg("join").args(args).args(["--", "true"]);
+        let ran = run(command);
+        assert_eq!(ran.code, Some(code), "{args:?}: {}", ran.err);
+        assert!(!ran.err.contains("trying again"), "{}", ran.err);
+    }
+}
+
+#[test]
 fn without_a_store_the_command_is_not_started() {
     let mut command = tenure();
     command.args([
         "join",
         "--store",
         "http://127.0.0.1:1",
+        "--patience",
+        "0s",
         "--",
         "sh",
         "-c",

@@ -76,17 +76,27 @@ impl GroupModel {
         self.leases.table.range_unseen(all_places(lease))
     }
 
-    /// The running reservations of a lease, by place.
+    /// The reservations of a lease that are not past their time, by place, with how long each still counts.
     fn reservations<'a>(
         &'a self,
         lease: &LeaseName,
+        resumed_at: StoreTime,
         now: StoreTime,
-    ) -> impl Iterator<Item = (&'a PlaceKey, &'a ReservedRow)> {
+    ) -> impl Iterator<Item = (&'a PlaceKey, &'a ReservedRow, Duration)> {
         let rows = self.leases.reserved.range_unseen(all_places(lease));
-        rows.filter(move |(_, row)| now < row.until)
+        let running = rows.filter(move |(_, row)| now < row.until);
+        running.map(move |(key, row)| (key, row, self.reserved_for(row, resumed_at, now)))
     }
 
-    /// Ends the holders of a lease that are past their end, and releases what an operator released long enough ago.
+    /// A reservation ends with its time, or before that with the tenure of its member.
+    fn reserved_for(&self, row: &ReservedRow, resumed_at: StoreTime, now: StoreTime) -> Duration {
+        let successor = self.lives.get(&row.member);
+        let end = successor.map_or(StoreTime::ZERO, |live| self.end_time(live, resumed_at, now));
+        row.until.min(end).since(now)
+    }
+
+    /// Ends the holders of a lease that are past their end, releases what an operator released long enough ago, and drops
+    /// reservations for members without a living tenure: they do not come back when such a member joins again.
     pub(super) fn refresh_lease(&mut self, lease: &LeaseName, now: StoreTime) {
         let rows: Vec<_> = self
             .lease_rows(lease)
@@ -99,6 +109,14 @@ impl GroupModel {
                 self.free_revoked(&key, now);
             }
         }
+        let over = self.reservations(lease, self.head().resumed_at, now);
+        let over: Vec<_> = over
+            .filter(|(.., left)| left.is_zero())
+            .map(|(key, ..)| key.clone())
+            .collect();
+        for key in over {
+            self.leases.reserve(&key, None);
+        }
     }
 
     /// The taken places of a lease.
@@ -110,13 +128,15 @@ impl GroupModel {
             free_in: self.grant_free_in(row, resumed_at, now),
         });
         let mut taken: Vec<Taken> = held.filter(|taken| !taken.free_in.is_zero()).collect();
-        let reserved = self.reservations(lease, now).map(|((_, place), row)| Taken {
-            place: *place,
-            holders: row.holders,
-            by: TakenBy::Successor(row.member.clone()),
-            free_in: row.until.since(now),
-        });
-        taken.extend(reserved);
+        let reserved = self
+            .reservations(lease, resumed_at, now)
+            .map(|((_, place), row, free_in)| Taken {
+                place: *place,
+                holders: row.holders,
+                by: TakenBy::Successor(row.member.clone()),
+                free_in,
+            });
+        taken.extend(reserved.filter(|taken| !taken.free_in.is_zero()));
         // A holder comes before a reservation of the same place.
         taken.sort_by_key(|taken| taken.place);
         taken.dedup_by_key(|taken| taken.place);

@@ -221,10 +221,23 @@ impl GroupModel {
         self.leases.queue.note_served(step, served);
     }
 
-    /// Notes that the leases of a tenure may be free earlier than known: it ended, or has a shorter ttl.
+    /// Notes that the leases of a tenure, and those handed off to its member, may be free earlier than known: it ended, or
+    /// has a shorter ttl.
     pub(in crate::memory) fn wake_leases_of(&mut self, tenure: &TenureId) {
+        if self.leases.queue.is_empty() {
+            return;
+        }
+        let reserved = self
+            .leases
+            .reserved
+            .iter()
+            .filter(|(_, row)| row.member == *tenure.member());
+        let reserved: Vec<LeaseName> = reserved.map(|((lease, _), _)| lease.clone()).collect();
+        for lease in reserved {
+            self.leases.queue.wake(&lease, StoreTime::ZERO);
+        }
         let held = self.held.of(tenure).leases;
-        if held == 0 || self.leases.queue.is_empty() {
+        if held == 0 {
             return;
         }
         let leases: Vec<LeaseName> =
