@@ -98,11 +98,11 @@ enum Action {
     /// Shows the log of changes, oldest first.
     #[command(after_help = "Examples:\n  tenure roster log ann --roster desk --follow")]
     Log(reading::Log),
-    /// Prints the SQL that puts views of the ledger in place of an application's tables. Changes nothing.
+    /// Prints the SQL that puts views of the ledger in place of an application's tables; changes nothing.
     ///
     /// Reads the tables in the database of --ledger, and guesses which column means what; the guesses are comments of the SQL.
     #[command(
-        after_help = "Examples:\n  tenure roster views --from drivers --engagements rides --roster rides --app-role rides_app \\\n      --ledger postgres://postgres@db/app > move.sql"
+        after_help = "Examples:\n  tenure roster views --from drivers --engagements rides --app-role rides_app --ledger postgres://db/app"
     )]
     Views(Box<views::Views>),
 }

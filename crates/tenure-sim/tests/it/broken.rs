@@ -129,6 +129,7 @@ fn a_withdrawal_that_compares_nothing_is_noticed() {
         150,
         &[
             "never two holders who trust one lease",
+            "a lease is granted only when its holder can no longer be at work",
             "every missing lease was released once, with one event",
         ],
     );
