@@ -84,7 +84,7 @@ fn connection_errors_hide_passwords() {
             &["members"],
             &["bench", "--for", "100ms"],
             &["serve", "--listen", "127.0.0.1:0"],
-            &["join", "--", "true"],
+            &["join", "--patience", "0s", "--", "true"],
             &["config", "explain"],
         ] {
             let mut command = tenure();
