@@ -31,6 +31,7 @@ fn serve(store: &Arc<ValkeyStore>) -> JoinSet<()> {
         loop {
             // A refusal is what is tested.
             let _ = store.beat_pulse(BeatPulse::default()).await;
+            // tidy: waits on the next beat
             tokio::time::sleep(PULSE_EVERY).await;
         }
     });
@@ -85,6 +86,7 @@ async fn refused_beats_end_no_member(flavour: Flavour) {
             store.beat_pulse(BeatPulse::default()).await.is_err()
         })
         .await;
+        // tidy: waits on two ttls without service
         tokio::time::sleep(TTL * 2).await;
         assert!(try_beat(&store, &tenure).await.is_err(), "{cause}");
         refuse(&server, false);
@@ -108,6 +110,7 @@ async fn a_step_that_waited_in_a_frozen_server_ends_no_member(flavour: Flavour) 
         let store = Arc::clone(&store);
         tokio::spawn(async move { store.end_lapsed(&group(), 10, Call::default()).await })
     };
+    // tidy: waits on two ttls without service
     tokio::time::sleep(TTL * 2).await;
     drop(beats);
     server.resume();
