@@ -69,13 +69,13 @@ func readTLS(files map[string]string) (*tls.Config, error) {
 type renewing struct {
 	files     map[string]string
 	mutex     sync.Mutex
-	seen      string
+	seen      [3]stamp
 	transport *http.Transport
 }
 
 // newRenewing reads the files.
 func newRenewing(files map[string]string) (*renewing, error) {
-	seen := contents(files)
+	seen := stamps(files)
 	config, err := readTLS(files)
 	if err != nil {
 		return nil, invalid(err.Error())
@@ -92,7 +92,7 @@ func (r *renewing) CloseIdleConnections() { r.current().CloseIdleConnections() }
 func (r *renewing) current() *http.Transport {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if seen := contents(r.files); seen != r.seen {
+	if seen := stamps(r.files); seen != r.seen {
 		if config, err := readTLS(r.files); err == nil {
 			r.transport.CloseIdleConnections()
 			r.seen, r.transport = seen, newTransport(config)
@@ -101,16 +101,17 @@ func (r *renewing) current() *http.Transport {
 	return r.transport
 }
 
-// contents are those of all files, to see that they have changed.
-func contents(files map[string]string) string {
-	var all strings.Builder
-	for _, name := range []string{"tls_ca", "tls_cert", "tls_key"} {
-		text, _ := os.ReadFile(files[name])
-		all.Write(text)
-		all.WriteByte(0)
+// stamps tell that a file has changed, without reading it: this is done for every call.
+func stamps(files map[string]string) (stamps [3]stamp) {
+	for nth, name := range []string{"tls_ca", "tls_cert", "tls_key"} {
+		if found, err := os.Stat(files[name]); err == nil {
+			stamps[nth] = stamp{found.ModTime().UnixNano(), found.Size()}
+		}
 	}
-	return all.String()
+	return stamps
 }
+
+type stamp struct{ changed, size int64 }
 
 // newTransport speaks HTTP/1.1 only: with HTTP/2 all calls would share one connection, and break with it.
 func newTransport(config *tls.Config) *http.Transport {

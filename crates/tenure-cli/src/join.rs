@@ -33,9 +33,9 @@ use crate::wrapped::{self, Wrapped};
 
 /// Runs a command as a living member of a group.
 ///
-/// It joins as soon as the store can be reached, sends the heartbeats while the command runs, and leaves when the command ends. The command reads its tenure from
-/// TENURE_ID (with TENURE_MEMBER, TENURE_GROUP and TENURE_STORE), so that `tenure claim` and `tenure acquire` in it act for
-/// the member. The JSON file TENURE_FILE names the current tenure, also after a lapse and a rejoin.
+/// It joins as soon as the store can be reached, sends the heartbeats while the command runs, and leaves when the command
+/// ends. The command reads its tenure from TENURE_ID (with TENURE_MEMBER, TENURE_GROUP and TENURE_STORE), so that
+/// `tenure claim` and `tenure acquire` in it act for the member. The JSON file TENURE_FILE names the current tenure, also after a lapse and a rejoin.
 ///
 /// Signals are passed on: TERM stops the command, with KILL after the grace. At a terminal it is in the foreground. Everything
 /// that it started ends before the member leaves. Its exit code is passed on (128 + n for a signal). If the member is superseded or expelled, the command is stopped and the exit code is 1. Secrets

@@ -43,8 +43,8 @@ use crate::wrapped::{self, Wrapped};
 pub(crate) struct Lock {
     /// The name of the lock.
     lease: LeaseName,
-    /// How long to wait if it is held, or the store cannot be reached: first come, first served. A wait of more than a minute joins the queue again each
-    /// minute. By default it is tried once.
+    /// How long to wait if it is held, or the store cannot be reached: first come, first served. A wait of more than a
+    /// minute joins the queue again each minute. By default it is tried once.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     wait: Duration,
     /// The number of processes that may hold it at a time (a semaphore); the same for all.

@@ -66,14 +66,12 @@ use self::writer::Writer;
 use crate::call::{Op, Reply, Scope, StoreRequest};
 use crate::error::{Error, Outcome, Result};
 use crate::memory::{DueIndex, GroupModel};
+use crate::pulse::VISITS_APART;
 use crate::store::{Health, StoreOptions};
 use crate::time::StoreTime;
 
 /// How often store time is written down while nothing else is.
 const KEEP_TIME_EVERY: Duration = Duration::from_secs(1);
-
-/// The time between the first visits of two empty groups after a start.
-const START_SPREAD: Duration = Duration::from_millis(5);
 
 /// A store over a disk that only this process uses. Dropping it commits what was applied, and releases the disk.
 #[derive(Debug)]
@@ -133,9 +131,9 @@ impl Engine {
         let mut due = DueIndex::default();
         for (nth, (group, cell)) in (0..).zip(&cells) {
             let mut state = cell.lock();
-            // An empty group is only to be forgotten. A crowd of them must not delay the dead of others.
+            // An empty group is only to be forgotten.
             state.is_due_at = match state.model.is_idle(now) {
-                true => Some(now + START_SPREAD * nth),
+                true => Some(now + VISITS_APART * nth),
                 false => Some(state.model.due(now).unwrap_or(now)),
             };
             due.set(group, state.is_due_at);

@@ -12,6 +12,9 @@ use crate::time::StoreTime;
 /// How many groups with failed beats a pulse keeps. If there are more, it counts as a hole of the whole store.
 pub const FAILED_GROUPS: usize = 1_000;
 
+/// The time between visits to two groups in which nothing is due. A crowd of groups must not delay the dead of others.
+pub const VISITS_APART: Duration = Duration::from_millis(5);
+
 /// The pulse as a store of one process keeps it, beside its groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KeptPulse {

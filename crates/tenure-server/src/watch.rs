@@ -111,15 +111,22 @@ impl App {
         let total = groups.len() as u64;
         let (listed, other_members) = self.largest(groups);
         meters::groups(total, other_members);
-        if let Some(recorder) = recorder {
-            recorder.keep_groups(&listed, listing);
-        }
         {
             let mut seen = self.watch.seen();
             let gone = |group: &Group| listed.binary_search(group).is_err();
-            seen.groups.retain(|group, _| !gone(group));
+            seen.groups.retain(|group, _| {
+                let gone = gone(group);
+                // A recorder of the embedding program drops no series.
+                if gone && recorder.is_none() {
+                    meters::holdings(group, 0, 0);
+                }
+                !gone
+            });
             (seen.total, seen.listed_at) = (total, Some(now));
             self.watch.registries().retain(|group, _| !gone(group));
+        }
+        if let Some(recorder) = recorder {
+            recorder.keep_groups(&listed, listing);
         }
         let (mut first, mut failed, looked_at) = (None, 0, listed.len());
         let mut looks = stream::iter(listed)

@@ -26,6 +26,7 @@ use async_trait::async_trait;
 use tenure_core::clock::{Clock, Mono, jitter};
 use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::Group;
+use tenure_core::pulse::VISITS_APART;
 use tenure_core::store::Store;
 
 use tenure_core::time::StoreTime;
@@ -49,8 +50,6 @@ pub const REAPER: &str = "reaper";
 /// The name of the reconcile's loop.
 pub const RECONCILE: &str = "reconcile";
 
-/// The time between visits to two groups in which nothing is due. A crowd of groups must not delay the dead of others.
-const VISITS_APART: Duration = Duration::from_millis(5);
 /// In what time all groups are visited when the index of due groups was lost.
 const VISIT_ALL_WITHIN: Duration = Duration::from_secs(4);
 /// The longest time between two turns of the janitor.

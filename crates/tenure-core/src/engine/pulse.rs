@@ -23,7 +23,7 @@ impl EnginePulse {
         }
     }
 
-    /// The pulse as it is kept: before the first beat there is none.
+    /// The pulse as it is kept, without one before the first beat.
     pub(super) fn kept(&self) -> KeptPulse {
         *self.lock()
     }

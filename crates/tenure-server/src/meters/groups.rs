@@ -116,7 +116,7 @@ impl GroupSeries {
         text
     }
 
-    /// The cell of a series; `None` for a gauge of a group without a name: the sum of gauges is set by whoever knows all.
+    /// The cell of a series; `None` for a gauge of a group without a name: sums of gauges are set from the listing.
     fn cell(&self, kind: Kind, group: &str, key: &Key) -> Option<Arc<AtomicU64>> {
         let mut kept = self.lock();
         let has_name = kept.groups.contains_key(group) || kept.groups.len() < self.most;

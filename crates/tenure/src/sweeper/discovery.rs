@@ -8,14 +8,14 @@ use std::time::Duration;
 use tenure_core::clock::{Mono, jitter};
 use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::Group;
-use tenure_core::pulse::DueGroups;
+use tenure_core::pulse::{DueGroups, VISITS_APART};
 use tenure_core::store::{MAX_PAGE, is_probe};
 use tenure_core::time::StoreTime;
 use tenure_core::timeout::Timeout;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Inner, VISITS_APART};
+use super::Inner;
 
 /// Listings take at most one part in this many of the time: a slow listing runs less often.
 const SHARE: u32 = 100;
