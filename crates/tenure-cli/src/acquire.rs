@@ -86,12 +86,7 @@ impl Acquire {
         };
         let waited = client.waits().acquire(group, acquire, wait, Call::default()).await?;
         Ok(match waited {
-            Waited::Answered(acquired) => Some(acquired),
-            Waited::Over(acquired) if !acquired.outcomes.is_empty() => Some(acquired),
-            Waited::Over(_) => {
-                say("not acquired: the wait is over, and nothing holds the lease now; acquire it again");
-                None
-            }
+            Waited::Answered(acquired) | Waited::Over(acquired) => Some(acquired),
             Waited::Replaced => {
                 say(format_args!(
                     "not acquired: a later request of {tenure} waits for the lease"

@@ -89,7 +89,7 @@ macro_rules! conformance_tests {
                 a_free_lease_needs_no_wait, a_place_ends_with_its_tenure_and_its_wait, asking_again_keeps_the_place,
                 a_kept_grant_belongs_to_the_newest_request, a_lapsed_holders_lease_goes_to_the_waiter,
                 a_waiter_is_served_at_the_last_deadline, a_waiter_is_served_at_a_deadline_that_came_nearer,
-                a_hand_off_goes_before_the_queue,
+                a_hand_off_goes_before_the_queue, a_wait_of_zero_is_the_last,
                 an_ended_successors_lease_goes_to_the_waiter, a_hand_off_serves_a_waiting_successor, a_replaced_request_is_announced,
                 waiters_fix_the_number_of_holders, a_settled_group_serves_all_waiters,
                 a_waiter_is_served_at_the_end_of_a_grace, a_bad_wait_changes_nothing,

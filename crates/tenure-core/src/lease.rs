@@ -257,7 +257,8 @@ pub trait LeaseStore: Backend {
 
     /// [`LeaseStore::acquire`] for shared leases, or with a wait. With a [`Queue`], a lease that is not free is answered
     /// `Waiting`: the request has a place in the queue until it is granted, withdrawn, over, or its tenure ends. Sending
-    /// it again keeps the place, with the number and the end of the newest request. O(leases).
+    /// it again keeps the place, with the number and the end of the newest request; sent again with a wait of zero it is
+    /// granted the lease, or refused and over. O(leases).
     ///
     /// # Errors
     /// As [`LeaseStore::acquire`]; `Invalid` for a wait for several leases, for one above [`MAX_WAIT`], and for a wait

@@ -192,6 +192,31 @@ pub async fn asking_again_keeps_the_place(make: Make<'_>) {
     world.served(&b, "poll", 4).await;
 }
 
+/// A request is granted the lease or ends in one step: what comes free after its end goes to the next waiter.
+pub async fn a_wait_of_zero_is_the_last(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, c] = world.three().await;
+    let token = world.granted(&a, "poll").await;
+    world.wait(&b, "poll", 1).await;
+    world.wait(&c, "poll", 2).await;
+    let last = async |tenure: &TenureId, number| world.ask_for(tenure, "poll", 1, Some(queue(number, ms(0)))).await;
+    let is_held = |outcome: &AcquireOutcome| matches!(outcome, AcquireOutcome::Held { by, .. } if *by == a);
+    assert!(is_held(&last(&b, 7).await));
+    assert_eq!(world.waiting("poll").await, 2, "another request of the tenure waits on");
+    assert!(is_held(&last(&b, 1).await));
+    assert_eq!(world.waiting("poll").await, 1);
+    world.release(&a, "poll", token, None).await;
+    let of_c = last(&c, 2).await.token();
+    assert_eq!(
+        world
+            .holder("poll")
+            .await
+            .map(|(holder, token, _)| (holder, Some(token))),
+        Some((c, of_c))
+    );
+    assert_eq!(world.withdraw(&b, "poll", 1).await, Withdrawn::Nothing);
+}
+
 /// A grant that a newer request was told of is not given back for an older one.
 pub async fn a_kept_grant_belongs_to_the_newest_request(make: Make<'_>) {
     let world = World::new(make).await;

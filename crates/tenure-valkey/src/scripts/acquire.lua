@@ -121,13 +121,19 @@ local function outcome_of(name)
   end
   Lease.refresh(s)
   local waiter = Lease.serve_first(s)
+  local own = Lease.waiter_of(name, tenure)
+  local has_turn = own and own.place and now < own.reserved and now >= group.unsettled_until
+  if own and own.request == request and within == 0 and not has_turn then
+    -- A wait of zero is over in the step that answers it.
+    Lease.leave(own)
+    waiter = Lease.serve_first(s)
+  end
   local count, place, is_reserved, first = Lease.look(s, member, places)
   result = refusal_of(s, first, waiter)
   if result then
     return result
   end
-  local own = Lease.waiter_of(name, tenure)
-  if own and own.place and now < own.reserved and now >= group.unsettled_until then
+  if has_turn then
     return grant(s, own.place, true)
   end
   local is_free = place and (is_reserved or not waiter)

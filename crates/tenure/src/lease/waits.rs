@@ -44,7 +44,7 @@ pub struct LeaseWaits {
 pub enum Waited {
     /// The answer of the store, with one outcome: granted, or refused without a wait.
     Answered(Acquired),
-    /// The wait is over. The outcome is `Held` or `Unsettled`; there is none if the lease is free at this moment.
+    /// The wait is over. The outcome says why the lease was not granted at its end.
     Over(Acquired),
     /// A later request of the same tenure took over the place in the queue.
     Replaced,
@@ -189,7 +189,7 @@ impl LeaseWaits {
             return Ok(Waited::Answered(acquired));
         }
         place.joined();
-        place.wait(deadline, acquired).await
+        place.wait(deadline).await
     }
 
     /// The number of waiting requests.

@@ -99,6 +99,7 @@ impl GroupModel {
             if let Some(kept) = self.keep(ask, lease) {
                 return Ok(kept);
             }
+            self.end_wait(ask, lease);
         }
         let places = self.places_of(lease, self.head().resumed_at, now);
         if let Some(refused) = self.refuse(ask, lease, &places, now) {
@@ -121,6 +122,19 @@ impl GroupModel {
             waited: false,
         };
         self.grant(grant, now)
+    }
+
+    /// A wait of zero is over in the step that answers it, so that no later step can grant it the lease.
+    fn end_wait(&mut self, ask: &Acquire, lease: &LeaseName) {
+        let over = ask.queue.as_ref().filter(|queue| queue.within.is_zero());
+        let waiter = self.leases.queue.find(lease, &ask.tenure);
+        if over
+            .zip(waiter)
+            .is_some_and(|(over, waiter)| over.request == waiter.request)
+        {
+            self.leases.queue.leave(lease, &ask.tenure);
+            self.leases.queue.wake(lease, StoreTime::ZERO);
+        }
     }
 
     /// The answer to the holder itself. The grant belongs to the newest request that asked for it.

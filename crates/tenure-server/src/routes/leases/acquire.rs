@@ -79,11 +79,6 @@ pub(crate) async fn acquire(
             lease_log::acquired(&group, &tenure, std::slice::from_ref(&lease), &acquired);
             answer(lease, tenure, acquired, Some(took))
         }
-        Waited::Over(acquired) if acquired.outcomes.is_empty() => {
-            let detail = format!("the wait for {lease} is over; nothing holds it now, so acquire it again");
-            let problem = Problem::new(Code::LeaseHeld, detail).with_waited(Some(took));
-            Err(problem.with_retry_after(Duration::ZERO).into())
-        }
         Waited::Over(acquired) => answer(lease, tenure, acquired, Some(took)),
         Waited::Replaced => {
             let detail = format!("a later request of {tenure} for {lease} has taken its place");

@@ -78,10 +78,6 @@ async fn attempt(
             return Err(Error::new(ErrorKind::Held, message));
         }
     };
-    if acquired.outcomes.is_empty() {
-        let message = format!("the wait for the lease {lease} is over; nothing holds it now, so acquire it again");
-        return Err(Error::new(ErrorKind::Held, message));
-    }
     let mut answers = take(shared, &tenure, &asking, known, acquired)?;
     match answers.pop().ok_or_else(short_answer)? {
         Recorded::Answer(answer) => Ok(Some(answer)),

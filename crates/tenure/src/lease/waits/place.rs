@@ -6,9 +6,8 @@ use std::time::Duration;
 use tenure_core::clock::Mono;
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::{Group, LeaseName};
-use tenure_core::lease::{Acquire, AcquireOutcome, Acquired, Queue, Withdrawn};
+use tenure_core::lease::{Acquire, AcquireOutcome, Acquired, Queue};
 use tenure_core::store::Call;
-use tenure_core::timeout::Timeout;
 
 use super::withdrawal::Withdrawal;
 use super::{Inner, Waited, Waiter, Wakeup, is_granted, is_waiting};
@@ -110,12 +109,12 @@ impl QueuePlace {
     }
 
     /// Waits for the turn, until `deadline`.
-    pub(super) async fn wait(mut self, deadline: Mono, mut last: Acquired) -> Result<Waited> {
+    pub(super) async fn wait(mut self, deadline: Mono) -> Result<Waited> {
         let inner = Arc::clone(&self.inner);
         loop {
             match self.wakeup(deadline).await {
                 Wakeup::Turn => {}
-                Wakeup::Over => return self.over(last).await,
+                Wakeup::Over => return self.over().await,
                 Wakeup::Closing => return Err(self.close().await),
                 Wakeup::Replaced => {
                     // The later request has the place.
@@ -124,7 +123,7 @@ impl QueuePlace {
                 }
             }
             match self.ask(deadline.since(inner.clock.mono()), Call::default()).await {
-                Ok(acquired) if is_waiting(&acquired) => last = acquired,
+                Ok(acquired) if is_waiting(&acquired) => {}
                 Ok(acquired) => {
                     self.left(is_granted(&acquired));
                     return Ok(Waited::Answered(granted(acquired)));
@@ -149,56 +148,30 @@ impl QueuePlace {
         }
     }
 
-    /// Withdraws. If that fails, it is repeated in the background.
-    async fn withdraw(&mut self) -> Option<Withdrawn> {
-        let Self { group, lease, .. } = self;
+    /// The wait is over: asks once more for a wait of zero. That step grants the lease, or ends the place and says who has
+    /// the lease, so that no reader sees a grant that is not answered.
+    async fn over(mut self) -> Result<Waited> {
+        let acquired = self.ask(Duration::ZERO, Call::default()).await?;
+        let is_granted = is_granted(&acquired);
+        self.left(is_granted);
+        Ok(match is_granted {
+            true => Waited::Answered(granted(acquired)),
+            false => Waited::Over(acquired),
+        })
+    }
+
+    /// The process stops: gives up the place.
+    async fn close(mut self) -> Error {
+        let Self { group, lease, .. } = &self;
         let (tenure, request) = (&self.acquire.tenure, self.queue.request);
         let withdrawing = self
             .inner
             .store
             .withdraw(group, tenure, lease, request, Call::default());
-        let withdrawn = self.inner.step(withdrawing).await.ok()?;
-        self.open = self.unanswered || self.follows;
-        Some(withdrawn)
-    }
-
-    /// The wait is over: says who has the lease.
-    async fn over(mut self, last: Acquired) -> Result<Waited> {
-        if self.withdraw().await == Some(Withdrawn::Nothing) {
-            // The place may have ended with the tenure.
-            let checked = self
-                .inner
-                .store
-                .acquire(&self.group, &self.acquire.tenure, &[], Call::default());
-            self.inner.step(checked).await?;
+        // If it fails, it is repeated in the background.
+        if self.inner.step(withdrawing).await.is_ok() {
+            self.open = self.unanswered || self.follows;
         }
-        let bound = Timeout::read(self.inner.patience);
-        let (clock, store) = (&*self.inner.clock, &*self.inner.store);
-        let lease = bound
-            .step(clock, store, store.lease_of(&self.group, &self.lease))
-            .await?;
-        let status = bound.step(clock, store, store.status(&self.group)).await?;
-        let outcome = match (lease, &status.unsettled) {
-            (Some(lease), _) => Some(AcquireOutcome::Held {
-                by: lease.tenure,
-                free_in: lease.expires_in,
-            }),
-            (None, Some(grace)) => Some(AcquireOutcome::Unsettled {
-                retry_in: grace.until.since(status.as_of),
-                cause: grace.cause,
-            }),
-            (None, None) => None,
-        };
-        Ok(Waited::Over(Acquired {
-            outcomes: outcome.into_iter().collect(),
-            as_of: status.as_of,
-            ..last
-        }))
-    }
-
-    /// The process stops: gives up the place.
-    async fn close(mut self) -> Error {
-        self.withdraw().await;
         Error::unavailable(
             "the process that held the place in the queue is stopping; acquire again",
             Outcome::Unchanged,
