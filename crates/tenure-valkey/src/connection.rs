@@ -43,6 +43,16 @@ pub use options::ConnectionOptions;
 pub(crate) use options::{Mark, Need, Needs};
 pub(crate) use subscription::Subscription;
 
+/// A server with the keys that it has for itself: the one server of a store, or a primary of a cluster.
+#[derive(Clone)]
+pub(crate) struct Node {
+    /// Empty for the one server.
+    pub(crate) name: String,
+    link: Link,
+    /// On a cluster.
+    pub(crate) tag: Option<Arc<str>>,
+}
+
 /// A handle to a supervised connection. Clones share it; dropping the last one closes it.
 #[derive(Clone)]
 pub struct Connection {
@@ -136,6 +146,41 @@ impl Connection {
                 cluster.primaries().into_iter().map(one).collect()
             }
         }
+    }
+
+    /// The servers that each have a pulse and an index of due groups.
+    pub(crate) fn each_node(&self) -> Vec<Node> {
+        match &self.links {
+            Links::One(link) => vec![Node {
+                name: String::new(),
+                link: link.clone(),
+                tag: None,
+            }],
+            Links::Cluster(cluster) => {
+                let node = |(name, link, tag)| Node {
+                    name,
+                    link,
+                    tag: Some(tag),
+                };
+                cluster.tagged().into_iter().map(node).collect()
+            }
+        }
+    }
+
+    /// [`Connection::call`] on one server, for the keys that it has for itself.
+    pub(crate) async fn call_node<T>(
+        &self,
+        node: &Node,
+        script: &Arc<Script>,
+        invocation: Invocation,
+        read: impl FnOnce(&mut Reader, StoreTime) -> Read<T>,
+    ) -> Result<T> {
+        let invocation = invocation.tagged(node.tag.clone());
+        let answer = match &self.links {
+            Links::One(link) => link.call_script(script, invocation).await?,
+            Links::Cluster(cluster) => cluster.call_node(&node.link, script, invocation).await?,
+        };
+        Link::open(script, answer, read)
     }
 
     /// The primaries of a cluster by name; empty for a single server.

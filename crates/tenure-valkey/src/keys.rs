@@ -19,11 +19,16 @@ pub(crate) const FORMAT: Mark = Mark {
     value: "1",
 };
 
-/// The pulse of a store on one server: a hash with `row` (the packed pulse) and the groups with failed beats. Cut with the
-/// groups when a tail is lost, so it shows the loss.
+/// The pulse of a server: a hash with `row` (the packed pulse), on a cluster `node`, and the groups with failed beats. Cut
+/// with the groups when a tail is lost, so it shows the loss.
 pub(crate) const PULSE: &str = "tenure:pulse";
 /// The index of groups by the time at which something is due in them, on one server: a sorted set.
 pub(crate) const DUE_GROUPS: &str = "tenure:due";
+
+/// One of these two keys on a primary of a cluster, by a hash tag whose slot the primary has.
+pub(crate) fn on_node(key: &str, tag: Option<&str>) -> String {
+    tag.map_or_else(|| key.to_owned(), |tag| format!("{key}:{{{tag}}}"))
+}
 
 /// The `KEYS` of a changing script, in the order of `lib.lua`.
 const SUFFIXES: [&str; 11] = [
@@ -139,6 +144,16 @@ fn commands(marker: Marker) -> Vec<Need> {
             needs.extend(["ZADD", "ZREM", "ZSCORE", "ZRANGEBYSCORE"].iter().map(on(DUE_GROUPS)));
         }
         Marker::Beside => {
+            needs.extend(
+                ["HGETALL", "HGET", "HMGET", "HSET", "HDEL"]
+                    .iter()
+                    .map(on("tenure:pulse:{0}")),
+            );
+            needs.extend(
+                ["ZADD", "ZREM", "ZSCORE", "ZRANGEBYSCORE"]
+                    .iter()
+                    .map(on("tenure:due:{0}")),
+            );
             needs.push(on(META)(&"HSETNX"));
             needs.extend(["HGET", "HMGET", "HSETNX"].iter().map(on(STORE)));
         }

@@ -1,8 +1,10 @@
 //! Lua scripts and their invocation.
 //!
-//! All scripts follow one contract. `ARGV[1]` is a nonce and `ARGV[2]` the not-after time in µs, or `0`. The reply is
+//! All scripts follow one contract. `ARGV[1]` is a nonce, on a cluster with the tag of the node, and `ARGV[2]` the not-after time in µs, or `0`. The reply is
 //! an array: the nonce, the store's time in µs, and `ok`, or `late` when the not-after time has passed (the script then
 //! wrote nothing). The rest of the reply belongs to the script.
+
+use std::sync::Arc;
 
 use redis::Cmd;
 use tenure_core::id::TenureId;
@@ -79,6 +81,8 @@ pub struct Invocation {
     pub(crate) lateness: Lateness,
     /// Whether replicas must confirm it, if the store's URL asks for that.
     pub(crate) confirmed: bool,
+    /// The tag of the keys that a primary of a cluster has for itself.
+    pub(crate) tag: Option<Arc<str>>,
 }
 
 impl Invocation {
@@ -90,7 +94,15 @@ impl Invocation {
             args: Args::default(),
             lateness,
             confirmed: false,
+            tag: None,
         }
+    }
+
+    /// Names the keys that a primary of a cluster has for itself.
+    #[must_use]
+    pub(crate) fn tagged(mut self, tag: Option<Arc<str>>) -> Self {
+        self.tag = tag;
+        self
     }
 
     /// Requires confirmation by replicas, if the store's URL asks for that.

@@ -33,11 +33,11 @@ const END: &str = "\nend)()\n";
 const LOOKS: &str = "Gap.RENEWS = false\n";
 const RENEWS: &str = "Gap.RENEWS = true\n";
 
-/// The keys outside the groups, which steps read and write beside them: on one server they are on the same node.
+/// The keys outside the groups, which steps read and write beside them, on the same server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum StoreKeys {
     OneServer,
-    /// A group goes by its own tick, and each process keeps the due times of the groups that it knows.
+    /// Each primary has its own.
     Cluster,
 }
 
@@ -255,8 +255,11 @@ mod tests {
     #[test]
     fn scripts_use_the_keys_outside_the_groups() {
         let text = StoreKeys::OneServer.text();
+        let tagged = StoreKeys::Cluster.text();
         for key in [keys::PULSE, keys::DUE_GROUPS] {
             assert!(text.contains(&format!("'{key}'")), "{key}");
+            assert!(tagged.contains(&format!("'{key}:{{' .. TAG .. '}}'")), "{key}");
+            assert_eq!(keys::on_node(key, Some("7")), format!("{key}:{{7}}"));
         }
     }
 

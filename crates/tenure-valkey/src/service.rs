@@ -1,60 +1,92 @@
-//! The service of the whole store: its pulse, and the index of due groups.
+//! The service of the whole store: its pulse, and the index of due groups. A cluster has both on each primary, because a step
+//! reads and writes them beside its group; a primary that is away stops neither on the others.
 
-use std::sync::atomic::Ordering;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use tenure_core::call::Serve;
-use tenure_core::error::Result;
+use tenure_core::error::{Error, Outcome, Result};
 use tenure_core::id::Group;
 use tenure_core::pulse::{BeatPulse, DueGroups, FAILED_GROUPS, ListDue, Pulsed};
 use tenure_core::store::Call;
 use tenure_core::time::{StoreTime, micros};
 
+use crate::connection::Node;
 use crate::keys::{self, DUE_GROUPS, PULSE};
 use crate::script::{Invocation, Lateness};
 use crate::store::ValkeyStore;
 
-#[async_trait]
-impl Serve<BeatPulse> for ValkeyStore {
-    /// On a cluster no key is on the node of every group, so each group goes by its own tick.
-    async fn serve(&self, _: &Option<Group>, ask: BeatPulse, call: Call) -> Result<Pulsed> {
-        if self.connection.is_cluster() {
-            return Ok(Pulsed {
-                as_of: self.connection.time().await?,
-                without: vec!["a cluster".to_owned()],
-            });
-        }
-        // A beat that comes late would hide a hole.
-        let keys = vec![PULSE.to_owned(), DUE_GROUPS.to_owned()];
-        let invocation = Invocation::new(keys, Lateness::Refused(call))
-            .number(micros(self.options.max_ttl))
-            .number(FAILED_GROUPS as u64)
-            .args(ask.failed.iter().take(2 * FAILED_GROUPS).map(keys::meta));
-        let beat = self
-            .connection
-            .call(&self.scripts.beat_pulse, invocation, |_, now| Ok(now));
-        Ok(Pulsed {
-            as_of: beat.await?,
-            without: Vec::new(),
-        })
+/// What was last read of the pulse and the index of each server, by its name.
+#[derive(Debug, Default)]
+pub(crate) struct Services(Mutex<HashMap<String, Service>>);
+
+#[derive(Debug, Default)]
+struct Service {
+    /// The mark of the index.
+    mark: u64,
+    /// The last answer to a beat of a cluster's pulse: the tag, the pulse and its node. A primary that gives away the slot of
+    /// its pulse goes on from it.
+    beaten: Option<(String, Vec<u8>, String)>,
+}
+
+impl Services {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Service>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-#[async_trait]
-impl Serve<ListDue> for ValkeyStore {
-    async fn serve(&self, _: &Option<Group>, ask: ListDue, _: Call) -> Result<DueGroups> {
-        if self.connection.is_cluster() {
-            return Ok(DueGroups {
-                as_of: self.connection.time().await?,
-                ..DueGroups::default()
+/// The answer of one server to a beat: when, and why it keeps no pulse.
+type NodePulsed = (StoreTime, Option<String>);
+
+/// The answer of one server about its due groups: when, whether its index is the one of the last reading, when the server
+/// last resumed, and the groups.
+type NodeDue = (StoreTime, bool, Option<StoreTime>, Vec<(Group, StoreTime)>);
+
+impl ValkeyStore {
+    async fn beat_node(&self, node: &Node, failed: &[&Group], call: Call) -> Result<NodePulsed> {
+        let tag = node.tag.as_deref();
+        let carried = tag.and_then(|tag| {
+            let services = self.services.all();
+            let (of, row, at) = services.get(&node.name)?.beaten.as_ref()?;
+            (of != tag).then(|| (row.clone(), at.clone()))
+        });
+        let (row, at) = carried.unwrap_or_default();
+        // A beat that comes late would hide a hole.
+        let keys = vec![keys::on_node(PULSE, tag), keys::on_node(DUE_GROUPS, tag)];
+        let invocation = Invocation::new(keys, Lateness::Refused(call))
+            .number(micros(self.options.max_ttl))
+            .number(FAILED_GROUPS as u64)
+            .arg(row)
+            .arg(at)
+            .args(failed.iter().take(2 * FAILED_GROUPS).map(|group| keys::meta(group)));
+        let beat = self
+            .connection
+            .call_node(node, &self.scripts.beat_pulse, invocation, |reader, now| {
+                Ok((now, reader.maybe_bytes()?.unwrap_or_default(), reader.text()?))
             });
+        let (now, row, at) = beat.await?;
+        if row.is_empty() {
+            let why = "the user may not run CLUSTER MYID and CLUSTER INFO";
+            return Ok((now, Some(format!("{}: {why}", node.name))));
         }
-        let invocation = Invocation::new(vec![DUE_GROUPS.to_owned(), PULSE.to_owned()], Lateness::Harmless)
+        if let Some(tag) = tag {
+            let mut services = self.services.all();
+            services.entry(node.name.clone()).or_default().beaten = Some((tag.to_owned(), row, at));
+        }
+        Ok((now, None))
+    }
+
+    async fn due_on(&self, node: &Node, ask: &ListDue) -> Result<NodeDue> {
+        let tag = node.tag.as_deref();
+        let keys = vec![keys::on_node(DUE_GROUPS, tag), keys::on_node(PULSE, tag)];
+        let invocation = Invocation::new(keys, Lateness::Harmless)
             .number(micros(ask.ahead))
             .number(u64::from(ask.limit));
         let read = self
             .connection
-            .call(&self.scripts.due_groups, invocation, |reader, now| {
+            .call_node(node, &self.scripts.due_groups, invocation, |reader, now| {
                 let mark = reader.number()?;
                 let resumed_at = reader.number()?;
                 let (mut due, mut groups) = (reader.array()?, Vec::new());
@@ -65,12 +97,78 @@ impl Serve<ListDue> for ValkeyStore {
                 }
                 Ok((mark, resumed_at, groups, now))
             });
-        let (mark, resumed_at, groups, as_of): (u64, u64, Vec<(Group, StoreTime)>, StoreTime) = read.await?;
-        Ok(DueGroups {
-            as_of,
-            resumed_at: Some(resumed_at).filter(|at| *at != 0).map(StoreTime::from_micros),
-            groups,
-            is_complete: self.due_mark.swap(mark, Ordering::Relaxed) == mark && resumed_at != 0,
-        })
+        let (mark, resumed_at, groups, now) = read.await?;
+        let resumed_at = Some(resumed_at).filter(|at| *at != 0).map(StoreTime::from_micros);
+        let mut services = self.services.all();
+        let before = std::mem::replace(&mut services.entry(node.name.clone()).or_default().mark, mark);
+        Ok((now, before == mark && resumed_at.is_some(), resumed_at, groups))
+    }
+}
+
+fn no_node() -> Error {
+    Error::unavailable("no node of the cluster is known", Outcome::Unchanged)
+}
+
+#[async_trait]
+impl Serve<BeatPulse> for ValkeyStore {
+    async fn serve(&self, _: &Option<Group>, ask: BeatPulse, call: Call) -> Result<Pulsed> {
+        let nodes = self.connection.each_node();
+        let ask = &ask;
+        let beats = nodes.iter().map(|node| async move {
+            let is_there = |group: &&Group| {
+                let home = self.connection.node_of(&keys::meta(group));
+                home.is_none_or(|home| home == node.name)
+            };
+            let failed: Vec<&Group> = ask.failed.iter().filter(is_there).collect();
+            (node, failed.len(), self.beat_node(node, &failed, call).await)
+        });
+        let (mut pulsed, mut failure, mut is_beaten) = (Pulsed::default(), None, false);
+        for (node, failed, beaten) in join_all(beats).await {
+            match beaten {
+                Ok((now, without)) => {
+                    pulsed.as_of = pulsed.as_of.max(now);
+                    pulsed.without.extend(without);
+                    is_beaten = true;
+                }
+                // The groups with failed beats are to be named again.
+                Err(error) if failed > 0 => return Err(error),
+                Err(error) => {
+                    pulsed.without.push(format!("{}: {}", node.name, error.chain()));
+                    failure = Some(error);
+                }
+            }
+        }
+        match is_beaten {
+            true => Ok(pulsed),
+            false => Err(failure.unwrap_or_else(no_node)),
+        }
+    }
+}
+
+#[async_trait]
+impl Serve<ListDue> for ValkeyStore {
+    async fn serve(&self, _: &Option<Group>, ask: ListDue, _: Call) -> Result<DueGroups> {
+        let nodes = self.connection.each_node();
+        let reads = join_all(nodes.iter().map(|node| self.due_on(node, &ask))).await;
+        let (mut due, mut failure, mut answers) = (DueGroups::default(), None, 0);
+        due.is_complete = true;
+        for read in reads {
+            match read {
+                Ok((now, is_same, resumed_at, groups)) => {
+                    answers += 1;
+                    due.as_of = due.as_of.max(now);
+                    due.is_complete &= is_same;
+                    due.resumed_at = due.resumed_at.max(resumed_at);
+                    due.groups.extend(groups);
+                }
+                // Nothing can be done about its groups.
+                Err(error) => failure = Some(error),
+            }
+        }
+        if answers == 0 {
+            return Err(failure.unwrap_or_else(no_node));
+        }
+        due.groups.sort_by_key(|(_, at)| *at);
+        Ok(due)
     }
 }

@@ -1,7 +1,6 @@
 //! The store: how it is opened, the helpers that all verbs share, and the implementation of the store trait.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,6 +19,7 @@ use crate::list::GroupList;
 use crate::reply::Reader;
 use crate::script::{Invocation, Lateness};
 use crate::scripts::{Scripts, StoreKeys};
+use crate::service::Services;
 use crate::view::foreign;
 use crate::{examine, keys, session};
 
@@ -37,8 +37,8 @@ pub struct ValkeyStore {
     marker: Marker,
     pub(crate) list: GroupList,
     pub(crate) turns: Turns,
-    /// The mark of the index of due groups when it was last read.
-    pub(crate) due_mark: AtomicU64,
+    /// What was last read of each server's pulse and index.
+    pub(crate) services: Services,
     /// The identity that this process gives to data without one.
     id: String,
 }
@@ -76,7 +76,7 @@ impl ValkeyStore {
             marker,
             list: GroupList::default(),
             turns: Turns::default(),
-            due_mark: AtomicU64::new(0),
+            services: Services::default(),
             id,
         }))
     }

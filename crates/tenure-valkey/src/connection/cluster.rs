@@ -175,13 +175,39 @@ impl Cluster {
         let slot = slot_of(invocation.keys.first().map_or(&[], Vec::as_slice));
         let give_up = self.nodes.give_up();
         for _ in 0..REDIRECTIONS {
-            match self.nodes.link_of(slot)?.call_script(script, invocation.clone()).await {
+            let (link, tag) = self.nodes.node_of(slot)?;
+            match link.call_script(script, invocation.clone().tagged(tag)).await {
                 Err(error) => self.nodes.redirect(slot, error, give_up)?,
                 done => return done,
             }
         }
-        let done = self.nodes.link_of(slot)?.call_script(script, invocation).await;
+        let (link, tag) = self.nodes.node_of(slot)?;
+        let done = link.call_script(script, invocation.tagged(tag)).await;
         done.map_err(|error| self.nodes.last(slot, error))
+    }
+
+    /// Calls a script on one node, for the keys that the node has for itself. It follows no redirection.
+    pub(super) async fn call_node(
+        &self,
+        link: &Link,
+        script: &Arc<Script>,
+        invocation: Invocation,
+    ) -> Result<RawReply> {
+        let slot = slot_of(invocation.keys.first().map_or(&[], Vec::as_slice));
+        let done = link.call_script(script, invocation).await;
+        done.map_err(|error| self.nodes.last(slot, error))
+    }
+
+    /// The primaries by name, in a fixed order, each with its tag.
+    pub(super) fn tagged(&self) -> Vec<(String, Link, Arc<str>)> {
+        let nodes = self.nodes.read();
+        let mut primaries: Vec<&Endpoint> = nodes.map.nodes().iter().collect();
+        primaries.sort();
+        let of = |node: &Endpoint| {
+            let (link, tag) = (nodes.links.get(node)?, nodes.map.tag_of(node)?);
+            Some((node.to_string(), link.clone(), tag))
+        };
+        primaries.into_iter().filter_map(of).collect()
     }
 
     /// Sends a command to the node of a key.

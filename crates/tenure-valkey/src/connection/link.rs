@@ -172,7 +172,10 @@ impl Link {
     /// Calls a script.
     pub(super) async fn call_script(&self, script: &Arc<Script>, invocation: Invocation) -> Result<RawReply> {
         let live = self.context.live()?;
-        let nonce = format!("{:x}", self.context.nonce.fetch_add(1, Ordering::Relaxed));
+        let mut nonce = format!("{:x}", self.context.nonce.fetch_add(1, Ordering::Relaxed));
+        if let Some(tag) = &invocation.tag {
+            nonce.extend([" ", tag]);
+        }
         let bound = self.context.options.request_timeout;
         let began = self.context.clock.mono();
         let wait = self.context.address.wait().filter(|_| invocation.confirmed);

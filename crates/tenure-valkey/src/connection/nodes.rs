@@ -112,9 +112,15 @@ impl Nodes {
     }
 
     pub(super) fn link_of(&self, slot: u16) -> Result<Link> {
+        self.node_of(slot).map(|(link, _)| link)
+    }
+
+    /// The link to the node of a slot, and the tag of the keys that the node has for itself.
+    pub(super) fn node_of(&self, slot: u16) -> Result<(Link, Option<Arc<str>>)> {
         let nodes = self.read();
-        let link = nodes.map.node(slot).and_then(|node| nodes.links.get(node));
-        link.cloned().ok_or_else(|| {
+        let node = nodes.map.node(slot);
+        let link = node.and_then(|node| Some((nodes.links.get(node)?.clone(), nodes.map.tag_of(node))));
+        link.ok_or_else(|| {
             self.stale.notify_one();
             let (kind, why) = match &nodes.map_error {
                 Some((kind, why)) => (*kind, why.as_str()),

@@ -1,5 +1,7 @@
 //! Which node of a cluster owns which slot: a pure map, read from `CLUSTER SLOTS` and updated by `MOVED`.
 
+use std::sync::Arc;
+
 use redis::Value;
 
 use crate::address::Endpoint;
@@ -54,12 +56,21 @@ fn address_of(rest: &mut Reader) -> Read<Option<String>> {
     Ok(None)
 }
 
+/// A hash tag of a slot: the smallest number.
+fn tag_of_slot(slot: u16) -> Arc<str> {
+    let numbers = (0_u32..).map(|number| number.to_string());
+    let of_slot = numbers.filter(|number| slot_of(number.as_bytes()) == slot);
+    of_slot.take(1).collect::<String>().into()
+}
+
 /// The primaries and their slots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct SlotMap {
     nodes: Vec<Endpoint>,
     /// For each slot the index of its node, or one past the last for none. Empty before the first map.
     places: Vec<u16>,
+    /// For each node its last slot, and a hash tag of it. Tools that move slots begin with the first ones.
+    tags: Vec<Option<(u16, Arc<str>)>>,
 }
 
 impl SlotMap {
@@ -82,7 +93,31 @@ impl SlotMap {
             }
             map.give(first, last, Endpoint { host, port });
         }
+        map.tag();
         Ok(map)
+    }
+
+    fn tag(&mut self) {
+        let mut last: Vec<Option<u16>> = vec![None; self.nodes.len()];
+        for (slot, place) in (0..SLOTS).zip(&self.places) {
+            if let Some(last) = last.get_mut(usize::from(*place)) {
+                *last = Some(slot);
+            }
+        }
+        let before = std::mem::take(&mut self.tags);
+        let tag = |(node, slot): (usize, Option<u16>)| {
+            let slot = slot?;
+            let known = before.get(node).cloned().flatten().filter(|(known, _)| *known == slot);
+            known.or_else(|| Some((slot, tag_of_slot(slot))))
+        };
+        self.tags = last.into_iter().enumerate().map(tag).collect();
+    }
+
+    /// A hash tag whose keys are on a node; `None` if the node has no slots.
+    pub(super) fn tag_of(&self, node: &Endpoint) -> Option<Arc<str>> {
+        let place = self.nodes.iter().position(|known| known == node)?;
+        let (_, tag) = self.tags.get(place)?.as_ref()?;
+        Some(Arc::clone(tag))
     }
 
     fn give(&mut self, first: u16, last: u16, to: Endpoint) {
@@ -102,6 +137,7 @@ impl SlotMap {
     pub(super) fn moved(&mut self, slot: u16, to: Endpoint) {
         if slot < SLOTS {
             self.give(slot, slot, to);
+            self.tag();
         }
     }
 
@@ -185,6 +221,22 @@ mod tests {
         assert_eq!(slot_of(b"foo{{bar}}zap"), slot_of(b"{bar"));
         assert_eq!(slot_of(b"foo{bar}{zap}"), slot_of(b"bar"));
         assert_eq!(slot_of(b"open{"), slot_of(b"open{"));
+    }
+
+    #[test]
+    fn each_node_has_a_tag_in_its_last_slot() {
+        let told = Value::Array(vec![range(0, 99, "a", 1), range(100, 16_383, "", 2)]);
+        let mut map = SlotMap::read(told, &node(9)).unwrap();
+        let slot = |map: &SlotMap, port| {
+            map.tag_of(&node(port))
+                .map(|tag| slot_of(format!("x{{{tag}}}").as_bytes()))
+        };
+        assert_eq!(
+            (slot(&map, 1), slot(&map, 2), slot(&map, 3)),
+            (Some(99), Some(16_383), None)
+        );
+        map.moved(99, node(2));
+        assert_eq!((slot(&map, 1), slot(&map, 2)), (Some(98), Some(16_383)));
     }
 
     #[test]

@@ -1,2 +1,10 @@
--- On a cluster no key is on the node of every group.
-local PULSE, DUE_GROUPS = false, false
+-- The keys outside the groups: on a cluster each primary has its own, whose tag the process knows. A process whose map of
+-- the slots is old names keys that are not here; they count as absent.
+local TAG = string.match(ARGV[1], ' (%d+)$')
+local PULSE, DUE_GROUPS = TAG and 'tenure:pulse:{' .. TAG .. '}', TAG and 'tenure:due:{' .. TAG .. '}'
+-- The node that runs this step, with its epoch, which rises when the node takes over slots; or nil, without the rights.
+local function THIS_NODE()
+  local id, info = redis.pcall('CLUSTER', 'MYID'), redis.pcall('CLUSTER', 'INFO')
+  local epoch = type(info) == 'string' and string.match(info, 'cluster_my_epoch:(%d+)')
+  return type(id) == 'string' and epoch and id .. ' ' .. epoch or nil
+end

@@ -1,2 +1,2 @@
 -- The keys outside the groups, which are on the same server as every group.
-local PULSE, DUE_GROUPS = 'tenure:pulse', 'tenure:due'
+local PULSE, DUE_GROUPS, THIS_NODE = 'tenure:pulse', 'tenure:due', false

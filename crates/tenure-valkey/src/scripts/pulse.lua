@@ -1,7 +1,6 @@
 -- The pulse of the store and the rule of gaps, as in `settling.rs`. Part of every script. PULSE and DUE_GROUPS are keys
--- outside the group: on one server they are on the same node. A key that cannot be read is no pulse, whatever the
--- error says. False on a cluster, where a group goes by its own tick. In one table, because a function of Lua 5.1 can
--- use 60 names from outside.
+-- outside the group, on the same node. A key that cannot be read is no pulse, whatever the error says: the group goes by
+-- its own tick. In one table, because a function of Lua 5.1 can use 60 names from outside.
 local Gap = { LEVELS = { 416666, 833333, 2000000 }, DUE_GROUPS = DUE_GROUPS }
 local LEVELS = Gap.LEVELS
 local function level_of(min_ttl)
@@ -35,9 +34,13 @@ end
 function Gap.look(meta, now, tick, resumed, min_ttl, known)
   local level = level_of(min_ttl)
   local gap = LEVELS[level]
-  local found = PULSE and redis.pcall('HMGET', PULSE, 'row', 'failed:' .. meta)
-  if not found or found.err or not found[1] or #found[1] ~= 64 then
-    if not is_near(tick, now, gap) then
+  local found = PULSE and redis.pcall('HMGET', PULSE, 'row', 'failed:' .. meta, 'node')
+  local is_late = not is_near(tick, now, gap)
+  -- The slot of the pulse may have moved to this node, too.
+  local is_pulse = found and not found.err and found[1] and #found[1] == 64
+    and not (THIS_NODE and is_late and found[3] ~= THIS_NODE())
+  if not is_pulse then
+    if is_late then
       return -1, now, now < tick and 2 or 1, math.max(0, now - tick)
     end
     return -1
@@ -45,6 +48,10 @@ function Gap.look(meta, now, tick, resumed, min_ttl, known)
   local id, beaten, since = struct.unpack('<dd', found[1])
   if not is_near(beaten, now, gap) then
     return id, now, now < beaten and 2 or 1, math.max(0, now - beaten)
+  end
+  if THIS_NODE and is_late and known ~= id then
+    -- While a group moved to this node, the node served others.
+    return id, now, now < tick and 2 or 1, math.max(0, now - tick)
   end
   since = struct.unpack('<d', found[1], 9 + 8 * level)
   local lasted = struct.unpack('<d', found[1], 33 + 8 * level)

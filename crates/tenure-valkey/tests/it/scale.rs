@@ -3,6 +3,7 @@
 
 mod cluster;
 mod load;
+mod moving;
 mod role;
 mod sentinel;
 mod tls;

@@ -27,9 +27,9 @@ on_both! {
 }
 
 /// One group on each primary: the second, the first, the third.
-const GROUPS: [&str; 3] = ["ingest", "g2", "g1"];
+pub(super) const GROUPS: [&str; 3] = ["ingest", "g2", "g1"];
 
-fn cluster(flavour: Flavour) -> Cluster {
+pub(super) fn cluster(flavour: Flavour) -> Cluster {
     let cluster = mortal(flavour);
     cluster.set_node_timeout(PATIENCE);
     cluster
@@ -46,7 +46,7 @@ fn mortal(flavour: Flavour) -> Cluster {
     cluster
 }
 
-fn slot_of(cluster: &Cluster, group: &str) -> u16 {
+pub(super) fn slot_of(cluster: &Cluster, group: &str) -> u16 {
     cluster.slot_of(&format!("{{tenure:{group}}}:meta"))
 }
 
