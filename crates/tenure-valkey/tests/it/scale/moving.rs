@@ -12,7 +12,7 @@ use tenure_core::sweep::{Sweep, SweepSteps};
 use tenure_testkit::valkey::cluster::Cluster;
 use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait;
-use tenure_valkey::ValkeyStore;
+use tenure_valkey::{ConnectionOptions, ValkeyStore};
 use tokio::task::JoinSet;
 
 use crate::scale::cluster::{GROUPS, cluster, slot_of};
@@ -177,7 +177,12 @@ async fn a_primary_that_is_away_stops_no_other_pulse(flavour: Flavour) {
             .unwrap();
     }
     let group = named(GROUPS[0]);
-    let store = open_with(&cluster.url(), hasty()).await;
+    // Calls to it wait for longer than a hole of the pulse.
+    let patient = ConnectionOptions {
+        request_timeout: TTL,
+        ..options()
+    };
+    let store = open_with(&cluster.url(), patient).await;
     let _beats = serve(&store);
     let tenure = joined(&store, &group).await;
     cluster.nodes()[2].pause();
