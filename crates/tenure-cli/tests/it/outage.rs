@@ -7,6 +7,7 @@
 mod bad_input;
 mod brake;
 mod disk;
+mod due;
 mod failover;
 mod fleet;
 mod lost;

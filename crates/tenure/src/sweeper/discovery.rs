@@ -163,8 +163,10 @@ impl Discovery {
             self.is_complete.get_or_insert(false);
         }
         let told = answered?;
-        if self.is_complete == Some(true) && !told.is_complete {
-            // The index was lost: every visit puts its group back.
+        // With a pulse, an index that is not complete is a new one; the first answer precedes the first listing.
+        let is_lost = self.is_complete == Some(true) || self.is_complete.is_some() && told.resumed_at.is_some();
+        if is_lost && !told.is_complete {
+            // Every visit puts its group back.
             inner.visit_all();
             self.groups.ask_at = now;
         } else if self.resumed_at.is_some() && self.resumed_at < told.resumed_at {
