@@ -83,7 +83,7 @@ fn put(daemon: &Daemon, target: &str, paused: bool) {
     assert!(status == 200 || status == 201, "{status}");
 }
 
-/// Waits until each target that is not paused is held by the node that it prefers.
+/// Waits until each target that is not paused is held by the node that it prefers, and each node has joined and holds one.
 #[track_caller]
 fn are_placed(daemon: &Daemon, nodes: &[&Node]) {
     let is_placed = |target: &Value| {
@@ -96,7 +96,8 @@ fn are_placed(daemon: &Daemon, nodes: &[&Node]) {
             assert!(node.process.is_running(), "it ended: {}", node.process.log());
         }
         let targets = targets(daemon);
-        targets.len() == TARGETS.len() && targets.iter().all(is_placed)
+        let has_one = |node: &&Node| targets.iter().any(|target| target["holder"].as_str() == Some(node.name));
+        targets.len() == TARGETS.len() && targets.iter().all(is_placed) && nodes.iter().all(has_one)
     });
 }
 
