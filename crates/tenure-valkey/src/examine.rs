@@ -38,12 +38,33 @@ pub(crate) async fn examine(connection: &Connection) -> Vec<Finding> {
     };
     findings.push(Finding::new("cluster", severity, detail));
     for primary in primaries {
-        for mut finding in examine_server(&primary).await {
+        let of_node = examine_server(&primary).await.into_iter().chain(pulse(&primary).await);
+        for mut finding in of_node {
             finding.detail = format!("{}: {}", primary.place(), finding.detail);
             findings.push(finding);
         }
     }
     findings
+}
+
+/// Whether a primary of a cluster can keep a pulse; nothing if it is out of reach.
+async fn pulse(primary: &Connection) -> Option<Finding> {
+    for word in ["MYID", "INFO"] {
+        let mut cmd = redis::cmd("CLUSTER");
+        cmd.arg(word);
+        match primary.command(cmd).await {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Denied => {
+                let detail = format!(
+                    "the user may not run CLUSTER {word}, so the node has no pulse: a crowd of groups delays the dead of others; \
+                     docs/stores.md has the rule"
+                );
+                return Some(Finding::new("pulse", Severity::Warning, detail));
+            }
+            Err(_) => return None,
+        }
+    }
+    Some(Finding::new("pulse", Severity::Ok, "the node can keep a pulse"))
 }
 
 /// Checks one server, if it is reachable.

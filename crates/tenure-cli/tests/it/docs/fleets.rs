@@ -96,7 +96,11 @@ fn are_placed(daemon: &Daemon, nodes: &[&Node]) {
             assert!(node.process.is_running(), "it ended: {}", node.process.log());
         }
         let targets = targets(daemon);
-        let has_one = |node: &&Node| targets.iter().any(|target| target["holder"].as_str() == Some(node.name));
+        let has_one = |node: &&Node| {
+            targets
+                .iter()
+                .any(|target| target["holder"].as_str() == Some(node.name))
+        };
         targets.len() == TARGETS.len() && targets.iter().all(is_placed) && nodes.iter().all(has_one)
     });
 }

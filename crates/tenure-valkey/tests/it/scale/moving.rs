@@ -7,7 +7,7 @@ use tenure_core::id::{Group, TenureId};
 use tenure_core::membership::{Join, Labels, MembershipStore};
 use tenure_core::pulse::BeatPulse;
 use tenure_core::settling::{LEVELS, PULSE_EVERY};
-use tenure_core::store::{Call, Store};
+use tenure_core::store::{Backend, Call, Severity, Store};
 use tenure_core::sweep::{Sweep, SweepSteps};
 use tenure_testkit::valkey::cluster::Cluster;
 use tenure_testkit::valkey::{Flavour, Server};
@@ -215,4 +215,8 @@ async fn without_the_rights_there_is_no_pulse(flavour: Flavour) {
         "{beaten:?}"
     );
     assert!(!store.status(&group).await.expect("a status").has_pulse);
+    let findings = store.examine().await;
+    let pulses = findings.iter().filter(|finding| finding.check == "pulse");
+    let warned = pulses.filter(|finding| finding.severity == Severity::Warning);
+    assert_eq!(warned.count(), 3, "{findings:?}");
 }
