@@ -131,7 +131,8 @@ const operations: Record<string, (command: Command) => unknown> = {
   session: ({ group, session }) => tenure.group(group).session(session),
   sessions: async ({ group, state, older_than_ms }) => {
     const sessions = [];
-    for await (const one of tenure.group(group).sessions(given({ state, olderThanMs: older_than_ms }))) sessions.push(one);
+    const listed = tenure.group(group).sessions(given({ state, olderThanMs: older_than_ms }));
+    for await (const one of listed) sessions.push(one);
     return { sessions };
   },
   patch_session: ({ group, session, data, handle }) =>
