@@ -54,10 +54,13 @@ func get[T any](ctx context.Context, c *Client, call *call) (*T, error) {
 	return found, nil
 }
 
-// list reads all pages.
+// list reads all pages. The call may have a query already.
 func list[T any](ctx context.Context, c *Client, call *call, field string) ([]T, error) {
 	all := []T{}
-	call.query = url.Values{"limit": {"1000"}}
+	if call.query == nil {
+		call.query = url.Values{}
+	}
+	call.query.Set("limit", "1000")
 	for pages := 0; pages < maxPages; pages++ {
 		page := map[string]json.RawMessage{}
 		call.answer = &page

@@ -243,6 +243,26 @@ func patchCall(group, session, tenure string, data map[string]any) (*call, *Sess
 	return request, answer
 }
 
+// SessionsOf selects sessions. The zero value selects all.
+type SessionsOf struct {
+	State     string        // active, disconnected or orphan.
+	OlderThan time.Duration // Without connections for at least this long.
+}
+
+// Sessions lists the sessions of a group.
+func (c *Client) Sessions(ctx context.Context, group string, which SessionsOf) ([]Session, error) {
+	request := groupCall(http.MethodGet, reads, group, "sessions")
+	request.query = url.Values{}
+	if which.State != "" {
+		request.query.Set("state", which.State)
+	}
+	if which.OlderThan > 0 {
+		age := (which.OlderThan + time.Millisecond - 1) / time.Millisecond
+		request.query.Set("older_than_ms", strconv.FormatInt(int64(age), 10))
+	}
+	return list[Session](ctx, c, request, "sessions")
+}
+
 // Session looks up a session; nil if it does not exist.
 func (c *Client) Session(ctx context.Context, group, session string) (*Session, error) {
 	return get[Session](ctx, c, groupCall(http.MethodGet, reads, group, "sessions", session))

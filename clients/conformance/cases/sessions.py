@@ -38,6 +38,31 @@ async def session_reaped(world):
     assert (await a.call("session", group=GROUP, session="s"))["data"] == {}
 
 
+@case("Sessions are listed by state and by how long they have had no connection.")
+async def sessions_listed_by_age(world):
+    a = await world.member("a")
+    for session in ("away", "here"):
+        await a.call("attach", handle=a.handle, session=session, connection="c", grace_ms=600_000)
+    await a.call("detach", handle=a.handle, session="away", connection="c")
+
+    async def listed(**which):
+        found = await a.call("sessions", group=GROUP, **which)
+        return sorted(session["session"] for session in found["sessions"])
+
+    assert await listed() == ["away", "here"]
+    assert await listed(state="active") == ["here"]
+    assert await listed(state="disconnected") == ["away"]
+    assert await listed(state="disconnected", older_than_ms=3_600_000) == []
+    assert await listed(older_than_ms=3_600_000) == []
+
+    async def is_old():
+        return await listed(older_than_ms=1_000) == ["away"]
+
+    await world.until("the session has been away for a second", is_old)
+    refused = await a.refused("sessions", group=GROUP, state="active", older_than_ms=1)
+    assert (refused.code, refused.status) == ("invalid", 422), refused
+
+
 @case("Session data is merged field by field; null removes a field.")
 async def session_data_merges(world):
     a, b = await world.member("a"), await world.member("b")

@@ -39,6 +39,8 @@ type command struct {
 	Period       int64             `json:"period_ms"`
 	Stability    int64             `json:"stability_ms"`
 	Session      string            `json:"session"`
+	State        string            `json:"state"`
+	OlderThan    int64             `json:"older_than_ms"`
 	Connection   string            `json:"connection"`
 	Data         object            `json:"data"`
 	Grace        int64             `json:"grace_ms"`
@@ -132,6 +134,10 @@ func (d *driver) run(ctx context.Context, given command) (any, error) {
 		return d.lease(ctx, given)
 	case "session":
 		return d.client.Session(ctx, given.Group, given.Session)
+	case "sessions":
+		which := tenure.SessionsOf{State: given.State, OlderThan: time.Duration(given.OlderThan) * time.Millisecond}
+		sessions, err := d.client.Sessions(ctx, given.Group, which)
+		return object{"sessions": sessions}, err
 	case "events", "follow", "unfollow":
 		return d.events(ctx, given)
 	case "provider_put", "provider", "online", "offline", "heartbeat", "available", "reserve", "release_engagement":

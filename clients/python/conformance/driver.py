@@ -203,6 +203,10 @@ class Driver:
         session = self.client.session(a["group"], a["session"])
         return session and session_json(session)
 
+    def sessions(self, a: JSON) -> JSON:
+        found = self.client.sessions(a["group"], a.get("state"), a.get("older_than_ms", 0) / 1000)
+        return {"sessions": [session_json(session) for session in found]}
+
     def patch_session(self, a: JSON) -> JSON:
         if "handle" in a:
             return session_json(self.members[a["handle"]].patch_session(a["session"], a["data"]))

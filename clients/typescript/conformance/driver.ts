@@ -129,6 +129,12 @@ const operations: Record<string, (command: Command) => unknown> = {
     find(handles, handle).attach(session, connection, given({ data, graceMs: grace_ms })),
   detach: async ({ handle, session, connection }) => (await find(handles, handle).detach(session, connection)) ?? {},
   session: ({ group, session }) => tenure.group(group).session(session),
+  sessions: async ({ group, state, older_than_ms }) => {
+    const sessions = [];
+    const listed = tenure.group(group).sessions(given({ state, olderThanMs: older_than_ms }));
+    for await (const one of listed) sessions.push(one);
+    return { sessions };
+  },
   patch_session: ({ group, session, data, handle }) =>
     handle ? find(handles, handle).patchSession(session, data) : tenure.group(group).patchSession(session, data),
   events: async ({ group, after, limit }) => {

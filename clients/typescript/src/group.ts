@@ -94,6 +94,14 @@ export class Group {
     return orNull(this.#http.json({ path: this.#path("sessions", session), check: isSession }));
   }
 
+  /** The sessions, or those of a state, or those that have had no connection for at least `olderThanMs`. */
+  async *sessions(options: { state?: Session["state"]; olderThanMs?: number } = {}): AsyncGenerator<Session> {
+    const query = { state: options.state, older_than_ms: options.olderThanMs };
+    const call: Call = { path: this.#path("sessions"), query };
+    for await (const page of this.#http.pages<Page & { sessions: Session[] }>(call, "sessions", "session"))
+      yield* page.sessions;
+  }
+
   /** Changes the data of a session: a field replaces the old value, `null` removes it. */
   patchSession(session: string, data: SessionData): Promise<Session> {
     return this.#http.json({

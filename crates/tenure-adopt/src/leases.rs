@@ -70,7 +70,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::pattern::KeyPattern;
 use record::KeyRecord;
 
-pub use comparison::{HeldBy, HolderCounts, LeaseComparison, MovingKeys, TargetRow};
+pub use comparison::{HeldBy, HolderCounts, LeaseComparison, MovingKeys, NamesWithoutUse, TargetRow, Until};
 pub use keys::{OldKeys, TakeOutcome};
 pub use step::{MAX_OLD_TTL, MIN_OLD_TTL, OldLease, StoredKeys};
 

@@ -26,6 +26,7 @@ mod scrape;
 pub mod sessions;
 mod slot;
 pub mod targets;
+mod weight;
 
 use std::time::Duration;
 
@@ -33,8 +34,8 @@ use std::time::Duration;
 pub use daemon::{DaemonEnd, EarlyEnd};
 pub use health::Break;
 pub use leases::{
-    HeldBy, HolderCounts, LeaseComparison, MAX_OLD_TTL, MIN_OLD_TTL, MovingKeys, OldKeys, OldLease, OldLeaseSettings,
-    OldLeaseStatus, OldLeases, StoredKeys, TakeOutcome, TargetRow,
+    HeldBy, HolderCounts, LeaseComparison, MAX_OLD_TTL, MIN_OLD_TTL, MovingKeys, NamesWithoutUse, OldKeys, OldLease,
+    OldLeaseSettings, OldLeaseStatus, OldLeases, StoredKeys, TakeOutcome, TargetRow, Until,
 };
 pub use pattern::KeyPattern;
 pub use registry::{
@@ -54,7 +55,7 @@ pub use targets::{ForeignReader, ForeignTargets, KeyTargets, MAX_FOREIGN};
 
 pub use tenure_valkey::connection::{Connection, ConnectionOptions};
 
-/// The most entries, keys or sessions that one step touches.
+/// The most entries, keys or sessions that one step touches. Large ones are fewer.
 pub const PAGE: usize = 200;
 /// How long a janitor's marker outlives its last step, so that the result can be read back.
 const MARKER_KEPT: Duration = Duration::from_secs(2 * 3600);

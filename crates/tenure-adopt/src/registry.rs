@@ -21,6 +21,7 @@ mod heartbeat;
 mod look;
 #[cfg(feature = "daemon")]
 mod meters;
+mod number;
 mod owner;
 mod pass;
 mod report;

@@ -8,23 +8,70 @@ use tenure_core::time::micros;
 use tenure_valkey::connection::{Connection, Reader};
 
 use crate::pattern::KeyPattern;
+use crate::weight::WEIGHT;
 
 /// The most by which a pause that was too long shortens the next ones. More is not the timer's delay but the machine's.
 const MOST_CREDIT: Duration = Duration::from_millis(4);
 
+/// The first page asks for so many elements, since their size is not known.
+const FIRST_PAGE: u64 = 16;
+
 /// The speed of a scan, which leaves the store time for other clients.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
-    /// How many elements a page asks for. It may return more or none.
+    /// The most elements that a page asks for. It may return more or none.
     pub(crate) page: u64,
-    /// The pause after a page of that size; proportionally longer after a larger one.
+    /// The pause after a page of that size, or of [`WEIGHT`]; proportionally longer after a larger one.
     pub(crate) rest: Duration,
 }
 
 impl Pace {
-    fn rest_after(self, elements: u64) -> Duration {
+    fn rest_after(self, last: PageSize) -> Duration {
         let page = self.page.max(1);
-        Duration::from_micros(micros(self.rest).saturating_mul(elements.max(page)) / page)
+        let by_count = micros(self.rest).saturating_mul(last.elements.max(page)) / page;
+        let by_weight = micros(self.rest).saturating_mul(last.bytes) / WEIGHT;
+        Duration::from_micros(by_count.max(by_weight))
+    }
+}
+
+/// The size of a page.
+#[derive(Debug, Clone, Copy, Default)]
+struct PageSize {
+    elements: u64,
+    bytes: u64,
+}
+
+/// How many elements the next page asks for. Elements of a scan come in the order of their hashes, so the size of the
+/// last ones is the best estimate for the next.
+#[derive(Debug)]
+struct PageCount {
+    most: u64,
+    next: u64,
+    /// The estimated size of an element, in bytes.
+    each: u64,
+}
+
+impl PageCount {
+    fn new(most: u64) -> Self {
+        Self {
+            most: most.max(1),
+            next: FIRST_PAGE.min(most.max(1)),
+            each: 0,
+        }
+    }
+
+    /// Learns from a page. Grows by steps, and shrinks at once.
+    fn learn(&mut self, page: PageSize) {
+        self.each = (page.bytes / page.elements.max(1)).max(self.each / 4 * 3);
+        let light = WEIGHT / self.each.max(1);
+        self.next = light.clamp(1, self.most).min(self.next.saturating_mul(4));
+    }
+
+    /// A page that did not arrive in time may have been too large. Returns whether a smaller one can be tried.
+    fn shrink(&mut self) -> bool {
+        let is_smaller = self.next > 1;
+        (self.next, self.each) = (1, WEIGHT);
+        is_smaller
     }
 }
 
@@ -47,7 +94,8 @@ pub(crate) struct Scan {
     pace: Pace,
     cursor: Option<String>,
     /// The size of the last page; `None` before the first one.
-    last: Option<u64>,
+    last: Option<PageSize>,
+    count: PageCount,
     /// How much longer than planned the last pause was.
     credit: Duration,
     generation: Option<u64>,
@@ -59,6 +107,7 @@ impl Scan {
         Self {
             connection: connection.clone(),
             source,
+            count: PageCount::new(pace.page),
             pace,
             cursor: Some("0".to_owned()),
             last: None,
@@ -83,39 +132,69 @@ impl Scan {
         self.cursor.is_none()
     }
 
-    /// The next page, after a pause; `None` after the last one.
+    /// The next page, after a pause; `None` after the last one. Its weight is about [`WEIGHT`].
     ///
     /// # Errors
     /// Those of the store, and `Unavailable` if the client has reconnected since the start.
     pub(crate) async fn page(&mut self) -> Result<Option<Vec<Vec<u8>>>> {
-        let Some(cursor) = &self.cursor else { return Ok(None) };
-        if let Some(elements) = self.last {
-            let pause = self.pace.rest_after(elements);
+        let Some(cursor) = self.cursor.clone() else {
+            return Ok(None);
+        };
+        if let Some(last) = self.last {
+            let pause = self.pace.rest_after(last);
             rest(&**self.connection.clock(), pause, &mut self.credit).await;
         }
-        let (cursor, count) = (cursor.as_bytes(), self.pace.page.to_string());
+        let (next, mut elements) = match self.ask(&cursor).await {
+            Err(error) if error.is_unavailable() && !self.is_reconnected() && self.count.shrink() => {
+                self.ask(&cursor).await?
+            }
+            page => page?,
+        };
+        self.check()?;
+        self.cursor = (next != "0").then_some(next);
+        let bytes = elements.iter().map(|element| element.len() as u64).sum();
+        if let ScanSource::SortedSet(_) = self.source {
+            // Each member is followed by its score.
+            elements = elements.into_iter().step_by(2).collect();
+        }
+        let pair = if matches!(self.source, ScanSource::Hash(_)) {
+            2
+        } else {
+            1
+        };
+        let elements_read = elements.len() as u64;
+        self.last = Some(PageSize {
+            elements: elements_read,
+            bytes,
+        });
+        self.count.learn(PageSize {
+            elements: elements_read / pair,
+            bytes,
+        });
+        Ok(Some(elements))
+    }
+
+    /// Asks for the page at the cursor.
+    async fn ask(&self, cursor: &str) -> Result<(String, Vec<Vec<u8>>)> {
+        let (cursor, count) = (cursor.as_bytes(), self.count.next.to_string());
         let (connection, count) = (&self.connection, count.as_bytes());
         let read = |reply: &mut Reader| {
             let mut page = reply.array()?;
             Ok((page.text()?, page.array()?.all_bytes()?))
         };
-        let (next, mut elements) = match &self.source {
+        match &self.source {
             ScanSource::Keys(pattern) => {
                 let glob = pattern.glob();
                 let words: &[&[u8]] = &[b"SCAN", cursor, b"MATCH", &glob, b"COUNT", count];
-                connection.ask(words, read).await?
+                connection.ask(words, read).await
             }
-            ScanSource::Hash(key) => connection.ask(&[b"HSCAN", key, cursor, b"COUNT", count], read).await?,
-            ScanSource::SortedSet(key) => connection.ask(&[b"ZSCAN", key, cursor, b"COUNT", count], read).await?,
-        };
-        self.check()?;
-        self.cursor = (next != "0").then_some(next);
-        if let ScanSource::SortedSet(_) = self.source {
-            // Each member is followed by its score.
-            elements = elements.into_iter().step_by(2).collect();
+            ScanSource::Hash(key) => connection.ask(&[b"HSCAN", key, cursor, b"COUNT", count], read).await,
+            ScanSource::SortedSet(key) => connection.ask(&[b"ZSCAN", key, cursor, b"COUNT", count], read).await,
         }
-        self.last = Some(elements.len() as u64);
-        Ok(Some(elements))
+    }
+
+    fn is_reconnected(&self) -> bool {
+        self.generation.is_none() || self.connection.generation() != self.generation
     }
 
     /// Checks that the connection is still that of the start.
@@ -123,7 +202,7 @@ impl Scan {
     /// # Errors
     /// `Unavailable` if the client reconnected.
     pub(crate) fn check(&mut self) -> Result<()> {
-        self.is_cut |= self.generation.is_none() || self.connection.generation() != self.generation;
+        self.is_cut |= self.is_reconnected();
         if !self.is_cut {
             return Ok(());
         }
@@ -179,8 +258,41 @@ mod tests {
             page: 200,
             rest: Duration::from_millis(1),
         };
-        for (elements, rest) in [(0, 1_000), (200, 1_000), (500, 2_500)] {
-            assert_eq!(pace.rest_after(elements), Duration::from_micros(rest));
+        for (elements, bytes, rest) in [
+            (0, 0, 1_000),
+            (200, 0, 1_000),
+            (500, 0, 2_500),
+            (1, WEIGHT, 1_000),
+            (1, 4 * WEIGHT, 4_000),
+        ] {
+            let page = PageSize { elements, bytes };
+            assert_eq!(pace.rest_after(page), Duration::from_micros(rest));
         }
+    }
+
+    #[test]
+    fn pages_shrink_at_once_and_grow_by_steps() {
+        let mut count = PageCount::new(500);
+        let mut asked = Vec::new();
+        for (elements, each) in [(16, 10), (64, 10), (256, 10), (500, 10), (500, 1 << 20), (1, 1 << 20)] {
+            asked.push(count.next);
+            let bytes = elements * each;
+            count.learn(PageSize { elements, bytes });
+        }
+        assert_eq!(asked, [16, 64, 256, 500, 500, 1]);
+        let mut pages = 0;
+        while count.next < 500 {
+            let elements = count.next;
+            count.learn(PageSize {
+                elements,
+                bytes: elements * 10,
+            });
+            pages += 1;
+        }
+        assert!(pages < 40, "{pages} pages until they are large again");
+        // Without elements nothing is known about their size.
+        count.learn(PageSize::default());
+        assert_eq!(count.next, 500);
+        assert!(count.shrink() && !count.shrink());
     }
 }

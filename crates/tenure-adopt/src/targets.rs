@@ -5,7 +5,7 @@ mod reader;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use tenure::fleet::TargetSource;
@@ -18,6 +18,7 @@ use tenure_valkey::connection::{Connection, ConnectionOptions};
 
 use crate::leases::connected;
 use crate::pattern::KeyPattern;
+use crate::text;
 
 pub use reader::{ForeignReader, ForeignTargets, MAX_FOREIGN};
 
@@ -32,6 +33,9 @@ pub struct KeyTargets {
     reader: ForeignReader,
     skipped: AtomicUsize,
     unclear: AtomicUsize,
+    asks_for_field: bool,
+    /// Whether it was logged that no key has the field that pauses.
+    told_of_field: AtomicBool,
     /// Keeps the connection's thread alive.
     _runtime: HeartbeatRuntime,
 }
@@ -45,8 +49,8 @@ impl fmt::Debug for KeyTargets {
 impl KeyTargets {
     /// Connects to the store of the keys. `pattern` contains one `*` in place of the target's name. With
     /// `paused_field`, the keys are hashes, or strings with a JSON object. A target is paused if that field exists and
-    /// is none of `0`, `false`, `no`, `off` and empty. Malformed JSON and a key of another type pause their target. An
-    /// unreachable store is not an error: the fleet retries.
+    /// is none of `0`, `false`, `no`, `off` and empty. A string that is not a JSON object and a key of another type pause
+    /// their target. An unreachable store is not an error: the fleet retries.
     ///
     /// # Errors
     /// `Invalid` for the pattern, `Misconfigured` or `Unsupported` for the URL.
@@ -64,14 +68,16 @@ impl KeyTargets {
             connection,
             skipped: AtomicUsize::new(0),
             unclear: AtomicUsize::new(0),
+            asks_for_field: paused_field.is_some(),
+            told_of_field: AtomicBool::new(false),
             _runtime: runtime,
         })
     }
 
     /// Treats the keys as sessions of another program; only connected sessions are targets. The field, of a hash or of
-    /// a JSON object, has the disconnect time (`last_disconnect`): empty or `0` means connected, and any other number
-    /// means that the session is not a target. Any other value pauses the target, and so does a string that is not a
-    /// JSON object.
+    /// a JSON object, has the disconnect time (`last_disconnect`): empty or `0` means connected, and any other number or
+    /// time in ISO 8601 means that the session is not a target. Any other value pauses the target, and so does a string
+    /// that is not a JSON object.
     #[must_use]
     pub fn disconnected_field(self, field: &str) -> Self {
         Self {
@@ -99,7 +105,15 @@ impl TargetSource for KeyTargets {
         let found = self.reader.read().await?;
         if self.skipped.swap(found.nameless, Ordering::Relaxed) < found.nameless {
             let (keys, place) = (found.nameless, self.connection.place());
-            tracing::warn!(keys, place, "keys with invalid target names are left out");
+            let first = found.nameless_first.first().map(|name| text(name));
+            tracing::warn!(keys, first, place, "keys with invalid target names are left out");
+        }
+        let is_mistyped = self.asks_for_field && found.with_field == 0 && !found.targets.is_empty();
+        if is_mistyped && !self.told_of_field.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                place = self.connection.place(),
+                "no key has the field that pauses; is its name right?"
+            );
         }
         if self.unclear.swap(found.unclear, Ordering::Relaxed) < found.unclear {
             let (keys, place) = (found.unclear, self.connection.place());

@@ -72,8 +72,8 @@ struct RegistryArgs {
     /// Lift the brake first. Both looks and the store's health still count.
     #[arg(long, conflicts_with = settings::INTERVAL)]
     force: bool,
-    /// Do not fail if the hash is empty or missing.
-    #[arg(long, conflicts_with = settings::INTERVAL)]
+    /// Do not fail, and with --interval do not warn, if the hash is empty or missing.
+    #[arg(long)]
     allow_empty: bool,
     #[command(flatten)]
     format: FormatArgs,
@@ -142,6 +142,7 @@ impl Registry {
             connection,
             settings,
             interval,
+            allow_empty: self.allow_empty,
             metrics: metrics_listener(listen, self.format.json).await?,
             listener: self.format.json.then_some(print),
         };
@@ -220,8 +221,28 @@ impl Registry {
     }
 }
 
+/// The schemes that name one server, and that of a cluster, whose error says more.
+const SCHEMES: [&str; 8] = [
+    "valkey",
+    "valkeys",
+    "redis",
+    "rediss",
+    "valkey-sentinel",
+    "redis-sentinel",
+    "valkey-cluster",
+    "redis-cluster",
+];
+
 /// Opens a connection to the store of other programs, without waiting for it.
 fn connection(store: &str) -> anyhow::Result<Connection> {
+    let scheme = store.split_once(':').map_or("", |(scheme, _)| scheme);
+    if !SCHEMES.contains(&scheme) {
+        let usage = format!(
+            "--store: its scheme {scheme:?} is not one of a Valkey or Redis; write valkey:// or redis://HOST[:PORT], with \
+             TLS valkeys:// or rediss://, or valkey-sentinel://HOST,…/NAME"
+        );
+        return Err(Usage::new(usage).into());
+    }
     Connection::open(store, ConnectionOptions::default(), SystemClock::shared())
         .map_err(|error| Usage::new(format!("--store: {}", error.chain())).into())
 }

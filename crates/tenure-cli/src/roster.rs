@@ -41,7 +41,7 @@ enum Action {
     #[command(after_help = "Examples:\n  tenure roster show ann --roster desk")]
     Show(reading::Show),
     /// Creates or changes a provider.
-    #[command(after_help = "Examples:\n  tenure roster put ann --roster desk --capacity 2 --name Ann")]
+    #[command(after_help = "Examples:\n  tenure roster put ann --roster desk --capacity 2 --display-name Ann")]
     Put(provider::Put),
     /// Removes providers that are offline and have no open engagement.
     #[command(visible_alias = "rm")]

@@ -49,8 +49,11 @@ struct List {
     /// Show only sessions in this state: active, disconnected or orphan.
     #[arg(long, value_name = "STATE", value_parser = SessionState::parse, conflicts_with_all = ["session", "alias"])]
     state: Option<SessionState>,
+    /// Show only sessions without connections for at least this time.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration, conflicts_with_all = ["session", "alias"])]
+    older_than: Duration,
     /// Show only orphans and how long they are overdue, the oldest first (at most 1,000).
-    #[arg(long, conflicts_with_all = ["session", "alias", "state", "after"])]
+    #[arg(long, conflicts_with_all = ["session", "alias", "state", "older_than", "after"])]
     orphans: bool,
     /// Show only orphans that are overdue for at least this time.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration, requires = "orphans")]
@@ -102,7 +105,11 @@ impl List {
             }
             return self.print_orphans(orphans);
         }
-        let read = async |request| store.sessions(group, self.state, &request).await;
+        let read = async |request| {
+            store
+                .sessions_older_than(group, self.state, self.older_than, &request)
+                .await
+        };
         let page = listing::read_group((store, group), &self.page, read).await?;
         listing::print_page::<SessionsPage, _>(format, page, show)
     }

@@ -53,7 +53,13 @@ impl Settle {
         } else {
             let settled = report.settled;
             let noun = if settled == 1 { "group" } else { "groups" };
-            say(format_args!("{settled} {noun} settled: leases are granted immediately"));
+            match (settled, &self.group) {
+                (0, None) if report.left.is_empty() => say(
+                    "no group waits; if the store itself is new, groups that begin during its wait grant leases immediately",
+                ),
+                (0, Some(group)) if report.left.is_empty() => say(format_args!("group \"{group}\" does not wait")),
+                _ => say(format_args!("{settled} {noun} settled: leases are granted immediately")),
+            }
             for Left { group, cause } in &report.left {
                 let cause = cause.as_str();
                 say(format_args!(

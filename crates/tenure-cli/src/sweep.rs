@@ -5,7 +5,7 @@ use tenure::wire::SweepAnswer;
 use tenure_core::Store;
 use tenure_core::clock::{Clock, SystemClock};
 use tenure_core::store::Call;
-use tenure_core::sweep::{BURST, SweepReport, SweepRequest};
+use tenure_core::sweep::{BURST, GroupStatus, SweepReport, SweepRequest};
 
 use crate::cli::{FormatArgs, GroupArgs, StoreArgs};
 use crate::exit::{DONE, say};
@@ -56,6 +56,9 @@ impl Sweep {
             json(&SweepAnswer::new(pass, self.dry_run, report))?;
         } else {
             self.show(&report)?;
+            if self.reconcile {
+                show_reconciled(&report, &store.status(&self.group.name).await?);
+            }
         }
         Ok(DONE)
     }
@@ -104,13 +107,26 @@ impl Sweep {
             report.connections_total(),
             report.reaped
         ));
-        if self.reconcile {
-            match report.repaired.is_empty() {
-                true => say("sessions and their index agree"),
-                false => say(format_args!("repaired: {}", pairs(&report.repaired))),
-            }
-        }
         Ok(())
+    }
+}
+
+/// What a reconcile repaired, and why it may have left something.
+fn show_reconciled(report: &SweepReport, status: &GroupStatus) {
+    if !report.repaired.is_empty() {
+        say(format_args!("repaired: {}", pairs(&report.repaired)));
+    }
+    match (status.unsettled, status.brake) {
+        (Some(grace), _) => say(format_args!(
+            "nothing that a reconcile removes was looked at, since the group is unsettled until {}; run it again then",
+            grace.until
+        )),
+        (None, Some(brake)) => say(format_args!(
+            "nothing that a reconcile removes was looked at, since the brake is engaged until {}; run it again then",
+            brake.until
+        )),
+        (None, None) if report.repaired.is_empty() => say("sessions and their index agree"),
+        (None, None) => {}
     }
 }
 

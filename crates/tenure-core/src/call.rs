@@ -300,7 +300,7 @@ calls! {
         step DeleteSession: DeleteSession -> DeleteOutcome;
         read Session: SessionOf -> Option<Session>;
         read SessionByAlias: SessionByAlias -> Option<Session>;
-        read Sessions: Sessions -> Page<Session>, paged;
+        read Sessions: Sessions -> Page<Session>, limited;
         read Orphans: ListOrphans -> Orphans, limited;
         read SessionStats: CountSessions -> SessionStats;
 

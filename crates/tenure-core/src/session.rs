@@ -601,8 +601,43 @@ pub struct SessionByAlias {
 pub struct Sessions {
     /// Only sessions in this state.
     pub state: Option<SessionState>,
+    /// Only sessions without connections for at least this long; zero: all.
+    pub older_than: Duration,
     /// The page.
     pub page: PageRequest,
+}
+
+impl Sessions {
+    /// Whether they are listed by the end of their grace, from the index of disconnected sessions.
+    #[must_use]
+    pub fn is_by_grace(&self) -> bool {
+        match self.state {
+            None => !self.older_than.is_zero(),
+            Some(state) => state != SessionState::Active,
+        }
+    }
+
+    /// Whether a session is one of these now.
+    #[must_use]
+    pub fn has(&self, session: &Session, now: StoreTime) -> bool {
+        let is_older = || {
+            session
+                .disconnected_at
+                .is_some_and(|at| now.since(at) >= self.older_than)
+        };
+        self.state.is_none_or(|state| session.state == state) && (self.older_than.is_zero() || is_older())
+    }
+}
+
+impl Limits for Sessions {
+    fn check(&self, _: Duration) -> Result<()> {
+        if self.state == Some(SessionState::Active) && !self.older_than.is_zero() {
+            return Err(Error::invalid(
+                "active sessions have connections: ask for an age with the state disconnected or orphan, or with none",
+            ));
+        }
+        self.page.check()
+    }
 }
 
 /// [`SessionStore::orphans`] as a value.
@@ -708,8 +743,28 @@ pub trait SessionStore: Backend {
     /// # Errors
     /// `Invalid` for a cursor that is not from a page of this listing, `Unavailable`.
     async fn sessions(&self, group: &Group, state: Option<SessionState>, page: &PageRequest) -> Result<Page<Session>> {
+        self.sessions_older_than(group, state, Duration::ZERO, page).await
+    }
+
+    /// Like [`SessionStore::sessions`], only those that have had no connection for at least this long, by the end of
+    /// their grace. O(disconnected sessions) for all pages.
+    ///
+    /// # Errors
+    /// Also `Invalid` for the state active.
+    async fn sessions_older_than(
+        &self,
+        group: &Group,
+        state: Option<SessionState>,
+        older_than: Duration,
+        page: &PageRequest,
+    ) -> Result<Page<Session>> {
         let page = page.clone();
-        send(self, Some(group), Sessions { state, page }, Call::default()).await
+        let request = Sessions {
+            state,
+            older_than,
+            page,
+        };
+        send(self, Some(group), request, Call::default()).await
     }
 
     /// Lists at most `limit` (1 to 1,000) orphans whose grace ended at least `overdue` ago, by index: the cost depends

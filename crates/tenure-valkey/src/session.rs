@@ -12,11 +12,10 @@ use tenure_core::id::{Group, TenureId};
 use tenure_core::membership::Revision;
 use tenure_core::session::{
     Attach, Attached, Attaches, CountSessions, DeleteOutcome, DeleteSession, Detach, DetachOutcome, Detaches, Epoch,
-    ListOrphans, Orphans, PatchOutcome, PatchSession, Session, SessionByAlias, SessionOf, SessionState, SessionStats,
-    Sessions,
+    ListOrphans, Orphans, PatchOutcome, PatchSession, Session, SessionByAlias, SessionOf, SessionStats, Sessions,
 };
 use tenure_core::store::{Call, Page};
-use tenure_core::time::micros;
+use tenure_core::time::{StoreTime, micros};
 
 pub(crate) use self::step::part_of;
 use crate::registry::{read_outcomes, read_refusal};
@@ -137,13 +136,17 @@ impl Serve<SessionByAlias> for ValkeyStore {
 #[async_trait]
 impl Serve<Sessions> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: Sessions, _: Call) -> Result<Page<Session>> {
-        let Sessions { state, page } = &ask;
-        let (names, next) = match state {
-            None | Some(SessionState::Active) => self.names_page(group, page).await?,
-            Some(SessionState::Disconnected | SessionState::Orphan) => self.away_page(group, page).await?,
+        let (names, next) = match ask.is_by_grace() {
+            false => self.names_page(group, &ask.page).await?,
+            true => self.away_page(group, &ask.page).await?,
         };
         let mut items = self.sessions_by_name(group, "", &names).await?;
-        items.retain(|session| state.is_none_or(|state| session.state == state));
+        // An age needs the store's time. That of just after the read makes a session older by less than a call takes.
+        let now = match ask.older_than.is_zero() {
+            true => StoreTime::ZERO,
+            false => self.connection.time().await?,
+        };
+        items.retain(|session| ask.has(session, now));
         Ok(Page { items, next })
     }
 }

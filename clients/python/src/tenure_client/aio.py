@@ -126,6 +126,9 @@ class Tenure:
     async def session(self, group: str, session: str) -> Session | None:
         return await self._run(self._sync._session, group, session)
 
+    async def sessions(self, group: str, state: str | None = None, older_than: float = 0.0) -> list[Session]:
+        return await self._run(self._sync._sessions, group, state, older_than)
+
     async def patch_session(self, group: str, session: str, data: Mapping[str, str | None]) -> Session:
         return await self._run(self._sync._patch_session, group, session, data)
 

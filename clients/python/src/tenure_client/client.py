@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import ssl
 from collections.abc import Iterator, Mapping
@@ -138,6 +139,11 @@ class Tenure:
     def session(self, group: str, session: str) -> Session | None:
         return self._threads.run(Call(partial(self._session, group, session)))
 
+    def sessions(self, group: str, state: str | None = None, older_than: float = 0.0) -> Iterator[Session]:
+        """The sessions, or those of a state: `active`, `disconnected` or `orphan`. With `older_than`, in seconds, those
+        that have had no connection for at least so long."""
+        return iter(self._threads.run(Call(partial(self._sessions, group, state, older_than))))
+
     def patch_session(self, group: str, session: str, data: Mapping[str, str | None]) -> Session:
         """Changes fields of a session's data, without a tenure; None removes one."""
         return self._threads.run(Call(partial(self._patch_session, group, session, data)))
@@ -172,6 +178,11 @@ class Tenure:
     def _remove_target(self, group: str, target: str) -> None:
         with contextlib.suppress(NotFound):  # An earlier attempt removed it.
             self._http.change("DELETE", path("groups", group, "targets", target))
+
+    def _sessions(self, group: str, state: str | None, older_than: float) -> list[Session]:
+        age = math.ceil(older_than * 1000) or None
+        pages = self._http.pages(Session.read, "sessions", "groups", group, "sessions", state=state, older_than_ms=age)
+        return list(pages)
 
     def _session(self, group: str, session: str) -> Session | None:
         found = self._http.find(path("groups", group, "sessions", session))

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use tenure_core::Store;
 use tenure_core::clock::Clock;
-use tenure_core::error::{ErrorKind, Result};
-use tenure_core::id::{Group, TenureId};
+use tenure_core::error::{Error, ErrorKind, Result};
+use tenure_core::id::{Group, LeaseName, TenureId};
 use tenure_core::lease::Lease;
 use tenure_core::store::{MAX_PAGE, Page, PageRequest};
 
 use super::{OldLease, StoredKeys};
 use crate::targets::ForeignReader;
 
+/// How many names without a use are listed.
+const NAMED: usize = 3;
 /// The poll interval of a wait.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -86,6 +88,39 @@ pub struct TargetRow {
     pub held_by: HeldBy,
 }
 
+/// When a migration, or a step of it, is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Until {
+    /// No old instance holds a key.
+    #[default]
+    NoOld,
+    /// Every target that is not paused is held both ways by a new node.
+    Both,
+}
+
+impl Until {
+    /// Parses `no-old` or `both`.
+    ///
+    /// # Errors
+    /// `Invalid` for anything else.
+    pub fn parse(until: &str) -> Result<Self> {
+        match until {
+            "no-old" => Ok(Self::NoOld),
+            "both" => Ok(Self::Both),
+            _ => Err(Error::invalid(format!("{until:?} is neither no-old nor both"))),
+        }
+    }
+}
+
+impl fmt::Display for Until {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoOld => "no-old",
+            Self::Both => "both",
+        })
+    }
+}
+
 /// The number of targets per kind of holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HolderCounts {
@@ -97,6 +132,8 @@ pub struct HolderCounts {
     pub both: usize,
     /// [`HeldBy::TenureOnly`].
     pub tenure_only: usize,
+    /// [`HeldBy::Free`] and not paused; `None` if the keys of the targets were not read.
+    pub free: Option<usize>,
 }
 
 impl fmt::Display for HolderCounts {
@@ -105,7 +142,8 @@ impl fmt::Display for HolderCounts {
             f,
             "{} held by old nodes, {} in conflict, {} held both ways, {} by Tenure only",
             self.old_node, self.conflict, self.both, self.tenure_only
-        )
+        )?;
+        self.free.map_or(Ok(()), |free| write!(f, ", {free} held by none"))
     }
 }
 
@@ -118,6 +156,30 @@ pub struct LeaseComparison {
     pub named: Option<usize>,
     /// How many of them are paused because their key is unreadable.
     pub unclear: usize,
+    /// How many of them have the field that pauses.
+    pub with_field: usize,
+    /// Keys of targets whose name no target of Tenure can have.
+    pub nameless: NamesWithoutUse,
+    /// Old keys of this kind: no new node ever takes them.
+    pub old_nameless: NamesWithoutUse,
+}
+
+/// Names in other programs' keys that Tenure cannot use.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NamesWithoutUse {
+    /// How many.
+    pub count: usize,
+    /// The first of them.
+    pub first: Vec<Vec<u8>>,
+}
+
+impl NamesWithoutUse {
+    fn add(&mut self, name: &[u8]) {
+        self.count += 1;
+        if self.first.len() < NAMED {
+            self.first.push(name.to_vec());
+        }
+    }
 }
 
 /// The foreign keys of a migration.
@@ -159,7 +221,12 @@ impl LeaseComparison {
             let target = lease.lease.as_str().as_bytes().to_vec();
             targets.entry(target).or_default().lease = Some(lease);
         }
+        let mut old_nameless = NamesWithoutUse::default();
         for old in keys.old.list().await? {
+            let is_name = std::str::from_utf8(&old.target).is_ok_and(|name| LeaseName::new(name).is_ok());
+            if !is_name {
+                old_nameless.add(&old.target);
+            }
             let target = old.target.clone();
             targets.entry(target).or_default().old = Some(old);
         }
@@ -175,7 +242,13 @@ impl LeaseComparison {
         Ok(Self {
             rows,
             named: found.as_ref().map(|found| found.targets.len()),
-            unclear: found.map_or(0, |found| found.unclear),
+            unclear: found.as_ref().map_or(0, |found| found.unclear),
+            with_field: found.as_ref().map_or(0, |found| found.with_field),
+            nameless: found.map_or_else(NamesWithoutUse::default, |found| NamesWithoutUse {
+                count: found.nameless,
+                first: found.nameless_first,
+            }),
+            old_nameless,
         })
     }
 
@@ -188,7 +261,7 @@ impl LeaseComparison {
         keys: &MovingKeys,
         store: &dyn Store,
         group: &Group,
-        (wait, clock): (Duration, &dyn Clock),
+        (until, wait, clock): (Until, Duration, &dyn Clock),
         mut told: impl FnMut(HolderCounts),
     ) -> Result<Self> {
         let end = clock.mono() + wait;
@@ -197,7 +270,7 @@ impl LeaseComparison {
             let looked = Self::look(keys, store, group).await;
             let is_last = clock.mono() >= end;
             match looked {
-                Ok(beside) if beside.is_done() || is_last => return Ok(beside),
+                Ok(beside) if beside.is_done(until) || is_last => return Ok(beside),
                 Ok(beside) => {
                     let counts = beside.counts();
                     if last.replace(counts) != Some(counts) {
@@ -215,6 +288,11 @@ impl LeaseComparison {
     #[must_use]
     pub fn counts(&self) -> HolderCounts {
         let mut counts = HolderCounts::default();
+        let free = self
+            .rows
+            .iter()
+            .filter(|row| row.held_by == HeldBy::Free && row.paused == Some(false));
+        counts.free = self.named.map(|_| free.count());
         for row in &self.rows {
             let count = match row.held_by {
                 HeldBy::Free => continue,
@@ -228,11 +306,14 @@ impl LeaseComparison {
         counts
     }
 
-    /// Whether every old key is held by the node that holds the lease.
+    /// Whether every old key is held by the node that holds the lease, and with [`Until::Both`] every target that is not
+    /// paused has such a node.
     #[must_use]
-    pub fn is_done(&self) -> bool {
+    pub fn is_done(&self, until: Until) -> bool {
         let counts = self.counts();
-        counts.old_node == 0 && counts.conflict == 0
+        let is_free_of_old = counts.old_node == 0 && counts.conflict == 0;
+        let mut wanted = self.rows.iter().filter(|row| row.paused == Some(false));
+        is_free_of_old && (until == Until::NoOld || wanted.all(|row| row.held_by == HeldBy::Both))
     }
 }
 
@@ -251,7 +332,7 @@ async fn all<T>(mut read: impl AsyncFnMut(PageRequest) -> Result<Page<T>>) -> Re
 
 #[cfg(test)]
 mod tests {
-    use tenure_core::id::{LeaseName, MemberId, Term};
+    use tenure_core::id::{MemberId, Term};
     use tenure_core::lease::{LeaseHolder, Place, Token};
 
     use super::*;

@@ -43,6 +43,8 @@ pub struct RegistryDaemon {
     pub settings: AdoptSettings,
     /// The longest time from the start of one pass to the next.
     pub interval: Duration,
+    /// Whether an empty hash is expected, so that it is not warned of.
+    pub allow_empty: bool,
     /// The listener for metrics, if they are served.
     pub metrics: Option<TcpListener>,
     /// Called after each pass.
@@ -65,7 +67,7 @@ impl RegistryDaemon {
             stop: CancellationToken::new(),
             tally: Tally::default(),
             hash,
-            was_there: Arc::new(AtomicBool::new(true)),
+            was_there: Arc::new(AtomicBool::new(!self.allow_empty)),
             listener: self.listener,
             janitor: SharedJanitor::default(),
             connection: self.connection,

@@ -12,7 +12,7 @@ use super::report::{Notice, PassReport};
 use super::step::{Candidate, read_marks};
 use super::watch::Watch;
 use crate::health::{Break, ServerSnapshot};
-use crate::{PAGE, text};
+use crate::{text, weight};
 
 /// How long one pass tries to read a page back.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -117,12 +117,10 @@ impl Janitor {
                 page => page?,
             };
             let Some(page) = page else { return Ok(None) };
-            self.tell(&Notice::Scanned {
-                entries: page.len() as u64,
-            });
+            self.tell_scanned(&page);
             report.scanned += page.len() as u64;
             let candidates = self.candidates(page, free);
-            for some in candidates.chunks(PAGE) {
+            for some in weight::pages(&candidates, Candidate::weight) {
                 watch.pages += 1;
                 if self.steps.connection.generation() != Some(watch.last.generation) {
                     return Ok(Some(Break::Reconnected));

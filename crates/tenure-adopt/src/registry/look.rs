@@ -21,12 +21,17 @@ const TICK: Duration = Duration::from_secs(1);
 /// The most entries that a preview lists.
 const LISTED: usize = 1_000;
 
+/// How many entries without an owner are named.
+const NAMED: usize = 3;
+
 /// The result of one scan with a check of each owner.
 #[derive(Default)]
 pub(super) struct Survey {
     pub(super) owners: Owners,
     pub(super) scanned: u64,
     pub(super) skipped: u64,
+    /// The first keys without an owner.
+    pub(super) skipped_first: Vec<Vec<u8>>,
     /// Why the result must not be used, if so.
     broken: Option<Break>,
     pub(super) doomed: Vec<Candidate>,
@@ -47,9 +52,7 @@ impl Janitor {
                 page => page?,
             };
             let Some(page) = page else { break };
-            self.tell(&Notice::Scanned {
-                entries: page.len() as u64,
-            });
+            self.tell_scanned(&page);
             self.learn(&mut survey, page, epoch).await?;
         }
         Ok(survey)
@@ -61,7 +64,12 @@ impl Janitor {
         for (field, value) in page {
             match self.settings.owner_at.owner(&value) {
                 Some(owner) => entries.push(Candidate { field, value, owner }),
-                None => survey.skipped += 1,
+                None => {
+                    survey.skipped += 1;
+                    if survey.skipped_first.len() < NAMED {
+                        survey.skipped_first.push(field);
+                    }
+                }
             }
         }
         let mut unknown: Vec<Vec<u8>> = entries
@@ -84,7 +92,10 @@ impl Janitor {
             survey.owners.count(&entry.owner);
             let lists = epoch.is_none() && survey.doomed.len() < LISTED;
             if lists && survey.owners.is_absent(&entry.owner) == Some(true) {
-                survey.doomed.push(entry);
+                survey.doomed.push(Candidate {
+                    value: Vec::new(),
+                    ..entry
+                });
             }
         }
         Ok(())
@@ -96,6 +107,7 @@ impl Janitor {
         let survey = self.survey(Some(&watch.epoch)).await?;
         report.scanned += survey.scanned;
         report.skipped = survey.skipped;
+        report.skipped_first.clone_from(&survey.skipped_first);
         report.owners = survey.owners.len();
         report.endless = survey.owners.with(HeartbeatState::Endless);
         match survey.broken {

@@ -109,7 +109,7 @@ impl Meters {
     /// Records an event of a pass.
     pub(super) fn note(&self, notice: &Notice<'_>) {
         match notice {
-            Notice::Scanned { entries } => self.count(SCANNED, *entries),
+            Notice::Scanned { entries, .. } => self.count(SCANNED, *entries),
             Notice::Evicted { owner, entries } => {
                 let labels = [
                     ("group", GROUP.to_owned()),

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use tenure_core::error::{Error, ErrorKind, Result};
 
+use super::number;
+
 /// The longest id of an owner, in bytes. A longer value is not an id.
 pub const MAX_OWNER: usize = 512;
 /// The most owners of one hash. More means that its values are not ids.
@@ -33,20 +35,22 @@ impl OwnerAt {
         Ok(Self::Pointer(pointer.to_owned()))
     }
 
-    /// The owner in a value. `None` if it is empty, too long or malformed.
+    /// The owner in a value. `None` if it is empty, too long or malformed. A number is its text, or its integer: `17.0`
+    /// and `1.7e1` are 17.
     pub(crate) fn owner(&self, value: &[u8]) -> Option<Vec<u8>> {
         let owner = match self {
             Self::Value => value.to_vec(),
-            Self::Pointer(pointer) => {
-                let json: serde_json::Value = serde_json::from_slice(value).ok()?;
-                match json.pointer(pointer)? {
-                    serde_json::Value::String(id) => id.clone().into_bytes(),
-                    serde_json::Value::Number(id) => id.to_string().into_bytes(),
-                    _ => return None,
-                }
-            }
+            Self::Pointer(pointer) => number::id_at(value, pointer)?.into_bytes(),
         };
         (!owner.is_empty() && owner.len() <= MAX_OWNER).then_some(owner)
+    }
+
+    /// The ids by which an owner may beat: for an integer in JSON also the text that a language without integers gives
+    /// it. It is alive if one of them beats.
+    pub(crate) fn spellings(&self, owner: &[u8]) -> Vec<Vec<u8>> {
+        let is_integer = matches!(self, Self::Pointer(_)) && number::is_integer(owner);
+        let as_float = is_integer.then(|| [owner, b".0"].concat());
+        std::iter::once(owner.to_vec()).chain(as_float).collect()
     }
 }
 
@@ -62,6 +66,16 @@ pub(crate) enum HeartbeatState {
 }
 
 impl HeartbeatState {
+    /// The state of an owner by its heartbeat keys, one for each spelling of its id.
+    pub(crate) fn of_all(states: &[Self]) -> Self {
+        let has = |wanted| states.contains(&wanted);
+        match (has(Self::Endless), has(Self::Beating)) {
+            (true, _) => Self::Endless,
+            (_, true) => Self::Beating,
+            _ => Self::Absent,
+        }
+    }
+
     /// Parses the character that the look script returns.
     pub(crate) fn read(mark: u8) -> Option<Self> {
         match mark {
@@ -145,6 +159,7 @@ mod tests {
         for (value, owner) in [
             (r#"{"owner":{"id":"a b"},"since":1}"#, Some("a b")),
             (r#"{"owner":{"id":7}}"#, Some("7")),
+            (r#"{"owner":{"id":7.0}}"#, Some("7")),
             (r#"{"owner":{"id":null}}"#, None),
             (r#"{"owner":"a"}"#, None),
             (r#"{"owner":{"id":""}}"#, None),
@@ -157,6 +172,9 @@ mod tests {
                 "{value}"
             );
         }
+        assert_eq!(at.spellings(b"7"), [b"7".to_vec(), b"7.0".to_vec()]);
+        assert_eq!(at.spellings(b"i-7"), [b"i-7".to_vec()]);
+        assert_eq!(OwnerAt::Value.spellings(b"7"), [b"7".to_vec()]);
         assert!(OwnerAt::pointer("owner").unwrap_err().to_string().contains("/instance"));
     }
 

@@ -16,7 +16,7 @@ use super::brake::{self, BrakeDecision, Dead, RecordChange};
 use super::evict::Pending;
 use super::owner::HeartbeatState;
 use super::report::{Notice, PassReport, Preview};
-use super::step::{BrakeCommand, Steps};
+use super::step::{BrakeCommand, Page, Steps};
 use super::watch::Watch;
 use crate::health::{Break, ServerSnapshot};
 use crate::{MARKER_KEPT, text};
@@ -165,6 +165,7 @@ impl Janitor {
         Ok(Preview {
             scanned: survey.scanned,
             skipped: survey.skipped,
+            skipped_first: survey.skipped_first,
             owners: survey.owners.len(),
             endless: survey.owners.with(HeartbeatState::Endless),
             dead,
@@ -195,6 +196,14 @@ impl Janitor {
         if let Some(listener) = &self.listener {
             listener(notice);
         }
+    }
+
+    pub(super) fn tell_scanned(&self, page: &Page) {
+        let bytes: usize = page.iter().map(|(field, value)| field.len() + value.len()).sum();
+        self.tell(&Notice::Scanned {
+            entries: page.len() as u64,
+            bytes: bytes as u64,
+        });
     }
 
     /// One attempt. The watch survives only if no break occurs.

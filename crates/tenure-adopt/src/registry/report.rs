@@ -17,6 +17,8 @@ pub struct PassReport {
     pub scanned: u64,
     /// Entries whose value contains no owner. They are kept.
     pub skipped: u64,
+    /// The keys of the first of them.
+    pub skipped_first: Vec<Vec<u8>>,
     /// Owners in the hash.
     pub owners: u64,
     /// Owners whose heartbeat has no ttl, so they can never count as dead.
@@ -50,6 +52,8 @@ pub struct Preview {
     pub scanned: u64,
     /// Entries whose value contains no owner.
     pub skipped: u64,
+    /// The keys of the first of them.
+    pub skipped_first: Vec<Vec<u8>>,
     /// Owners in the hash.
     pub owners: u64,
     /// Owners whose heartbeat has no ttl.
@@ -70,6 +74,8 @@ pub enum Notice<'a> {
     Scanned {
         /// How many entries.
         entries: u64,
+        /// The size of their fields and values.
+        bytes: u64,
     },
     /// Owners without a heartbeat were found. They are checked again after the wait.
     Settling {

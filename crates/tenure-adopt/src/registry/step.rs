@@ -25,10 +25,17 @@ const NEEDED: &str = "it needs +hscan +type +ping +time +info +eval +evalsha on 
 pub struct Candidate {
     /// Its key in the hash.
     pub field: Vec<u8>,
-    /// Its value when it was checked.
+    /// Its value when it was checked. Empty in a preview, which keeps no values.
     pub value: Vec<u8>,
     /// The owner in the value.
     pub owner: Vec<u8>,
+}
+
+impl Candidate {
+    /// The size of a step's part for it.
+    pub(super) fn weight(&self) -> usize {
+        self.field.len() + self.value.len()
+    }
 }
 
 /// The fields and values of a page of the hash. A page may be empty, or much larger than requested.
@@ -146,18 +153,25 @@ impl Steps {
     /// Checks the heartbeats of at most [`PAGE`](crate::PAGE) owners. The result of a check without an epoch must not be used for a
     /// decision. Also returns whether the marker still existed.
     pub(super) async fn look(&self, epoch: Option<&str>, owners: &[Vec<u8>]) -> Result<(bool, Vec<HeartbeatState>)> {
-        let keys = owners.iter().map(|owner| self.settings.heartbeat.key(owner));
+        let spellings: Vec<Vec<Vec<u8>>> = owners.iter().map(|owner| self.heartbeats(owner)).collect();
+        let keys = spellings.iter().map(Vec::len).sum::<usize>();
         let call = Invocation::new(Vec::new(), Lateness::Harmless)
             .foreign_keys([self.marker.clone()])
-            .foreign_keys(keys)
+            .foreign_keys(spellings.iter().flatten().cloned())
             .arg(epoch.unwrap_or_default());
         let read = |reader: &mut Reader, _| {
             let kept = reader.number()? == 1;
             let states: Option<Vec<HeartbeatState>> = reader.text()?.bytes().map(HeartbeatState::read).collect();
-            match states {
-                Some(states) if states.len() == owners.len() => Ok((kept, states)),
-                _ => Err(Malformed("not one mark for each heartbeat".to_owned())),
-            }
+            let Some(states) = states.filter(|states| states.len() == keys) else {
+                return Err(Malformed("not one mark for each heartbeat".to_owned()));
+            };
+            let mut states = states.as_slice();
+            let each = spellings.iter().map(|keys| {
+                let (own, rest) = states.split_at(keys.len());
+                states = rest;
+                HeartbeatState::of_all(own)
+            });
+            Ok((kept, each.collect()))
         };
         self.explained(self.connection.call(&self.look, call, read).await).await
     }
@@ -174,12 +188,15 @@ impl Steps {
         let mut owners: Vec<&[u8]> = candidates.iter().map(|entry| entry.owner.as_slice()).collect();
         owners.sort_unstable();
         owners.dedup();
+        let heartbeats: Vec<Vec<Vec<u8>>> = owners.iter().map(|owner| self.heartbeats(owner)).collect();
+        let counts: Vec<String> = heartbeats.iter().map(|keys| keys.len().to_string()).collect();
         let mut call = Invocation::new(Vec::new(), Lateness::Refused(Call::not_after(not_after)))
             .foreign_keys([self.settings.hash.clone(), self.marker.clone()])
-            .foreign_keys(owners.iter().map(|owner| self.settings.heartbeat.key(owner)))
+            .foreign_keys(heartbeats.into_iter().flatten())
             .arg(epoch)
             .number(page)
-            .number(kept_ms());
+            .number(kept_ms())
+            .arg(counts.concat());
         for entry in candidates {
             let owner = owners.partition_point(|owner| *owner < entry.owner.as_slice());
             call = call.arg(&entry.field).arg(&entry.value).number(owner as u64 + 1);
@@ -196,6 +213,12 @@ impl Steps {
         };
         self.explained(self.connection.call(&self.evict, call, read).await)
             .await
+    }
+
+    /// The heartbeat keys of an owner, at most nine.
+    fn heartbeats(&self, owner: &[u8]) -> Vec<Vec<u8>> {
+        let spellings = self.settings.owner_at.spellings(owner);
+        spellings.iter().map(|id| self.settings.heartbeat.key(id)).collect()
     }
 
     /// Reads or changes the brake's record. Returns the record in force and the store's time.

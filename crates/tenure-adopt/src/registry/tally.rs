@@ -113,7 +113,7 @@ mod tests {
             evicted(b"a", 2),
             evicted(b"b", 1),
             Notice::Evicting(&page),
-            Notice::Scanned { entries: 7 },
+            Notice::Scanned { entries: 7, bytes: 70 },
             Notice::Evicting(&page),
             evicted(b"a", 3),
         ] {

@@ -27,6 +27,9 @@ local function is_old(since)
     return now - math.max(since, resumed) >= max_age
 end
 
+-- A longer field is no part of a key, and a longer text neither a count nor an id.
+local MOST_OF_KEY = 4096
+
 -- The key that a template makes for a session, or nil if a field of the template is missing.
 local function key_of(template, id, session)
     local parts = {}
@@ -35,6 +38,10 @@ local function key_of(template, id, session)
         if part[1] == 'id' then
             text = id
         elseif part[1] == 'field' then
+            local length = redis.pcall('HSTRLEN', session, text)
+            if type(length) == 'number' and length > MOST_OF_KEY then
+                return nil
+            end
             text = redis.call('HGET', session, text)
             if not text or text == '' then
                 return nil
@@ -45,16 +52,17 @@ local function key_of(template, id, session)
     return table.concat(parts)
 end
 
--- The text of a key: false if it does not exist, nil if it is not a string.
+-- The text of a key: false if it does not exist, nil if it is not a short string.
 local function text_of(key)
     local kind = redis.call('TYPE', key).ok
     if kind == 'none' then
         return false
     end
-    if kind == 'string' then
-        return redis.call('GET', key)
+    local length = kind == 'string' and redis.pcall('STRLEN', key)
+    if not length or (type(length) == 'number' and length > MOST_OF_KEY) then
+        return nil
     end
-    return nil
+    return redis.call('GET', key)
 end
 
 -- Whether a session has references, and whether any reference count exists.

@@ -42,6 +42,8 @@ pub struct SessionsDaemon {
     pub index_every: Option<Duration>,
     /// Whether each reaped or indexed session is logged.
     pub verbose: bool,
+    /// Whether a keyspace without sessions is expected, so that it is not warned of.
+    pub allow_empty: bool,
     /// The listener for metrics, if they are served.
     pub metrics: Option<TcpListener>,
     /// Called after each pass of the reaper.
@@ -101,7 +103,7 @@ impl SessionsDaemon {
             refs: refs.join(" ").into(),
             warned_of_refs: Arc::new(Once::new()),
             never_due: Arc::default(),
-            had_keys: Arc::new(AtomicBool::new(true)),
+            had_keys: Arc::new(AtomicBool::new(!self.allow_empty)),
             listener: self.listener,
         };
         let reaper: SharedReaper = Arc::default();

@@ -46,6 +46,13 @@ pub enum WalkNotice<'a> {
     Changed(&'a IndexReport),
     /// An entry is wrong, or was.
     Difference(&'a Difference),
+    /// A session was left alone, because its field is not a time in the unit.
+    Invalid {
+        /// Its id.
+        id: &'a [u8],
+        /// The text of its field.
+        value: &'a [u8],
+    },
     /// The store was unreachable; the walk starts again.
     Restarted(&'a Error),
 }

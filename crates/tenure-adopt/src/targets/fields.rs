@@ -2,6 +2,7 @@
 
 use serde_json::Value as Json;
 use tenure_core::target::{text_of, text_pauses};
+use tenure_core::time::StoreTime;
 
 /// The status of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +14,25 @@ pub(super) enum TargetStatus {
     Disconnected,
     /// The key is unreadable, so the target is paused.
     Unclear,
+}
+
+/// What a key says about its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reading {
+    pub(super) status: TargetStatus,
+    /// Whether it has the field that pauses.
+    pub(super) has_paused_field: bool,
+}
+
+impl Reading {
+    pub(super) const LIVE: Self = Self {
+        status: TargetStatus::Live,
+        has_paused_field: false,
+    };
+    pub(super) const UNCLEAR: Self = Self {
+        status: TargetStatus::Unclear,
+        has_paused_field: false,
+    };
 }
 
 /// The names of the fields to read.
@@ -32,46 +52,43 @@ impl Fields {
             .collect()
     }
 
-    /// The status by the values of a hash; a missing field is empty.
-    pub(super) fn of_hash(&self, values: &[Vec<u8>]) -> TargetStatus {
+    /// What the values of a hash say; a missing field is empty.
+    pub(super) fn of_hash(&self, values: &[Vec<u8>]) -> Reading {
         let names = self.names();
-        let value = |field: &str| {
+        self.evaluate(|field| {
             let at = names.iter().position(|name| *name == field);
-            at.and_then(|at| values.get(at)).cloned().unwrap_or_default()
-        };
-        self.evaluate(value)
+            at.and_then(|at| values.get(at))
+                .filter(|value| !value.is_empty())
+                .cloned()
+        })
     }
 
-    /// The status by a string. One that starts like JSON must be a valid object. Any other has no fields: without
-    /// `disconnected` its target is live, otherwise unclear.
-    pub(super) fn of_text(&self, text: &[u8]) -> TargetStatus {
-        if !matches!(text.trim_ascii().first(), Some(b'{' | b'[')) {
-            return match self.disconnected {
-                None => TargetStatus::Live,
-                Some(_) => TargetStatus::Unclear,
-            };
-        }
+    /// What a string says, which must be a JSON object.
+    pub(super) fn of_text(&self, text: &[u8]) -> Reading {
         let Ok(Json::Object(fields)) = serde_json::from_slice(text) else {
-            return TargetStatus::Unclear;
+            return Reading::UNCLEAR;
         };
-        self.evaluate(|field| fields.get(field).map(text_of).unwrap_or_default().into_bytes())
+        self.evaluate(|field| fields.get(field).map(|value| text_of(value).into_bytes()))
     }
 
-    fn evaluate(&self, value: impl Fn(&str) -> Vec<u8>) -> TargetStatus {
-        let since = self.disconnected.as_deref().map(&value).unwrap_or_default();
-        match disconnected(since.trim_ascii()) {
+    fn evaluate(&self, value: impl Fn(&str) -> Option<Vec<u8>>) -> Reading {
+        let since = self.disconnected.as_deref().and_then(&value).unwrap_or_default();
+        let paused = self.paused.as_deref().and_then(&value);
+        let status = match disconnected(since.trim_ascii()) {
             None => TargetStatus::Unclear,
             Some(true) => TargetStatus::Disconnected,
-            Some(false) if self.paused.as_deref().is_some_and(|field| text_pauses(&value(field))) => {
-                TargetStatus::Paused
-            }
+            Some(false) if paused.as_deref().is_some_and(text_pauses) => TargetStatus::Paused,
             Some(false) => TargetStatus::Live,
+        };
+        Reading {
+            status,
+            has_paused_field: paused.is_some(),
         }
     }
 }
 
-/// Whether a disconnect time means disconnected: `0` and empty mean connected, as in `adopt sessions`. `None` if it is
-/// not a time.
+/// Whether a disconnect time means disconnected: `0` and empty mean connected, and ISO 8601 with a zone is a time, as in
+/// `adopt sessions`. `None` if it is not a time.
 fn disconnected(since: &[u8]) -> Option<bool> {
     let (whole, part) = match since.iter().position(|byte| *byte == b'.') {
         Some(at) => (&since[..at], &since[at + 1..]),
@@ -79,6 +96,9 @@ fn disconnected(since: &[u8]) -> Option<bool> {
     };
     if since.is_empty() {
         return Some(false);
+    }
+    if std::str::from_utf8(since).is_ok_and(|text| text.parse::<StoreTime>().is_ok()) {
+        return Some(true);
     }
     let is_number = !whole.is_empty() && whole.iter().chain(part).all(u8::is_ascii_digit);
     is_number.then(|| whole.iter().chain(part).any(|digit| *digit != b'0'))
@@ -109,13 +129,13 @@ mod tests {
             (r#"{"IsPaused":null}"#, TargetStatus::Live),
             (r#"{"isPaused":true}"#, TargetStatus::Live),
             ("{}", TargetStatus::Live),
-            ("http://a", TargetStatus::Live),
-            ("", TargetStatus::Live),
+            ("http://a", TargetStatus::Unclear),
+            ("", TargetStatus::Unclear),
             (r#"{"IsPaused":true"#, TargetStatus::Unclear),
             ("{IsPaused: false}", TargetStatus::Unclear),
             (r#"[{"IsPaused":false}]"#, TargetStatus::Unclear),
         ] {
-            assert_eq!(fields.of_text(text.as_bytes()), said, "{text}");
+            assert_eq!(fields.of_text(text.as_bytes()).status, said, "{text}");
         }
     }
 
@@ -130,13 +150,16 @@ mod tests {
             (r#"{"gone":0,"paused":true}"#, TargetStatus::Paused),
             (r#"{"gone":1767225600}"#, TargetStatus::Disconnected),
             (r#"{"gone":"1767225600.25","paused":true}"#, TargetStatus::Disconnected),
-            (r#"{"gone":"2026-01-01T00:00:00Z"}"#, TargetStatus::Unclear),
+            (r#"{"gone":"2026-01-01T00:00:00Z"}"#, TargetStatus::Disconnected),
+            (r#"{"gone":"2026-01-01 01:00:00.5+01:00"}"#, TargetStatus::Disconnected),
+            (r#"{"gone":"2026-01-01T00:00:00"}"#, TargetStatus::Unclear),
+            (r#"{"gone":"2026-01-01"}"#, TargetStatus::Unclear),
             (r#"{"gone":-1}"#, TargetStatus::Unclear),
             (r#"{"gone":true}"#, TargetStatus::Unclear),
             ("online", TargetStatus::Unclear),
             ("", TargetStatus::Unclear),
         ] {
-            assert_eq!(fields.of_text(text.as_bytes()), said, "{text}");
+            assert_eq!(fields.of_text(text.as_bytes()).status, said, "{text}");
         }
     }
 
@@ -146,9 +169,11 @@ mod tests {
         assert_eq!(both.names(), ["paused", "gone"]);
         let said = |fields: &Fields, values: &[&str]| {
             let values: Vec<Vec<u8>> = values.iter().map(|value| value.as_bytes().to_vec()).collect();
-            fields.of_hash(&values)
+            fields.of_hash(&values).status
         };
         assert_eq!(said(&both, &["", ""]), TargetStatus::Live);
+        let has_field = |values: [&[u8]; 2]| both.of_hash(&values.map(<[u8]>::to_vec)).has_paused_field;
+        assert!(has_field([b"0", b""]) && !has_field([b"", b"0"]));
         assert_eq!(said(&both, &["1", "0"]), TargetStatus::Paused);
         assert_eq!(said(&both, &["0", "1767225600"]), TargetStatus::Disconnected);
         assert_eq!(said(&both, &["0", "."]), TargetStatus::Unclear);

@@ -15,9 +15,10 @@ use tenure_core::error::{Error, ErrorKind, Result};
 use tenure_core::id::LeaseName;
 use tenure_core::target::TargetSpec;
 
-use super::fields::{Fields, TargetStatus};
+use super::fields::{Fields, Reading, TargetStatus};
 use crate::pattern::KeyPattern;
 use crate::scan::{Pace, Scan, ScanSource};
+use crate::weight::WEIGHT;
 use tenure_valkey::connection::{Connection, Invocation, Lateness, Malformed, Read, Script};
 
 /// A million keys take ten seconds and at most a tenth of the server's time.
@@ -27,6 +28,8 @@ const PACE: Pace = Pace {
 };
 /// The longest string that is parsed as JSON.
 const MAX_TEXT: usize = 16 * 1024;
+/// How many names without a use are listed.
+const NAMED: usize = 3;
 /// The most targets of one read. More means that the pattern is too wide.
 pub const MAX_FOREIGN: usize = 1_000_000;
 
@@ -42,6 +45,10 @@ pub struct ForeignTargets {
     pub targets: BTreeMap<LeaseName, TargetSpec>,
     /// How many matching keys have no valid target name.
     pub nameless: usize,
+    /// The first such names.
+    pub nameless_first: Vec<Vec<u8>>,
+    /// How many keys have the field that pauses.
+    pub with_field: usize,
     /// How many targets are paused because their key is unreadable.
     pub unclear: usize,
 }
@@ -58,8 +65,8 @@ pub struct ForeignReader {
 impl ForeignReader {
     /// A reader over a connection. `paused_field`: the field, of a hash or of a string with a JSON object, that pauses
     /// the target. It does so if it exists and is none of `0`, `false`, `no`, `off` and empty (in JSON `null`).
-    /// Malformed JSON, a string that is too long, and a key of another type are unreadable, so their targets are paused
-    /// as well. A string that does not start like JSON has no fields and pauses nothing.
+    /// A string that is not a JSON object or too long, and a key of another type, are unreadable, so their targets are
+    /// paused as well.
     #[must_use]
     pub fn new(connection: Connection, pattern: KeyPattern, paused_field: Option<String>) -> Self {
         let text = [include_str!("../scripts/foreign_fields.lua")];
@@ -98,13 +105,14 @@ impl ForeignReader {
                 match target(&self.pattern, &key) {
                     Some(target) => named.push((target, key)),
                     None => {
-                        nameless.insert(key);
+                        let name = self.pattern.name(&key).unwrap_or_default().to_vec();
+                        if nameless.insert(key) && found.nameless_first.len() < NAMED {
+                            found.nameless_first.push(name);
+                        }
                     }
                 }
             }
-            let (specifications, unclear) = self.specifications(named).await?;
-            found.targets.extend(specifications);
-            found.unclear += unclear;
+            self.specify(named, &mut found).await?;
             if found.targets.len() > MAX_FOREIGN || nameless.len() > MAX_FOREIGN {
                 let why = format!(
                     "more than {MAX_FOREIGN} keys match {}; use a narrower pattern",
@@ -119,41 +127,62 @@ impl ForeignReader {
         Ok(found)
     }
 
-    /// The targets of these keys, and how many of them are unclear.
-    async fn specifications(&self, named: Vec<(LeaseName, Vec<u8>)>) -> Result<(Vec<(LeaseName, TargetSpec)>, usize)> {
+    /// Adds the targets of these keys.
+    async fn specify(&self, named: Vec<(LeaseName, Vec<u8>)>, found: &mut ForeignTargets) -> Result<()> {
         let (targets, keys): (Vec<LeaseName>, Vec<Vec<u8>>) = named.into_iter().unzip();
-        let statuses = if keys.is_empty() || self.fields.names().is_empty() {
-            vec![TargetStatus::Live; targets.len()]
+        let readings = if keys.is_empty() || self.fields.names().is_empty() {
+            vec![Reading::LIVE; targets.len()]
         } else {
             self.statuses(keys).await?
         };
-        let unclear = statuses
-            .iter()
-            .filter(|status| **status == TargetStatus::Unclear)
-            .count();
-        let live = targets.into_iter().zip(statuses);
-        let live = live.filter(|(_, status)| *status != TargetStatus::Disconnected);
-        let with_spec = live.map(|(target, status)| {
-            let spec = TargetSpec {
-                paused: status != TargetStatus::Live,
-                ..TargetSpec::default()
-            };
-            (target, spec)
-        });
-        Ok((with_spec.collect(), unclear))
+        for (
+            target,
+            Reading {
+                status,
+                has_paused_field,
+            },
+        ) in targets.into_iter().zip(readings)
+        {
+            found.unclear += usize::from(status == TargetStatus::Unclear);
+            found.with_field += usize::from(has_paused_field);
+            if status != TargetStatus::Disconnected {
+                let paused = status != TargetStatus::Live;
+                let spec = TargetSpec {
+                    paused,
+                    ..TargetSpec::default()
+                };
+                found.targets.insert(target, spec);
+            }
+        }
+        Ok(())
     }
 
-    async fn statuses(&self, keys: Vec<Vec<u8>>) -> Result<Vec<TargetStatus>> {
-        let count = keys.len();
+    /// Reads the keys, in as many steps as their weight requires.
+    async fn statuses(&self, keys: Vec<Vec<u8>>) -> Result<Vec<Reading>> {
+        let mut statuses: Vec<Reading> = Vec::with_capacity(keys.len());
+        while statuses.len() < keys.len() {
+            if !statuses.is_empty() {
+                self.connection.clock().sleep(PACE.rest).await;
+            }
+            let left = &keys[statuses.len()..];
+            statuses.extend(self.first_statuses(left).await?);
+        }
+        Ok(statuses)
+    }
+
+    /// Reads the first of the keys, at least one.
+    async fn first_statuses(&self, keys: &[Vec<u8>]) -> Result<Vec<Reading>> {
         let invocation = Invocation::new(Vec::new(), Lateness::Harmless)
-            .foreign_keys(keys)
+            .foreign_keys(keys.iter().cloned())
             .number(MAX_TEXT as u64)
+            .number(WEIGHT)
             .args(self.fields.names());
         self.connection
             .call(&self.script, invocation, |reader, _| {
                 let mut answers = reader.array()?;
-                if answers.left() != count {
-                    return Err(Malformed(format!("{} answers for {count} keys", answers.left())));
+                let count = answers.left();
+                if count == 0 || count > keys.len() {
+                    return Err(Malformed(format!("{count} answers for {} keys", keys.len())));
                 }
                 (0..count)
                     .map(|_| read_status(answers.array()?.all_bytes()?, &self.fields))
@@ -164,11 +193,11 @@ impl ForeignReader {
 }
 
 /// Parses the script's result for one key.
-fn read_status(answer: Vec<Vec<u8>>, fields: &Fields) -> Read<TargetStatus> {
+fn read_status(answer: Vec<Vec<u8>>, fields: &Fields) -> Read<Reading> {
     match answer.split_first() {
         Some((kind, values)) if kind == b"h" => Ok(fields.of_hash(values)),
         Some((kind, [text])) if kind == b"t" => Ok(fields.of_text(text)),
-        Some((kind, [])) if kind == b"?" => Ok(TargetStatus::Unclear),
+        Some((kind, [])) if kind == b"?" => Ok(Reading::UNCLEAR),
         _ => Err(Malformed("an unknown kind of key".to_owned())),
     }
 }

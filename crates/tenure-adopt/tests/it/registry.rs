@@ -7,4 +7,5 @@ mod health;
 mod interleavings;
 mod removal;
 mod setting;
+mod weights;
 mod world;

@@ -30,6 +30,7 @@ on_both! {
     json_field_pauses_and_unclear_targets_are_paused,
     disconnected_sessions_are_not_targets,
     large_keyspace_is_read_completely,
+    large_texts_and_fields_are_read_in_small_replies,
     denied_scan_is_an_error_and_not_an_empty_list,
 }
 
@@ -57,12 +58,12 @@ async fn targets_match_the_pattern_and_a_field_pauses(flavour: Flavour) {
     run(&["HSET", "poll:target:a", "url", "http://a"]);
     run(&["HSET", "poll:target:b", "paused", "1"]);
     run(&["HSET", "poll:target:c", "paused", "false"]);
-    // Not every program uses hashes.
+    // A text that is no JSON object does not say whether it is paused.
     run(&["SET", "poll:target:d", "x"]);
     run(&["SET", "poll:target:", "no name"]);
     run(&["SET", "poll:target:not a name", "x"]);
     run(&["SET", "poll:other:e", "x"]);
-    for (field, paused) in [(None, vec![]), (Some("paused"), vec!["b"])] {
+    for (field, paused) in [(None, vec![]), (Some("paused"), vec!["b", "d"])] {
         let found = reader(&server.url(), "poll:target:*", field)
             .await
             .read()
@@ -119,6 +120,7 @@ async fn disconnected_sessions_are_not_targets(flavour: Flavour) {
     let run = |args: &[&str]| server.cli(args).unwrap();
     run(&["HSET", "session:hash-live", "last_disconnect", "0", "paused", "no"]);
     run(&["HSET", "session:hash-gone", "last_disconnect", "1767225600"]);
+    run(&["HSET", "session:hash-iso", "last_disconnect", "2026-01-01T00:00:00Z"]);
     run(&["HSET", "session:hash-paused", "paused", "1"]);
     run(&["HSET", "session:hash-odd", "last_disconnect", "yesterday"]);
     run(&["SET", "session:json-live", r#"{"last_disconnect":0,"user":"a"}"#]);
@@ -164,6 +166,36 @@ async fn large_keyspace_is_read_completely(flavour: Flavour) {
         .await
         .unwrap();
     assert_eq!((found.targets.len(), found.nameless), (5_000, 0));
+}
+
+async fn large_texts_and_fields_are_read_in_small_replies(flavour: Flavour) {
+    let server = server(flavour);
+    let run = |args: &[&str]| server.cli(args).unwrap();
+    let pad = "x".repeat(15_000);
+    for n in 0..1_000 {
+        let paused = n % 2 == 1;
+        run(&[
+            "SET",
+            &format!("t:{n}"),
+            &format!(r#"{{"pad":"{pad}","paused":{paused}}}"#),
+        ]);
+    }
+    run(&["HSET", "t:large", "paused", &"1".repeat(1 << 20)]);
+    let before = heaviest_reply(&server);
+    let found = reader(&server.url(), "t:*", Some("paused")).await.read().await.unwrap();
+    let paused = found.targets.values().filter(|spec| spec.paused).count();
+    assert_eq!((found.targets.len(), paused, found.unclear), (1_001, 501, 1));
+    let after = heaviest_reply(&server);
+    assert!(after <= before.max(2 << 20), "a reply of {after} bytes");
+}
+
+/// The largest output buffer that a client had lately.
+fn heaviest_reply(server: &Server) -> u64 {
+    let info = server.cli(&["INFO", "clients"]).unwrap().text();
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix("client_recent_max_output_buffer:"));
+    line.unwrap().trim().parse().unwrap()
 }
 
 async fn denied_scan_is_an_error_and_not_an_empty_list(flavour: Flavour) {

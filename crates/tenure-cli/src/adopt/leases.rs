@@ -13,8 +13,8 @@ use crate::settings::{FlagsOf, adopt as settings};
 
 /// Compares the lock keys of a fleet that moves to Tenure with Tenure's leases.
 ///
-/// It changes nothing. Exit code 0 if no old instance holds a key, so that the next deployment may ignore the old keys; else
-/// 1. An old instance that holds no key is not detected.
+/// It changes nothing. Exit code 0 if no old instance holds a key, so that the next deployment may ignore the old keys (with
+/// --until both: if new nodes also hold every target); else 1. An old instance that holds no key is not detected.
 #[derive(Debug, Clone, Args)]
 pub(super) struct LeasesArgs {
     #[command(flatten)]
@@ -59,19 +59,35 @@ impl Leases {
         let (store, clock) = (&**connected.tenure.store(), SystemClock::new());
         let waiting = |counts: HolderCounts| say(format_args!("waiting: {counts}"));
         let done = match given.wait {
-            Some(wait) => LeaseComparison::wait_until_done(&keys, store, &given.group, (wait, &clock), waiting).await,
+            Some(wait) => {
+                LeaseComparison::wait_until_done(&keys, store, &given.group, (given.until, wait, &clock), waiting).await
+            }
             None => LeaseComparison::look(&keys, store, &given.group).await,
         };
         connected.tenure.close().await;
         let beside = done?;
+        let is_done = beside.is_done(given.until);
         if self.format.json {
-            show::json(&beside)?;
+            show::json(&beside, is_done)?;
         } else {
             show::table(&beside)?;
-            if let Some(pattern) = given.targets.as_deref().filter(|_| beside.named == Some(0)) {
-                say(format_args!("no key matches {pattern}: check --targets"));
-            }
+            self.warn(&beside);
         }
-        Ok(if beside.is_done() { DONE } else { FAILED })
+        Ok(if is_done { DONE } else { FAILED })
+    }
+
+    /// Names what cannot be used: mostly it is mistyped.
+    fn warn(&self, beside: &LeaseComparison) {
+        let targets = self.given.targets.as_deref();
+        if let Some(pattern) = targets.filter(|_| beside.named == Some(0)) {
+            say(format_args!("no key matches {pattern}: check --targets"));
+        }
+        let field = self.given.paused_field.as_deref();
+        let has_none = beside.with_field == 0 && beside.named.is_some_and(|named| named > 0);
+        if let Some(field) = field.filter(|_| has_none) {
+            say(format_args!("not one key has the field {field}: check --paused-field"));
+        }
+        show::without_use("--targets", &beside.nameless);
+        show::without_use("--pattern", &beside.old_nameless);
     }
 }

@@ -43,7 +43,7 @@ impl PassProgress {
     /// Counts what a pass did, and prints what a user waits for.
     pub(super) fn note(&self, notice: &Notice<'_>) {
         match notice {
-            Notice::Scanned { entries } => {
+            Notice::Scanned { entries, .. } => {
                 let mut stage = self.stage();
                 (stage.scanned, stage.again_at) = (stage.scanned + entries, None);
             }

@@ -18,8 +18,9 @@ use tenure_core::clock::{Clock, SystemClock};
 use super::daemon::{metrics_listener, on_runtime, printed, signals};
 use super::{connection, reach};
 use crate::cli::FormatArgs;
+use crate::confirm::confirm;
 use crate::connect;
-use crate::exit::{DONE, FAILED};
+use crate::exit::{DONE, FAILED, say};
 use crate::settings::{FlagsOf, adopt as settings};
 use progress::WalkProgress;
 use tenure_supervise::signals::Signals;
@@ -39,9 +40,12 @@ pub(super) struct SessionsArgs {
     /// Only show how the index and the sessions differ (exit 1 if they do).
     #[arg(long, conflicts_with_all = ["reap", "undo", settings::SESSIONS_INTERVAL])]
     compare: bool,
-    /// Remove from the index only what this command added.
+    /// Remove from the index only what this command added. Of an index that other programs use it asks first.
     #[arg(long, conflicts_with_all = ["reap", settings::SESSIONS_INTERVAL])]
     undo: bool,
+    /// With --undo: do not ask for confirmation.
+    #[arg(long, requires = "undo")]
+    yes: bool,
     /// Also correct entries that other programs wrote to --index: set the time of their session, or remove them if it is active
     /// or gone.
     #[arg(long, conflicts_with_all = ["reap", "undo", "compare", settings::SESSIONS_INTERVAL])]
@@ -53,7 +57,7 @@ pub(super) struct SessionsArgs {
     #[arg(long, short)]
     verbose: bool,
     /// Do not fail if no key matches --pattern.
-    #[arg(long, conflicts_with_all = ["reap", "undo", settings::SESSIONS_INTERVAL])]
+    #[arg(long, conflicts_with_all = ["reap", "undo"])]
     allow_empty: bool,
     #[command(flatten)]
     format: FormatArgs,
@@ -67,6 +71,7 @@ struct Work {
     reaping: Option<ReapSettings>,
     compare: bool,
     undo: bool,
+    yes: bool,
     repair: bool,
     dry_run: bool,
     verbose: bool,
@@ -87,6 +92,7 @@ impl SessionsArgs {
             reaping: self.reap.then_some(reaping),
             compare: self.compare,
             undo: self.undo,
+            yes: self.yes,
             repair: self.repair,
             dry_run: self.dry_run,
             verbose: self.verbose,
@@ -140,6 +146,7 @@ impl Work {
             interval,
             index_every: self.given.index_every,
             verbose: self.verbose,
+            allow_empty: self.allow_empty,
             metrics: None,
             listener: self.json.then_some(print),
         };
@@ -196,8 +203,11 @@ impl Work {
         match found {
             Some(Ok(found)) if !ending.is_asked() => {
                 show::index(self, &report, Some(&found), None)?;
-                let is_there = report.counts.scanned > 0 || self.allow_empty;
-                Ok(if found.missing == 0 && is_there { DONE } else { FAILED })
+                Ok(if found.missing == 0 && self.is_there(&report) {
+                    DONE
+                } else {
+                    FAILED
+                })
             }
             Some(Err(error)) => self.index_failed(&report, error.into()),
             Some(Ok(_)) | None => {
@@ -205,6 +215,11 @@ impl Work {
                 Ok(FAILED)
             }
         }
+    }
+
+    /// Whether there are sessions, or none are expected. Without any, mostly --pattern is mistyped.
+    fn is_there(&self, report: &IndexReport) -> bool {
+        report.counts.scanned > 0 || self.allow_empty
     }
 
     /// Prints what a pass did before it failed.
@@ -226,8 +241,7 @@ impl Work {
         progress.finish();
         let report = report?;
         show::index(self, &report, None, None)?;
-        let is_there = report.counts.scanned > 0 || self.allow_empty;
-        Ok(if is_there { DONE } else { FAILED })
+        Ok(if self.is_there(&report) { DONE } else { FAILED })
     }
 
     async fn compare(&self, sessions: &Sessions) -> anyhow::Result<u8> {
@@ -245,6 +259,10 @@ impl Work {
         if self.dry_run {
             show::undo(self, sessions.preview_undo().await?, None)?;
             return Ok(DONE);
+        }
+        if !self.is_confirmed(sessions).await? {
+            say("nothing was changed");
+            return Ok(FAILED);
         }
         let (ending, so_far) = (Ending::new()?, Mutex::new(UndoReport::default()));
         let known = || *so_far.lock().unwrap_or_else(PoisonError::into_inner);
@@ -271,6 +289,27 @@ impl Work {
         }
     }
 
+    /// Asks before entries go that other programs may need by now.
+    async fn is_confirmed(&self, sessions: &Sessions) -> anyhow::Result<bool> {
+        let Some(index) = self.given.index.as_deref().filter(|_| !self.yes) else {
+            return Ok(true);
+        };
+        let entries = sessions.preview_undo().await?.removed;
+        if entries == 0 {
+            return Ok(true);
+        }
+        let what = format!("{} from {index}", show::entries_of(entries));
+        confirm(
+            &format!(
+                "Remove {what}? A clean-up of other programs that uses this index no longer finds these sessions."
+            ),
+            &format!(
+                "--undo would remove {what}, and a clean-up of other programs that uses this index would no longer find \
+                 these sessions; confirm with --yes"
+            ),
+        )
+    }
+
     async fn reap(&self, sessions: Sessions, reaping: ReapSettings) -> anyhow::Result<u8> {
         let (verbose, dry_run) = (self.verbose, self.dry_run);
         let page = PageInFlight::default();
@@ -281,7 +320,7 @@ impl Work {
             match notice {
                 ReapNotice::Reaped(id) if verbose => {
                     let what = if dry_run { "would be reaped" } else { "reaped" };
-                    crate::exit::say(format_args!("{} {what}", text(id)));
+                    say(format_args!("{} {what}", text(id)));
                 }
                 ReapNotice::Uncounted(sessions) => show::uncounted(*sessions, &refs),
                 _ => {}

@@ -23,6 +23,7 @@ pub(super) fn preview(args: &Registry, preview: &Preview) -> anyhow::Result<()> 
             "dry_run": true,
             "scanned": preview.scanned,
             "skipped": preview.skipped,
+            "skipped_first": texts(&preview.skipped_first),
             "owners": preview.owners,
             "endless": preview.endless,
             "dead": owners(&preview.dead),
@@ -47,7 +48,7 @@ pub(super) fn preview(args: &Registry, preview: &Preview) -> anyhow::Result<()> 
         entries_of(preview.scanned),
         owners_of(preview.owners)
     ));
-    warn(preview.skipped, preview.endless);
+    warn(preview.skipped, &preview.skipped_first, preview.endless);
     if preview.owners > 0 && preview.dead.len() as u64 == preview.owners {
         say("not one owner has a heartbeat: is the heartbeat template right?");
     }
@@ -73,7 +74,7 @@ pub(super) fn pass(args: &Registry, report: &PassReport) -> anyhow::Result<()> {
         owners_of(report.owners),
         report.dead.len()
     ));
-    warn(report.skipped, report.endless);
+    warn(report.skipped, &report.skipped_first, report.endless);
     if let Some(brake) = &report.braked {
         braked(brake);
     }
@@ -139,6 +140,7 @@ fn document(hash: &str, report: &PassReport) -> Value {
         "pass": report.pass,
         "scanned": report.scanned,
         "skipped": report.skipped,
+        "skipped_first": texts(&report.skipped_first),
         "owners": report.owners,
         "endless": report.endless,
         "dead": owners(&report.dead),
@@ -151,6 +153,10 @@ fn document(hash: &str, report: &PassReport) -> Value {
             "detail": broken.to_string(),
         })),
     })
+}
+
+fn texts(names: &[Vec<u8>]) -> Vec<String> {
+    names.iter().map(|name| text(name)).collect()
 }
 
 fn owners(counts: &BTreeMap<Vec<u8>, u64>) -> Vec<Value> {
@@ -180,11 +186,12 @@ fn braked(brake: &Brake) {
     ));
 }
 
-fn warn(skipped: u64, endless: u64) {
+fn warn(skipped: u64, first: &[Vec<u8>], endless: u64) {
     if skipped > 0 {
         say(format_args!(
-            "{} without the id of an owner in the value, kept",
-            entries_of(skipped)
+            "{} without the id of an owner in the value, kept: {}",
+            entries_of(skipped),
+            named(first, skipped)
         ));
     }
     if endless > 0 {
@@ -193,6 +200,13 @@ fn warn(skipped: u64, endless: u64) {
             owners_of(endless)
         ));
     }
+}
+
+/// The first of some foreign names, quoted.
+pub(super) fn named(first: &[Vec<u8>], count: u64) -> String {
+    let shown: Vec<String> = first.iter().map(|name| format!("{:?}", text(name))).collect();
+    let more = if count > shown.len() as u64 { ", …" } else { "" };
+    format!("{}{more}", shown.join(", "))
 }
 
 /// `1 owner`, `2 owners`.

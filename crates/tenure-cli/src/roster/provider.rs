@@ -18,8 +18,8 @@ pub(super) struct Put {
     /// The provider.
     provider: ProviderId,
     /// Its name for people.
-    #[arg(long, value_name = "NAME")]
-    name: Option<String>,
+    #[arg(long, alias = "name", value_name = "NAME")]
+    display_name: Option<String>,
     /// The capacity in engagements: a number, or `default` for that of the roster (as for a new provider without it).
     #[arg(long, value_name = "ENGAGEMENTS", value_parser = parse_capacity)]
     capacity: Option<Capacity>,
@@ -40,7 +40,7 @@ fn parse_capacity(text: &str) -> std::result::Result<Capacity, String> {
 impl Put {
     pub(super) fn run(&self) -> anyhow::Result<u8> {
         let spec = ProviderSpec {
-            display_name: self.name.clone(),
+            display_name: self.display_name.clone(),
             capacity: self.capacity.unwrap_or_default(),
         };
         spec.check()?;

@@ -78,13 +78,14 @@ impl ServiceArgs {
     /// What Nomad says about the port. In the names of variables it writes `_` for whatever they cannot have in a label,
     /// above all for `-`. <https://github.com/hashicorp/nomad/pull/2406>
     fn nomad(&self, prefix: &str, env: impl Fn(&str) -> Option<String>) -> Option<String> {
-        let clean = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
-        let cleaned: String = self.label.chars().map(clean).collect();
-        env(&format!("{prefix}{}", self.label)).or_else(|| env(&format!("{prefix}{cleaned}")))
+        env(&format!("{prefix}{}", self.label)).or_else(|| env(&self.variable(prefix)))
     }
 
+    /// The name of a variable, as a job or a shell can set it.
     fn variable(&self, prefix: &str) -> String {
-        format!("{prefix}{}", self.label)
+        let clean = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
+        let cleaned: String = self.label.chars().map(clean).collect();
+        format!("{prefix}{cleaned}")
     }
 
     /// Whether this is a task of Nomad: then everything is said by Nomad, and what is left out there is a mistake of the job.
@@ -206,6 +207,12 @@ mod tests {
         let args = ["--service", "music", "--label", "admin-api", "--id", "one"];
         let found = service(&args, &nomad).unwrap().unwrap();
         assert_eq!((found.port, found.address.as_deref()), (81, Some("10.0.0.7")));
+        // A message names what can be set.
+        let error = service(&args, &nomad[..1]).unwrap_err();
+        assert!(
+            error.contains("NOMAD_PORT_admin_api") && !error.contains("NOMAD_PORT_admin-api"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tenure_adopt::{MAX_SETTLE, MIN_MAX_AGE, Unit};
+use tenure_adopt::{MAX_SETTLE, MIN_MAX_AGE, Unit, Until};
 use tenure_core::id::Group;
 use tenure_core::time::show_duration;
 
@@ -53,7 +53,9 @@ settings! {
     targets: Option<String> = "", "adopt.leases.targets", "PATTERN", |given| optional(given, text);
     /// With --targets: the field of these keys (hashes or JSON objects) that is true for a paused target.
     paused_field: Option<String> = "", "adopt.leases.paused_field", "FIELD", |given| optional(given, text);
-    /// Wait until no old instance holds a key, at most this long.
+    /// When the move is done: no-old, when no old instance holds a key; both, when new nodes also hold every target of --targets that is not paused.
+    until: Until = "no-old", "adopt.leases.until", "WHEN", until;
+    /// Wait until that, at most this long.
     wait: Option<Duration> = "", "adopt.leases.wait", "DURATION", |given| optional(given, duration);
 }
 
@@ -166,6 +168,11 @@ impl Leases {
                 "--paused-field needs --targets: the pattern of the keys that have the field",
             ));
         }
+        if values.until == Until::Both && values.targets.is_none() {
+            return Err(Usage::new(
+                "--until both needs --targets: a target that no program holds is seen in no other way",
+            ));
+        }
         Ok(values)
     }
 }
@@ -217,6 +224,10 @@ impl Sessions {
         }
         Ok(self)
     }
+}
+
+fn until(text: &str) -> Result<Until, String> {
+    Until::parse(text).map_err(|error| error.to_string())
 }
 
 fn unit(text: &str) -> Result<Unit, String> {

@@ -74,6 +74,34 @@ fn a_dry_run_lists_and_a_run_removes() {
 }
 
 #[test]
+fn daemon_may_be_given_an_empty_hash() {
+    let Some(server) = Server::start(Flavour::Valkey) else {
+        return;
+    };
+    let daemon = Process::spawn("adopt-empty", |_| {
+        tenure(&server, &["--interval", "1s", "--allow-empty"])
+    })
+    .unwrap();
+    wait::until("a pass is done", PATIENCE, || daemon.log().contains("pass done"));
+    assert!(!daemon.log().contains("is --hash right"), "{}", daemon.log());
+}
+
+#[test]
+fn entries_without_an_owner_are_named() {
+    let Some(server) = Server::start(Flavour::Valkey) else {
+        return;
+    };
+    claim(&server, "device 1", "");
+    claim(&server, "device-2", "alive");
+    beat(&server, "alive");
+    let (code, _, stderr) = run(&server, &["--settle", "0s"]);
+    assert!(
+        code == 0 && stderr.contains("1 entry without the id of an owner in the value, kept: \"device 1\""),
+        "{stderr}"
+    );
+}
+
+#[test]
 fn one_file_serves_the_daemon_and_the_adopt_commands() {
     let Some(server) = Server::start(Flavour::Valkey) else {
         return;
@@ -275,5 +303,9 @@ fn missing_flags_and_wrong_schemes_are_named() {
         let (code, stderr) = bare(&["--hash", "h", "--heartbeat", "hb:{id}", "--store", url]);
         let named = format!("its scheme \"{scheme}\" is not one of a Valkey or Redis; write valkey:// or redis://");
         assert!(code == 2 && stderr.contains(&named), "{code} {stderr}");
+        assert!(
+            !stderr.contains("cluster"),
+            "a scheme is offered that is refused: {stderr}"
+        );
     }
 }

@@ -190,6 +190,82 @@ fn targets_named_by_keys_show_whether_they_are_paused() {
 }
 
 #[test]
+fn names_and_fields_that_cannot_be_used_are_named() {
+    let Some(server) = Server::start(Flavour::Valkey) else {
+        return;
+    };
+    for key in ["endpoint:a", "endpoint:100% of b", "endpoint:c d"] {
+        server.cli(&["HSET", key, "IsPaused", "0"]).unwrap();
+    }
+    server.cli(&["SET", "endpoint:plain", "http://e"]).unwrap();
+    old_key(&server, "a", "old-1");
+    old_key(&server, "c d", "old-1");
+    let named = ["--targets", "endpoint:*", "--paused-field", "IsPaused"];
+    let (_, table, stderr) = look(&server, &named);
+    let (_, stdout, _) = look(&server, &[&named[..], &["--json"]].concat());
+    let shown: Value = serde_json::from_str(&stdout).unwrap();
+    let (one, other) = ("\"100% of b\"", "\"c d\"");
+    let names = [format!("{one}, {other}"), format!("{other}, {one}")];
+    let told = |names: &String| {
+        stderr.contains(&format!(
+            "2 keys of --targets have names that no target can have: {names}"
+        ))
+    };
+    assert!(names.iter().any(told), "{stderr}");
+    assert!(
+        stderr.contains("1 key of --pattern has a name that no target can have: \"c d\""),
+        "{stderr}"
+    );
+    assert_eq!(
+        (&shown["nameless"], &shown["unclear"]),
+        (&2.into(), &1.into()),
+        "{stdout}"
+    );
+    // A text that is not JSON says nothing about a pause, so it pauses.
+    assert!(
+        table
+            .lines()
+            .any(|line| line.starts_with("plain") && line.contains("yes")),
+        "{table}"
+    );
+    let (code, _, stderr) = look(&server, &["--targets", "endpoint:*", "--paused-field", "isPaused"]);
+    assert!(
+        code == 1 && stderr.contains("not one key has the field isPaused: check --paused-field"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn a_deployment_can_wait_until_new_nodes_hold_all() {
+    let Some(server) = Server::start(Flavour::Valkey) else {
+        return;
+    };
+    server.cli(&["HSET", "endpoint:a", "IsPaused", "0"]).unwrap();
+    server.cli(&["HSET", "endpoint:b", "IsPaused", "1"]).unwrap();
+    let both = [
+        "--targets",
+        "endpoint:*",
+        "--paused-field",
+        "IsPaused",
+        "--until",
+        "both",
+    ];
+    // No old instance holds a key, and no new node either.
+    assert_eq!(look(&server, &["--wait", "100ms"]).0, 0);
+    let (code, _, stderr) = look(&server, &[&both[..], &["--wait", "100ms"]].concat());
+    assert!(code == 1 && stderr.contains("1 held by none"), "{code} {stderr}");
+    let (code, _, stderr) = look(&server, &["--until", "both"]);
+    assert!(code == 2 && stderr.contains("--targets"), "{code} {stderr}");
+    let node = Node::start(&server, &["a"]);
+    let (code, _, stderr) = look(&server, &[&both[..], &["--wait", "100ms"]].concat());
+    assert!(code == 1 && stderr.contains("1 by Tenure only"), "{code} {stderr}");
+    old_key(&server, "a", &format!("{}#0", node.tenure));
+    let (code, _, stderr) = look(&server, &both);
+    assert!(code == 0 && stderr.contains("1 held both ways"), "{code} {stderr}");
+    drop(node.runtime);
+}
+
+#[test]
 fn a_deployment_can_wait_for_the_last_old_instance() {
     let Some(server) = Server::start(Flavour::Valkey) else {
         return;

@@ -128,6 +128,54 @@ fn a_run_indexes_and_verifies_until_nothing_new_is_found_twice() {
 }
 
 #[test]
+fn mistyped_pattern_or_field_is_neither_verified_nor_migrated() {
+    let Some(server) = Server::start(Flavour::Valkey) else {
+        return;
+    };
+    session(&server, "a", &ago(3_600));
+    let mistyped = ["--pattern", "sesion:*"];
+    for _ in 0..4 {
+        let (code, _, stderr) = run_mistyped(&server, &mistyped);
+        assert!(code == 1 && stderr.contains("is --pattern right?"), "{stderr}");
+        assert!(!stderr.contains("verified") && !stderr.contains("migrated"), "{stderr}");
+    }
+    let (code, stdout, _) = run_mistyped(&server, &[&mistyped[..], &["--json"]].concat());
+    let told: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(
+        (code, &told["verified"], &told["migrated"]),
+        (1, &false.into(), &false.into())
+    );
+    session(&server, "b", "yesterday");
+    let (_, _, stderr) = run(&server, &[]);
+    assert!(stderr.contains("session b: \"yesterday\""), "{stderr}");
+}
+
+/// Runs it with another pattern than that of the other tests.
+fn run_mistyped(server: &Server, args: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+    command.args(["adopt", "sessions", "--store", &server.url()]);
+    output(command.args(["--disconnected-field", "last_disconnect"]).args(args))
+}
+
+#[test]
+fn undo_of_a_shared_index_asks_first() {
+    let Some(server) = Server::start(Flavour::Valkey) else {
+        return;
+    };
+    session(&server, "a", &ago(3_600));
+    let shared: &[&str] = &["--index", "disconnected"];
+    assert_eq!(run(&server, shared).0, 0);
+    let (code, _, stderr) = run(&server, &[shared, &["--undo"]].concat());
+    assert!(
+        code == 2 && stderr.contains("--yes") && stderr.contains("disconnected"),
+        "{stderr}"
+    );
+    assert_eq!(server.cli(&["ZCARD", "disconnected"]).unwrap().int(), Some(1));
+    let (code, _, stderr) = run(&server, &[shared, &["--undo", "--yes"]].concat());
+    assert_eq!((code, keys(&server, "disconnected")), (0, 0), "{stderr}");
+}
+
+#[test]
 fn compare_fails_on_differences_and_undo_removes_all() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
@@ -155,7 +203,7 @@ fn compare_fails_on_differences_and_undo_removes_all() {
         assert!(stderr.contains("0 missing, 1 extra, 0 differing"), "{stderr}");
         let (code, told) = json(&server, &[shared, &["--undo", "--dry-run"]].concat());
         assert_eq!((code, &told["removed"]), (0, &1.into()));
-        let (code, stdout, _) = run(&server, &[shared, &["--undo"]].concat());
+        let (code, stdout, _) = run(&server, &[shared, &["--undo", "--yes"]].concat());
         assert_eq!((code, stdout.as_str()), (0, "REMOVED  NOT OURS\n1        0\n"));
         server.cli(&["ZREM", "disconnected", "nobody"]).unwrap();
         assert_eq!(all(&server), before);

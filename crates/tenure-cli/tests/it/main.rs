@@ -14,6 +14,7 @@ mod cli;
 mod docs;
 mod example;
 mod foreign;
+mod native;
 mod operations;
 mod outage;
 mod polling;

@@ -67,7 +67,7 @@ mod tests {
             Leases { holder: None, page: page.clone() }.op(),
             LeasesOf { tenure: "a@1".parse().unwrap(), page: page.clone() }.op(),
             Targets { page: page.clone() }.op(),
-            Sessions { state: None, page: page.clone() }.op(),
+            Sessions { state: None, older_than: Duration::ZERO, page: page.clone() }.op(),
             ListOrphans { overdue, limit }.op(),
             EventQuery { limit, ..EventQuery::default() }.op(),
             Reconcile(part.clone()).op(),

@@ -92,10 +92,20 @@ impl World {
 
     /// Sorted ids of all sessions in a state, or of all, read in pages of `limit`.
     pub(super) async fn all_sessions(&self, state: Option<SessionState>, limit: u32) -> Vec<String> {
+        self.listed_sessions(state, Duration::ZERO, limit).await
+    }
+
+    /// The same, of those without connections for at least this long.
+    async fn sessions_older_than(&self, state: Option<SessionState>, age: Duration) -> Vec<String> {
+        self.listed_sessions(state, age, 5).await
+    }
+
+    async fn listed_sessions(&self, state: Option<SessionState>, age: Duration, limit: u32) -> Vec<String> {
         let (mut after, mut all) = (None, Vec::new());
         loop {
             let page = PageRequest { after, limit };
-            let page = self.store.sessions(&self.group, state, &page).await.expect("a page");
+            let page = self.store.sessions_older_than(&self.group, state, age, &page);
+            let page = page.await.expect("a page");
             assert!(page.items.len() <= limit as usize, "{} in {limit}", page.items.len());
             all.extend(page.items.into_iter().map(|seen| seen.session.to_string()));
             after = page.next;
@@ -504,6 +514,27 @@ pub async fn sessions_are_listed_by_state_page_by_page(make: Make<'_>) {
         assert_eq!(world.all_sessions(Some(SessionState::Orphan), limit).await, of(2));
     }
     assert_eq!(world.stats().await, (8, 8, 7));
+    for (age, disconnected, orphans) in [(s(1), of(1), of(2)), (s(3_600), vec![], vec![])] {
+        assert_eq!(
+            world.sessions_older_than(Some(SessionState::Disconnected), age).await,
+            disconnected
+        );
+        assert_eq!(
+            world.sessions_older_than(Some(SessionState::Orphan), age).await,
+            orphans
+        );
+        let mut both = [disconnected, orphans].concat();
+        both.sort();
+        assert_eq!(world.sessions_older_than(None, age).await, both);
+    }
+    let (group, state) = (&world.group, Some(SessionState::Active));
+    refused(
+        world
+            .store
+            .sessions_older_than(group, state, s(1), &PageRequest::default())
+            .await,
+        ErrorKind::Invalid,
+    );
     for state in [None, Some(SessionState::Active), Some(SessionState::Orphan)] {
         let bad = PageRequest {
             after: Some("not a cursor!".to_owned()),

@@ -9,7 +9,7 @@ use crate::id::{Key, LeaseName, MemberId, SessionId, TenureId};
 use crate::lease::{HeldLeases, Lease, LeaseHolder, Leases, LeasesOf, Place};
 use crate::membership::{Member, Members};
 use crate::registry::{Claim, Claims};
-use crate::session::{Session, SessionState, Sessions};
+use crate::session::{Session, Sessions};
 use crate::store::{Page, PageRequest, bad_cursor};
 use crate::target::{Target, Targets};
 use crate::time::StoreTime;
@@ -164,12 +164,10 @@ impl Decide<Targets> for GroupModel {
 
 impl Decide<Sessions> for GroupModel {
     /// Sessions by name, or disconnected ones by the end of their grace.
-    fn read(&self, Sessions { state, page }: &Sessions, now: StoreTime) -> Result<Page<Session>> {
-        let seen = |session: &SessionId| {
-            self.session(session, now)
-                .filter(|session| state.is_none_or(|state| session.state == state))
-        };
-        if matches!(state, None | Some(SessionState::Active)) {
+    fn read(&self, request: &Sessions, now: StoreTime) -> Result<Page<Session>> {
+        let Sessions { state, page, .. } = request;
+        let seen = |session: &SessionId| self.session(session, now).filter(|session| request.has(session, now));
+        if !request.is_by_grace() {
             let after = page
                 .after
                 .as_deref()

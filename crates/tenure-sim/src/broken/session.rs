@@ -1,6 +1,7 @@
 //! The broken rules of sessions.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use tenure::{Event, EventKind, SessionId, SessionState, TenureId};
 use tenure_core::call::{Op, Reply};
@@ -21,6 +22,7 @@ impl BrokenRule {
         };
         let look = server.ask(Op::Sessions(Sessions {
             state: Some(state),
+            older_than: Duration::ZERO,
             page: PageRequest::default(),
         }));
         let Ok(Reply::Sessions(page)) = poll_once(server.apply(&look)) else {

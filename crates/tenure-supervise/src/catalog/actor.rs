@@ -171,7 +171,7 @@ impl Actor {
     /// Handles the result of a turn. Returns how long to rest; `None`: until the desired state changes.
     fn ended(&mut self, want: DesiredState, turned: Option<Result<Option<Duration>, Failure>>) -> Option<Duration> {
         let definite = matches!(&turned, Some(Ok(_)));
-        let refused = matches!(&turned, Some(Err(failure)) if failure.is_definite());
+        let refused = matches!(&turned, Some(Err(failure)) if failure.has_no_effect());
         if self.in_flight && !definite && !refused {
             self.rechecks = RECHECKS.0;
         }

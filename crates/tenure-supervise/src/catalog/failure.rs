@@ -6,6 +6,9 @@ pub enum Failure {
     /// The agent cannot be reached. The request may have taken effect.
     #[error("the agent cannot be reached: {0}")]
     Unreachable(String),
+    /// No connection to the agent could be made, so nothing was sent.
+    #[error("the agent cannot be reached: {0}")]
+    NotSent(String),
     /// The agent did not respond in time. The request may have taken effect, or may still.
     #[error("the agent does not respond in time")]
     Late,
@@ -23,11 +26,16 @@ pub enum Failure {
 impl Failure {
     /// Whether the agent did not respond at all.
     pub(crate) fn is_away(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::Late)
+        matches!(self, Self::Unreachable(_) | Self::NotSent(_) | Self::Late)
+    }
+
+    /// Whether the agent answered that the request had no effect.
+    pub(crate) fn is_definite(&self) -> bool {
+        matches!(self, Self::Forbidden(_) | Self::Refused(_))
     }
 
     /// Whether the request certainly had no effect and will have none.
-    pub(crate) fn is_definite(&self) -> bool {
-        matches!(self, Self::Forbidden(_) | Self::Refused(_))
+    pub(crate) fn has_no_effect(&self) -> bool {
+        self.is_definite() || matches!(self, Self::NotSent(_))
     }
 }

@@ -28,7 +28,7 @@ use crate::registry::{PATIENCE, Registry};
 const SOURCE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The event types that a fleet reads.
-const KINDS: [EventKind; 11] = [
+const KINDS: [EventKind; 12] = [
     EventKind::Joined,
     EventKind::Left,
     EventKind::Lapsed,
@@ -40,6 +40,7 @@ const KINDS: [EventKind; 11] = [
     EventKind::LeaseReleased,
     EventKind::LeaseTakenOver,
     EventKind::TargetChanged,
+    EventKind::GroupSettled,
 ];
 
 /// The result of a call.

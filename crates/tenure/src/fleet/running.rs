@@ -74,6 +74,10 @@ pub(super) struct Running<'a> {
     marked: bool,
     /// Whether it was logged that the group is unsettled.
     is_unsettled: bool,
+    /// When the group's grace was last known to be over.
+    settled_at: Option<Mono>,
+    /// When leases were last asked for.
+    asked_at: Mono,
     /// Earliest time of the next acquire after a failed one.
     ask_after: Mono,
     heard: Option<EventId>,
@@ -112,6 +116,8 @@ impl<'a> Running<'a> {
             // An earlier fleet of this membership may have left its mark.
             marked: fixed.draining.remembered() > 0,
             is_unsettled: false,
+            settled_at: None,
+            asked_at: now,
             ask_after: now,
             heard: None,
             tenure: shared.tenure(),
@@ -347,6 +353,7 @@ impl<'a> Running<'a> {
         }
         let asked: Vec<LeaseName> = plan.acquire.into_iter().take(MAX_ASKED).collect();
         self.asking.extend(asked.iter().cloned());
+        self.asked_at = now;
         let leases = Leases::open(&self.fixed.shared);
         self.calls.push(Box::pin(calls::acquire(leases, asked)));
         plan.look_again

@@ -2,6 +2,7 @@
 
 mod world;
 
+use tenure_core::error::ErrorKind;
 use tenure_core::fleet;
 use tenure_core::membership::Labels;
 use tenure_core::verdict::Verdict;
@@ -496,6 +497,37 @@ async fn process_pause_neither_bursts_nor_trusts_leases() {
     );
     world.until_all_held(secs(30)).await;
     world.check_store().await;
+}
+
+#[tokio::test]
+async fn settle_wakes_a_fleet_that_was_refused() {
+    for is_deaf in [false, true] {
+        let mut world = World::new(10);
+        world.settings.discovery = secs(3);
+        world.join("first").await;
+        world.until_all_held(secs(2)).await;
+        world.drop_fleet("first");
+        world
+            .until("all is given back", secs(2), |world| world.held_in_all() == 0)
+            .await;
+        // A hole in the service: no free lease is granted for a ttl.
+        world.clock.advance(secs(3_600));
+        world.pass(ms(100)).await;
+        world.join("a").await;
+        if is_deaf {
+            world.fault("a", Verb::Events, Some(Fault::Fail(ErrorKind::Unsupported)));
+        }
+        world.pass(secs(2)).await;
+        assert!(world.calls("a", Verb::Acquire) >= 1 && world.held_in_all() == 0);
+        let asked = world.calls("a", Verb::Acquire);
+        world.settle_group().await;
+        world.until_all_held(if is_deaf { secs(4) } else { secs(1) }).await;
+        assert!(
+            world.calls("a", Verb::Acquire) - asked <= 4,
+            "it asks once, not in a loop"
+        );
+        world.check_store().await;
+    }
 }
 
 #[tokio::test]

@@ -70,6 +70,8 @@ enum LeaseState {
 pub(super) struct Hint {
     pub(super) nodes_changed: bool,
     pub(super) targets_changed: bool,
+    /// A grace of the group is over, so that its free leases are granted.
+    pub(super) is_settled: bool,
 }
 
 impl FleetView {
@@ -201,6 +203,7 @@ impl FleetView {
             // They select the nodes, and set their weights.
             EventKind::LabelsChanged => hint.nodes_changed = true,
             EventKind::TargetChanged => hint.targets_changed = true,
+            EventKind::GroupSettled => hint.is_settled = true,
             EventKind::LeaseGranted | EventKind::LeaseTakenOver => {
                 if let (Some(lease), Some(token), Some(by)) = (&event.lease, event.token, &event.tenure) {
                     hint.nodes_changed = !self.alive.values().any(|alive| alive == by);
@@ -254,6 +257,15 @@ impl FleetView {
     /// The earliest time at which it is free, as far as known.
     pub(super) fn free_from(&mut self, lease: &LeaseName, since: Mono, now: Mono) {
         self.set(lease, None, LeaseState::Free { since }, now);
+    }
+
+    /// Every free lease may be asked for from this time on, whatever was answered before.
+    pub(super) fn all_free_from(&mut self, at: Mono) {
+        for known in self.leases.iter_mut().flat_map(BTreeMap::values_mut) {
+            if let LeaseState::Free { since } = &mut known.whose {
+                *since = at.min(*since);
+            }
+        }
     }
 
     /// We hold it.

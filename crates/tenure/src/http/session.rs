@@ -111,11 +111,16 @@ impl Serve<SessionByAlias> for HttpStore {
 #[async_trait]
 impl Serve<Sessions> for HttpStore {
     async fn serve(&self, group: &Group, ask: Sessions, _: Call) -> Result<Page<Session>> {
-        let Sessions { state, page } = ask;
-        let limit = check_page(&page)?.to_string();
+        let Sessions {
+            state,
+            older_than,
+            page,
+        } = ask;
+        let (limit, age) = (check_page(&page)?.to_string(), ms_up(older_than).to_string());
         let mut query = vec![("limit", limit.as_str())];
         query.extend(page.after.as_deref().map(|after| ("after", after)));
         query.extend(state.map(|state| ("state", state.as_str())));
+        query.extend((!older_than.is_zero()).then_some(("older_than_ms", age.as_str())));
         self.list_sessions(group, &query).await
     }
 }

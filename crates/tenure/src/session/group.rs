@@ -62,6 +62,22 @@ impl GroupSessions {
             .await
     }
 
+    /// Lists the sessions that have had no connection for at least this long, disconnected ones or orphans or both, page
+    /// by page.
+    ///
+    /// # Errors
+    /// `Invalid` for the state active or a cursor that is not from a page of this listing, `Unavailable`.
+    pub async fn list_older_than(
+        &self,
+        state: Option<SessionState>,
+        older_than: Duration,
+        page: &PageRequest,
+    ) -> Result<Page<Session>> {
+        let store = &self.context.store;
+        let listed = store.sessions_older_than(&self.group, state, older_than, page);
+        self.context.read(listed).await
+    }
+
     /// Lists up to `limit` sessions whose grace has been over for at least `overdue`. More than a few mean that no
     /// reaper runs.
     ///

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure_core::error::{Error, Result};
 use tenure_core::id::{Alias, TenureId};
-use tenure_core::session::{Data, SessionState};
+use tenure_core::session::{Data, SessionState, Sessions};
 pub use tenure_core::session::{Orphans, Session, SessionStats};
 use tenure_core::store::{DEFAULT_PAGE, Page, PageRequest, check_limit};
 
@@ -56,6 +56,13 @@ pub struct SessionsQuery {
         skip_serializing_if = "Option::is_none"
     )]
     pub state: Option<String>,
+    /// Only sessions without connections for at least this long; not with `alias` or the state `active`.
+    #[serde(
+        default,
+        deserialize_with = "super::if_given",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub older_than_ms: Option<u64>,
     /// The `next` of the previous page.
     #[serde(
         default,
@@ -77,8 +84,8 @@ pub struct SessionsQuery {
 pub enum SessionFilter {
     /// The session with this alias.
     Alias(Alias),
-    /// A page of all sessions, or of those in a state.
-    Of(Option<SessionState>, PageRequest),
+    /// A page of all sessions, or of those in a state and of an age.
+    Of(Sessions),
 }
 
 impl SessionsQuery {
@@ -90,9 +97,13 @@ impl SessionsQuery {
         let limit = check_limit(self.limit.unwrap_or(DEFAULT_PAGE))?;
         let state = self.state.as_deref().map(SessionState::parse).transpose()?;
         match self.alias {
-            None => Ok(SessionFilter::Of(state, PageRequest::new(self.after, limit)?)),
-            Some(_) if state.is_some() || self.after.is_some() => Err(Error::invalid(
-                "in the query: give alias alone, without state and after; an alias has at most one session",
+            None => Ok(SessionFilter::Of(Sessions {
+                state,
+                older_than: Duration::from_millis(self.older_than_ms.unwrap_or(0)),
+                page: PageRequest::new(self.after, limit)?,
+            })),
+            Some(_) if state.is_some() || self.after.is_some() || self.older_than_ms.is_some() => Err(Error::invalid(
+                "in the query: give alias alone, without state, older_than_ms and after; an alias has at most one session",
             )),
             Some(alias) => Ok(SessionFilter::Alias(alias)),
         }

@@ -76,6 +76,10 @@ impl Tally {
             // An entry without a disconnected session: usually the session is active.
             _ => counts.active += 1,
         }
+        if matches!(seen.mark, b'i' | b'?') {
+            let value = &seen.session;
+            listener(&WalkNotice::Invalid { id, value });
+        }
         match seen.mark {
             b'a' if since.is_some_and(|since| is_since(&seen.session, since, sessions)) => self.found.fresh += 1,
             b'a' => {

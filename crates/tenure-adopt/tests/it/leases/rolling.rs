@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::fleet::{Assignment, Fleet, TargetList};
-use tenure::{ClientSettings, EventKind, EventQuery, JoinOptions, Membership, OpenOptions, Tenure};
+use tenure::{Acquire, ClientSettings, EventKind, EventQuery, JoinOptions, Membership, OpenOptions, Tenure};
 use tenure_adopt::{OldLeaseSettings, OldLeases};
+use tenure_core::store::Call;
 use tenure_testkit::resp::Client;
 use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait;
@@ -167,6 +168,48 @@ async fn rolling_migration_has_one_poller_per_target_on_valkey() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rolling_migration_has_one_poller_per_target_on_redis() {
     change_one_by_one(Flavour::Redis).await;
+}
+
+/// The guide's order on a new store: the new nodes are refused at first, and an operator settles the store.
+#[tokio::test(flavor = "multi_thread")]
+async fn move_on_a_new_store_begins_when_it_is_settled() {
+    const ALL: usize = 27;
+    let Some(server) = Server::start(Flavour::Valkey) else {
+        return;
+    };
+    let names = ["old-1", "old-2", "old-3"];
+    let started = names.map(|name| old_fleet::start(&server, name, ALL, ALL / 3));
+    let [Some(one), Some(two), Some(three)] = started else {
+        return;
+    };
+    wait::until("the old fleet polls all", SOON, || polled_by(&server, "old-") == ALL);
+    let a = Node::start(&server, "new-a", ALL, true).await;
+    let b = Node::start(&server, "new-b", ALL, true).await;
+    let group = tenure::Group::new("pollers").unwrap();
+    // A lease by hand is refused as those of the fleets are.
+    let leases = a.membership.leases();
+    wait::until_async("the store refuses leases", SOON, async || {
+        matches!(leases.acquire("by-hand").await, Ok(Acquire::Unsettled { .. }))
+    })
+    .await;
+    let settled = a.tenure.store().settle(Some(&group), None, Call::default()).await;
+    assert_eq!(settled.unwrap().settled, 1);
+    let waiting = || a.old.status().waiting + b.old.status().waiting;
+    // Far less than the two minutes for which they were refused.
+    wait::until_async("the new nodes wait for all", SOON / 2, async || waiting() == ALL).await;
+    assert_eq!(polled_by(&server, "new-"), 0, "old instances hold all keys");
+    for (n, old) in [one, two, three].into_iter().enumerate() {
+        old.terminate(SOON).unwrap();
+        wait::until_async("the new nodes poll its targets", SOON, async || {
+            polled_by(&server, "new-") == ALL / 3 * (n + 1)
+        })
+        .await;
+    }
+    a.stop().await;
+    b.stop().await;
+    let steps = log::read(&server);
+    let faults = log::faults(&steps, "", OLD_TTL + SLACK);
+    assert!(faults.is_empty(), "{} of {}: {faults:#?}", faults.len(), steps.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -66,7 +66,7 @@ async fn fleet_follows_the_keys_of_another_program() {
         works_on(&worked, "both are worked on", &["a", "b"]).await;
         run(&server, &["HSET", "endpoint:a", "paused", "1"]);
         works_on(&worked, "the paused one is not", &["b"]).await;
-        run(&server, &["SET", "endpoint:c", "x"]);
+        run(&server, &["SET", "endpoint:c", "{}"]);
         run(&server, &["HSET", "endpoint:a", "paused", "0"]);
         works_on(&worked, "all three are", &["a", "b", "c"]).await;
         run(&server, &["DEL", "endpoint:b"]);

@@ -164,6 +164,60 @@ async fn owner_in_json_is_found_and_whole_value_is_compared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn numeric_ids_are_alive_in_every_spelling() {
+    on_both(&[], |world| async move {
+        for (key, value) in [
+            ("float", r#"{"id":17.0}"#),
+            ("integer", r#"{"id":17}"#),
+            ("exponent", r#"{"id":1.7e1}"#),
+            ("text", r#"{"id":"17"}"#),
+            ("dead-float", r#"{"id":18.0}"#),
+            ("dead-integer", r#"{"id":18}"#),
+            ("float-beats", r#"{"id":19}"#),
+            ("both-float", r#"{"id":20.0}"#),
+            ("long", r#"{"id":12345678901234567890123}"#),
+            ("dead-long", r#"{"id":12345678901234567890124}"#),
+            ("negative", r#"{"id":-3.0}"#),
+            ("fraction", r#"{"id":1.50}"#),
+            ("percent", r#"{"id":"100% \"a b\""}"#),
+            ("dead-percent", r#"{"id":"99%"}"#),
+        ] {
+            world.claim(key, value);
+        }
+        for owner in [
+            "17",
+            "19.0",
+            "20.0",
+            "12345678901234567890123",
+            "-3",
+            "1.50",
+            "100% \"a b\"",
+        ] {
+            world.beat(owner);
+        }
+        let mut with_pointer = settings(50);
+        with_pointer.owner_at = OwnerAt::pointer("/id").unwrap();
+        let mut janitor = ready(&world.server.url(), with_pointer).await;
+        let preview = janitor.preview().await.unwrap();
+        let report = janitor.pass(false).await.unwrap();
+        let gone = ["dead-float", "dead-integer", "dead-long", "dead-percent"];
+        let mut listed: Vec<String> = preview
+            .doomed
+            .iter()
+            .map(|entry| tenure_adopt::text(&entry.field))
+            .collect();
+        listed.sort();
+        assert_eq!(
+            (listed.as_slice(), report.evicted_total()),
+            (&gone.map(str::to_owned)[..], 4)
+        );
+        assert!(gone.iter().all(|key| world.owner(key).is_none()));
+        assert_eq!(world.len(), 10);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn preview_lists_evictions_and_writes_nothing() {
     on_both(&[], |world| async move {
         world.claim_many("dead", 0..1_500);

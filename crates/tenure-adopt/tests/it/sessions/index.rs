@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tenure_adopt::{DifferenceKind, Unit, WalkNotice};
 use tenure_core::clock::{Clock, SystemClock};
 use tenure_core::error::ErrorKind;
+use tenure_core::time::StoreTime;
 use tenure_testkit::valkey::Flavour;
 
-use crate::sessions::world::{World, ago, hour_ago, indexed, sessions, settings};
+use crate::sessions::world::{World, ago, hour_ago, indexed, reaper, sessions, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_disconnected_sessions_are_indexed_in_both_units() {
@@ -54,6 +55,91 @@ async fn only_disconnected_sessions_are_indexed_in_both_units() {
             );
             assert_eq!((&entries["old"], &entries["new"], entries.len()), (&old, &new, 3));
         }
+    }
+}
+
+/// An instant in the spellings of other languages' libraries.
+#[tokio::test(flavor = "multi_thread")]
+async fn iso_8601_times_are_indexed_and_reaped() {
+    for flavour in Flavour::ALL {
+        for unit in [Unit::Seconds, Unit::Milliseconds] {
+            let Some(world) = World::start(flavour) else { return };
+            // 2026-01-02T03:04:05.25Z
+            let spellings = [
+                ("z", "2026-01-02T03:04:05.25Z"),
+                ("java", "2026-01-02T03:04:05.250000000Z"),
+                ("python", "2026-01-02 03:04:05.250000+00:00"),
+                ("east", "2026-01-02T05:34:05.25+02:30"),
+                ("west", "2026-01-01T19:04:05.25-0800"),
+                ("zone", "2026-01-02T04:04:05.25+01:00[Europe/Paris]"),
+            ];
+            for (id, text) in spellings {
+                world.session(id, text);
+            }
+            world.session("minute", "2026-01-02T03:04Z");
+            world.session("leap", "2024-02-29T23:59:60Z");
+            for (n, no_time) in [
+                "2026-01-02",
+                "2026-01-02T03:04:05",
+                "2026-13-02T03:04:05Z",
+                "2026-02-30T03:04:05Z",
+                "2026-01-02T24:04:05Z",
+                "2026-01-02T03:04:05+25:00",
+                "1970-01-01T00:00:00Z",
+                "2999-01-01T00:00:00Z",
+                "2026-01-02T03:04:05Z, or so",
+            ]
+            .iter()
+            .enumerate()
+            {
+                world.session(&format!("odd-{n}"), no_time);
+            }
+            let mut settings = settings();
+            settings.unit = unit;
+            let sessions = sessions(&world.server.url(), settings.clone()).await;
+            let report = sessions.index(&|_| {}).await.unwrap();
+            assert_eq!((report.added, report.counts.invalid), (8, 9), "{report:?}");
+            assert_eq!(sessions.index(&|_| {}).await.unwrap().changed(), 0, "a second pass");
+            assert!(sessions.compare(None, &|_| {}).await.unwrap().is_equal());
+            let entries = world.entries(sessions.index_key());
+            let per_second = if unit == Unit::Seconds { 1.0 } else { 1_000.0 };
+            for (id, _) in spellings {
+                let seconds = entries[id].parse::<f64>().unwrap() / per_second;
+                assert!((seconds - 1_767_323_045.25).abs() < 0.001, "{id} {entries:?}");
+            }
+            world.has_run_for_a_while().await;
+            world.session("z", "0");
+            world.session("java", &fresh_text());
+            let mut reaper = reaper(&world.server.url(), settings).await;
+            let done = reaper.pass().await.unwrap();
+            assert_eq!((done.reaped, done.active, done.younger), (6, 1, 1), "{done:?}");
+            assert!(world.has("session:z") && world.has("session:java") && !world.has("session:zone"));
+        }
+    }
+}
+
+/// A time slightly in the future, so that its session is no orphan during the test.
+fn fresh_text() -> String {
+    let micros = SystemClock::new().wall_micros() + 1_800 * 1_000_000;
+    StoreTime::from_micros(micros).to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_fields_are_not_times_and_hold_nothing_up() {
+    for flavour in Flavour::ALL {
+        let Some(world) = World::start(flavour) else { return };
+        let large = "1".repeat(1 << 20);
+        for n in 0..100 {
+            world.session(&format!("large-{n}"), &large);
+        }
+        world.session("old", &hour_ago());
+        world.run(&["HSET", "session:old", "broadcaster_id", &large]);
+        let sessions = sessions(&world.server.url(), settings()).await;
+        let report = sessions.index(&|_| {}).await.unwrap();
+        assert_eq!((report.added, report.counts.invalid), (1, 100));
+        world.has_run_for_a_while().await;
+        let done = reaper(&world.server.url(), settings()).await.pass().await.unwrap();
+        assert_eq!(done.reaped, 1);
     }
 }
 

@@ -1,8 +1,9 @@
 //! What a look prints: a table for people, JSON for programs.
 
 use serde_json::json;
-use tenure_adopt::{LeaseComparison, OldLease, TargetRow, text};
+use tenure_adopt::{LeaseComparison, NamesWithoutUse, OldLease, TargetRow, text};
 
+use crate::adopt::show::named;
 use crate::exit::say;
 use crate::output::{self, brief, or_dash, yes_no};
 
@@ -36,7 +37,7 @@ pub(super) fn table(beside: &LeaseComparison) -> anyhow::Result<()> {
     say(beside.counts());
     if beside.unclear > 0 {
         say(format_args!(
-            "{} count as paused because their keys are neither hashes nor JSON objects",
+            "{} count as paused because their keys are neither hashes nor JSON objects, or have no time where one belongs",
             beside.unclear
         ));
     }
@@ -47,6 +48,21 @@ pub(super) fn table(beside: &LeaseComparison) -> anyhow::Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Names the keys whose name no target of Tenure can have.
+pub(super) fn without_use(flag: &str, names: &NamesWithoutUse) {
+    match names.count {
+        0 => {}
+        1 => say(format_args!(
+            "1 key of {flag} has a name that no target can have: {}",
+            named(&names.first, 1)
+        )),
+        count => say(format_args!(
+            "{count} keys of {flag} have names that no target can have: {}",
+            named(&names.first, count as u64)
+        )),
+    }
 }
 
 /// The holder by the old key and by the lease.
@@ -69,7 +85,7 @@ fn endless(beside: &LeaseComparison) -> usize {
     olds.filter(|old| old.free_in.is_none()).count()
 }
 
-pub(super) fn json(beside: &LeaseComparison) -> anyhow::Result<()> {
+pub(super) fn json(beside: &LeaseComparison, is_done: bool) -> anyhow::Result<()> {
     let row = |row: &TargetRow| {
         let (old, lease) = (row.old.as_ref(), row.lease.as_ref());
         json!({
@@ -86,15 +102,18 @@ pub(super) fn json(beside: &LeaseComparison) -> anyhow::Result<()> {
     };
     let counts = beside.counts();
     output::json(&json!({
-        "done": beside.is_done(),
+        "done": is_done,
         "counts": {
             "old_node": counts.old_node,
             "conflict": counts.conflict,
             "both": counts.both,
             "tenure_only": counts.tenure_only,
+            "free": counts.free,
         },
         "endless": endless(beside),
         "unclear": beside.unclear,
+        "nameless": beside.nameless.count,
+        "old_nameless": beside.old_nameless.count,
         "targets": beside.rows.iter().map(row).collect::<Vec<_>>(),
     }))
 }

@@ -1,8 +1,9 @@
 //! How far a walk over a keyspace is.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure_adopt::WalkNotice;
+use tenure_adopt::{WalkNotice, text};
 
 use crate::exit::say;
 use crate::output::brief;
@@ -11,16 +12,24 @@ use crate::progress::Progress;
 /// The width of the bar in characters.
 const BAR: usize = 20;
 
+/// How many sessions are named whose field is not a time.
+const NAMED: usize = 3;
+
 /// The progress line of a walk, and what is printed beside it.
 pub(super) struct WalkProgress {
     verbose: bool,
     line: Progress,
+    /// The first sessions whose field is not a time.
+    invalid: Mutex<Vec<String>>,
 }
 
 impl WalkProgress {
     pub(super) fn new(verbose: bool) -> Self {
-        let line = Progress::new();
-        Self { verbose, line }
+        Self {
+            verbose,
+            line: Progress::new(),
+            invalid: Mutex::default(),
+        }
     }
 
     pub(super) fn note(&self, notice: &WalkNotice<'_>) {
@@ -34,6 +43,12 @@ impl WalkProgress {
                 self.line.clear();
                 say(difference);
             }
+            WalkNotice::Invalid { id, value } => {
+                let mut invalid = self.invalid.lock().unwrap_or_else(PoisonError::into_inner);
+                if invalid.len() < NAMED {
+                    invalid.push(format!("session {}: {:?}", text(id), text(value)));
+                }
+            }
             WalkNotice::Restarted(error) => {
                 self.line.clear();
                 say(format_args!("the scan starts again: {error}"));
@@ -42,9 +57,13 @@ impl WalkProgress {
         }
     }
 
-    /// Removes the line.
+    /// Removes the line, and names what was left alone.
     pub(super) fn finish(&self) {
         self.line.clear();
+        let invalid = self.invalid.lock().unwrap_or_else(PoisonError::into_inner);
+        invalid
+            .iter()
+            .for_each(|named| say(format_args!("not a time: {named}")));
     }
 }
 

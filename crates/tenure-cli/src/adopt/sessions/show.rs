@@ -17,7 +17,9 @@ pub(super) fn index(
     found: Option<&Comparison>,
     early: Option<EarlyEnd>,
 ) -> anyhow::Result<()> {
-    let migrated = report.quiet >= QUIET && found.is_some_and(|found| found.missing == 0);
+    let is_there = work.is_there(report);
+    let is_verified = found.map(|found| found.missing == 0 && is_there);
+    let migrated = report.quiet >= QUIET && is_verified == Some(true);
     if work.json {
         return output::json(&json!({
             "dry_run": work.dry_run,
@@ -31,7 +33,7 @@ pub(super) fn index(
             "restarts": report.restarts,
             "quiet_passes": report.quiet,
             "migrated": migrated,
-            "verified": found.map(|found| found.missing == 0),
+            "verified": is_verified,
             "found": found.map(differences),
         }));
     }
@@ -70,6 +72,9 @@ pub(super) fn index(
         say("nothing was written: this is what a run would do now");
         return Ok(());
     };
+    if !is_there {
+        return Ok(());
+    }
     if found.missing == 0 {
         say("verified: a second look found every disconnected session in the index");
     } else {
@@ -370,6 +375,6 @@ fn sessions_of(count: u64) -> String {
     format!("{count} {}", if count == 1 { "session" } else { "sessions" })
 }
 
-fn entries_of(count: u64) -> String {
+pub(super) fn entries_of(count: u64) -> String {
     format!("{count} {}", if count == 1 { "entry" } else { "entries" })
 }

@@ -74,6 +74,7 @@ fn each_way<T: Table + PartialEq + Debug>(
             "SHARE" => "0.25",
             "OWNERS" | "KEYS" | "SESSIONS" => "777",
             "UNIT" => "ms",
+            "WHEN" => "both",
             _ => "other",
         };
         let by_flag = load(&[flag, &[(key, other)]].concat(), &[], &[]).unwrap();
@@ -120,6 +121,7 @@ fn flags_and_variables_follow_from_the_keys() {
         ("group", "GROUP"),
         ("targets", "ADOPT_LEASES_TARGETS"),
         ("paused-field", "ADOPT_LEASES_PAUSED_FIELD"),
+        ("until", "ADOPT_LEASES_UNTIL"),
         ("wait", "ADOPT_LEASES_WAIT"),
     ];
     assert_eq!(names(Leases::ROWS), wanted.map(as_text));

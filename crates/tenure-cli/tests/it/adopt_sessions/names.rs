@@ -91,18 +91,18 @@ fn a_pattern_that_matches_nothing_is_noticed() {
 }
 
 /// The rights of the user in a guide.
-fn rights(guide: &str) -> Vec<String> {
+fn rights(guide: &str, user: &str) -> Vec<String> {
     let guide = text(&format!("docs/guides/{guide}"));
-    let from = guide.split("ACL SETUSER ").nth(1).unwrap();
+    let from = guide.split(&format!("ACL SETUSER {user} ")).nth(1).unwrap();
     let words = from.split("```").next().unwrap().split_whitespace();
-    words.skip(1).map(str::to_owned).collect()
+    words.map(str::to_owned).collect()
 }
 
 #[test]
 fn a_user_with_the_rights_of_the_guide_is_enough() {
     for flavour in Flavour::ALL {
         let Some(server) = Server::start(flavour) else { return };
-        let rights = rights("adopt-sessions.md");
+        let rights = rights("adopt.md", "adopter");
         let rights: Vec<&str> = rights.iter().map(String::as_str).collect();
         server
             .cli(&[&["ACL", "SETUSER", "adopter"][..], &rights, &["~theirs"]].concat())

@@ -159,7 +159,7 @@ fn signalled_undo_reports_removals() {
         return;
     };
     indexed(&server);
-    let undoing = slowly(&server, &["--undo"]);
+    let undoing = slowly(&server, &["--undo", "--yes"]);
     told_at_a_signal(Signal::INT, &undoing, "removed", || MANY - entries(&server), 1);
 }
 
@@ -169,7 +169,7 @@ fn undo_that_loses_the_store_reports_removals() {
         return;
     };
     indexed(&server);
-    let undoing = slowly(&server, &["--undo"]);
+    let undoing = slowly(&server, &["--undo", "--yes"]);
     told_at_a_loss(&server, &undoing, "removed", || MANY - entries(&server), fails);
 }
 

@@ -1,9 +1,10 @@
 //! What commands print: tables for people, JSON for programs, both stable.
 
 use serde_json::Value;
+use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait;
 
-use crate::support::{Daemon, Ran, SOON, said};
+use crate::support::{Daemon, Ran, SOON, run, said, tenure};
 
 fn some_daemon() -> (Daemon, String) {
     let daemon = Daemon::start(&["--store", "memory:"]);
@@ -309,6 +310,29 @@ fn status_shows_the_daemon_its_store_groups_and_loops() {
             vec!["LOOP", "RUNS", "FAILURES", "PANICS", "LAST SUCCESS", "LAST ERROR"],
         ]
     );
+}
+
+#[test]
+fn reconcile_of_an_unsettled_group_does_not_say_that_all_agrees() {
+    let Some(server) = Server::start(Flavour::Valkey) else {
+        return;
+    };
+    // A new group of a new store waits for max_ttl.
+    let url = server.url();
+    let joined = run_tenure(&["join", "--store", &url, "--group", "g", "--member", "a", "--", "true"]);
+    assert_eq!(joined.code, Some(0), "{}", joined.err);
+    let swept = run_tenure(&["sweep", "--store", &url, "--group", "g", "--reconcile"]);
+    assert!(
+        swept.err.contains("since the group is unsettled until") && !swept.err.contains("agree"),
+        "{}",
+        swept.err
+    );
+}
+
+fn run_tenure(args: &[&str]) -> Ran {
+    let mut command = tenure();
+    command.args(args);
+    run(command)
 }
 
 #[test]

@@ -134,7 +134,7 @@ fn a_node_of_a_fleet_is_a_few_calls() {
     let port = Port::reserve();
     let log = walk(
         &bash,
-        &text("docs/guides/polling-fleet-http.md"),
+        &text("docs/guides/polling-fleet.md"),
         &[("127.0.0.1:7717", port.addr().to_string())],
     );
     shows(

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tenure_testkit::consul::Agent;
+use tenure_testkit::port::Port;
 use tenure_testkit::{Process, wait};
 
 use crate::run::PATIENCE;
@@ -61,6 +62,20 @@ const WORKS: &str = "echo > up; while :; do sleep 0.02; done";
 
 fn go(supervisor: &Process) {
     fs::write(supervisor.dir().join("go"), "").unwrap();
+}
+
+#[test]
+fn stop_does_not_wait_for_an_agent_that_never_was() {
+    let port = Port::reserve();
+    let catalog = format!("consul://{}", port.addr());
+    let args = ["--leader", "always", "--stop-budget", "100s", "--catalog", &catalog];
+    let service = ["--service", "music", "--port", "4533"];
+    let supervisor = running("a", &[&args[..], &service].concat(), &shell(WORKS), |_| ());
+    wait::until("the command is up", PATIENCE, || supervisor.dir().join("up").exists());
+    said(&supervisor, "the catalog request failed");
+    supervisor.signal(Signal::TERM).unwrap();
+    let ended = supervisor.wait(Duration::from_secs(50));
+    assert_eq!(ended.unwrap().code(), Some(143), "{}", supervisor.log());
 }
 
 #[test]

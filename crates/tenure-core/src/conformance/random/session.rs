@@ -198,7 +198,16 @@ impl Pair {
         let (overdue, limit) = (Duration::from_millis(u64::from(n % 3) * 700), 1_000);
         self.both(ListOrphans { overdue, limit }).await?.ok();
         for state in [None].into_iter().chain(SessionState::ALL.map(Some)) {
-            self.both(Sessions { state, page: ALL }).await?.ok();
+            for older_than in [Duration::ZERO, overdue] {
+                let page = ALL;
+                self.both(Sessions {
+                    state,
+                    older_than,
+                    page,
+                })
+                .await?
+                .ok();
+            }
         }
         Ok(())
     }

@@ -90,6 +90,7 @@ pub(super) fn look(chance: &mut Chance) -> Op {
         2 => Op::SessionByAlias(SessionByAlias { alias: alias(n) }),
         3 => Op::Sessions(Sessions {
             state: SessionState::ALL.get(n).copied(),
+            older_than: ms(0),
             page: ALL,
         }),
         4 => Op::Orphans(ListOrphans {

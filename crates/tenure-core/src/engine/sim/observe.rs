@@ -1,5 +1,7 @@
 //! The disk against the model: what the disk has is what was acknowledged, and what memory has is what the disk has.
 
+use std::time::Duration;
+
 use super::disk::Stored;
 use super::draw::ALL;
 use super::judge::{Fate, Life, shown_without};
@@ -63,6 +65,7 @@ fn looks() -> Vec<Op> {
         Op::Targets(Targets { page: page() }),
         Op::Sessions(Sessions {
             state: None,
+            older_than: Duration::ZERO,
             page: page(),
         }),
         Op::Rows(ListRows { page: page() }),

@@ -398,7 +398,11 @@ impl Met {
             reads.push(Op::SessionByAlias(SessionByAlias { alias: alias(n) }));
         }
         for state in SessionState::ALL.into_iter().map(Some).chain([None]) {
-            reads.push(Op::Sessions(Sessions { state, page: page(3) }));
+            reads.push(Op::Sessions(Sessions {
+                state,
+                older_than: Duration::ZERO,
+                page: page(3),
+            }));
         }
         for tenure in self.tenures.iter().rev().take(8) {
             reads.push(Op::HeldLeases(LeasesOf {

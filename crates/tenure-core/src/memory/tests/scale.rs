@@ -199,6 +199,7 @@ fn looks(now: StoreTime) -> Vec<(&'static str, Op)> {
             "read sessions",
             Op::Sessions(Sessions {
                 state: None,
+                older_than: Duration::ZERO,
                 page: page(200),
             }),
         ),

@@ -108,6 +108,7 @@ impl Driver {
                 held.act(command).await
             }
             "session" => self.session(command).await,
+            "sessions" => self.sessions(command).await,
             "patch_session" => self.patch_session(command).await,
             "events" => self.events(command).await,
             "follow" => self.follow(command),

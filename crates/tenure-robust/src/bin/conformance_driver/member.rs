@@ -108,6 +108,21 @@ impl Driver {
         Ok(session.map_or(Value::Null, |session| json!(session)))
     }
 
+    pub(crate) async fn sessions(&self, command: &Command) -> Answered {
+        let state = command.optional("state").map(tenure::SessionState::parse).transpose()?;
+        let age = command.duration("older_than_ms").unwrap_or_default();
+        let (sessions, mut page) = (self.group(command)?.sessions(), PageRequest::default());
+        let mut all = Vec::new();
+        loop {
+            let listed = sessions.list_older_than(state, age, &page).await?;
+            all.extend(listed.items);
+            page.after = listed.next;
+            if page.after.is_none() {
+                return Ok(json!({ "sessions": all }));
+            }
+        }
+    }
+
     pub(crate) async fn patch_session(&self, command: &Command) -> Answered {
         let (session, data) = (command.text("session")?, command.object("data")?);
         let member = command

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use tenure::wire::{Orphans, OrphansQuery, Problem, Session, SessionFilter, SessionStats, SessionsPage, SessionsQuery};
 use tenure_core::error::Result;
 use tenure_core::id::{Group, SessionId};
-use tenure_core::session::{self as core, SessionState};
+use tenure_core::session as core;
 use tenure_core::store::{Page, PageRequest};
 
 use super::not_found;
@@ -46,7 +46,7 @@ pub(crate) async fn look_up(
 
 /// List sessions
 ///
-/// All, of one state, or the one with an alias. Disconnected sessions and orphans are ordered by the end of their grace, from
+/// All, of one state or age, or the one with an alias. Disconnected sessions and orphans are ordered by the end of their grace, from
 /// an index of disconnected sessions; a session whose members are all dead is in neither list until the janitor has run. A
 /// short or empty page may still have a `next`.
 #[utoipa::path(
@@ -61,7 +61,7 @@ pub(crate) async fn list(
     Query(query): Query<SessionsQuery>,
 ) -> RouteResult {
     let page = match query.request()? {
-        SessionFilter::Of(state, page) => app.read(read(&app, &group, state, page)).await?,
+        SessionFilter::Of(request) => app.read(read(&app, &group, request)).await?,
         SessionFilter::Alias(alias) => Page {
             items: Vec::from_iter(app.read(app.store.session_by_alias(&group, &alias)).await?),
             next: None,
@@ -71,7 +71,12 @@ pub(crate) async fn list(
 }
 
 /// Reads a page in parts, and ends it early when it has too many bytes.
-async fn read(app: &App, group: &Group, state: Option<SessionState>, page: PageRequest) -> Result<Page<core::Session>> {
+async fn read(app: &App, group: &Group, request: core::Sessions) -> Result<Page<core::Session>> {
+    let core::Sessions {
+        state,
+        older_than,
+        page,
+    } = request;
     let (mut left, mut length) = (page.limit, 0);
     let mut all = Page {
         items: Vec::new(),
@@ -79,7 +84,10 @@ async fn read(app: &App, group: &Group, state: Option<SessionState>, page: PageR
     };
     loop {
         let tranche = PageRequest::new(all.next.take(), left.min(TRANCHE))?;
-        let read = app.store.sessions(group, state, &tranche).await?;
+        let read = app
+            .store
+            .sessions_older_than(group, state, older_than, &tranche)
+            .await?;
         left -= tranche.limit;
         all.next = read.next;
         if left > 0 {

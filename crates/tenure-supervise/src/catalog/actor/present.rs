@@ -69,6 +69,7 @@ impl Actor {
         if self.is_overtaken() {
             return Ok(());
         }
+        let before = self.presence;
         if self.presence != Presence::Yes {
             self.presence = Presence::Maybe;
         }
@@ -82,6 +83,9 @@ impl Actor {
             self.in_flight = false;
             // It replaced any leftover of an earlier life with this id.
             self.replaced().await;
+        } else if matches!(&done, Err(failure) if failure.has_no_effect()) {
+            // So an agent that never was there has nothing to remove, and a stop does not wait for it.
+            self.presence = before;
         }
         done
     }

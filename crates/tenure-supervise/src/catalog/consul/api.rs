@@ -101,7 +101,11 @@ impl Api {
     async fn call(&self, method: Method, path: &[&str], body: Option<&Value>) -> Result<AgentReply, Failure> {
         let calls = async {
             match self.once(method.clone(), path, body).await {
-                Err(Failure::Unreachable(_)) => self.once(method, path, body).await,
+                Err(Failure::Unreachable(_)) => match self.once(method, path, body).await {
+                    // The first attempt was sent, and may take effect.
+                    Err(Failure::NotSent(why)) => Err(Failure::Unreachable(why)),
+                    done => done,
+                },
                 done => done,
             }
         };
@@ -116,7 +120,10 @@ impl Api {
     }
 
     async fn once(&self, method: Method, path: &[&str], body: Option<&Value>) -> Result<AgentReply, Failure> {
-        let broken = |error: reqwest::Error| Failure::Unreachable(http::chain(&error.without_url()));
+        let broken = |error: reqwest::Error| match error.is_connect() {
+            true => Failure::NotSent(http::chain(&error.without_url())),
+            false => Failure::Unreachable(http::chain(&error.without_url())),
+        };
         // A hung disk must leave time for the agent, so each of the two reads gets a quarter of the bound.
         let client = self.connector.client(&*self.clock, self.bound / 4).await;
         let mut request = client.request(method, self.url(path));

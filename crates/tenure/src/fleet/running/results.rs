@@ -62,7 +62,7 @@ impl Running<'_> {
         what: &str,
     ) -> Option<T> {
         let discovery = self.fixed.settings.discovery;
-        let is_deaf = self.events.is_failing() || self.heard.is_none();
+        let is_deaf = self.is_deaf();
         let shared = &self.fixed.shared;
         let schedule = schedule(self);
         match answer {
@@ -96,6 +96,8 @@ impl Running<'_> {
                 Duration::ZERO
             };
             self.leases.want_at(now + within);
+            // That a grace is over is found by another try as well.
+            self.view.all_free_from(now + self.fixed.settings.discovery);
             return;
         };
         for event in &heard.events {
@@ -106,14 +108,41 @@ impl Running<'_> {
             if hint.targets_changed {
                 self.targets.want(now);
             }
+            if hint.is_settled {
+                self.settled(now);
+            }
         }
         if heard.missed {
+            self.settled(now);
             self.nodes.want(now);
             self.targets.want(now);
             self.leases.want(now);
         }
         self.heard = Some(heard.last);
         self.events.want(now);
+    }
+
+    /// The group's grace is over, or may be: refused leases are asked for again.
+    fn settled(&mut self, now: Mono) {
+        self.settled_at = Some(now);
+        self.view.all_free_from(now);
+    }
+
+    /// When a lease is asked for again that was refused by a group in its grace. An operator may end the grace, which
+    /// only an event tells: it may overtake the refusal, and without events only another try finds out.
+    fn asks_again_in(&self, retry_in: Duration) -> Duration {
+        if self.settled_at.is_some_and(|settled| settled >= self.asked_at) {
+            Duration::ZERO
+        } else if self.is_deaf() {
+            retry_in.min(self.fixed.settings.discovery)
+        } else {
+            retry_in
+        }
+    }
+
+    /// Whether no events arrive.
+    fn is_deaf(&self) -> bool {
+        self.events.is_failing() || self.heard.is_none()
     }
 
     fn acquired(&mut self, asked: &[LeaseName], answers: Result<Vec<Acquire>>, now: Mono) {
@@ -145,7 +174,8 @@ impl Running<'_> {
                 Acquire::Reserved { to, free_in } => self.view.reserved(lease, to, free_in, now),
                 Acquire::Unsettled { retry_in, cause } => {
                     self.log_unsettled(&cause.why_no_lease(retry_in));
-                    self.view.free_from(lease, now + retry_in, now);
+                    let again = now + self.asks_again_in(retry_in);
+                    self.view.free_from(lease, again, now);
                 }
                 // Acquired by hand as a semaphore; the fleet asks again when that is over.
                 Acquire::HoldersDiffer { .. } | Acquire::QueueFull { .. } => {

@@ -12,6 +12,7 @@ use tenure_core::id::{Group, LeaseName, RegistryName};
 use tenure_core::lease::Lease;
 use tenure_core::membership::Labels;
 use tenure_core::memory::MemoryStore;
+use tenure_core::settling::GapCause;
 use tenure_core::store::{Call, PageRequest, Store, StoreOptions};
 use tenure_core::target::TargetSpec;
 use tenure_core::verdict::Verdict;
@@ -375,6 +376,13 @@ impl World {
 
     pub(super) async fn settle(&self) {
         settle().await;
+    }
+
+    /// An operator says that no lease was held.
+    pub(super) async fn settle_group(&self) {
+        let cause = Some(GapCause::Silent);
+        let settled = self.memory.settle(Some(&self.group), cause, Call::default()).await;
+        assert_eq!(settled.unwrap().settled, 1);
     }
 
     pub(super) async fn pass(&self, time: Duration) {

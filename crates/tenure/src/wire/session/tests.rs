@@ -138,7 +138,13 @@ fn grace_is_rounded_up_to_milliseconds() {
 #[test]
 fn alias_cannot_be_combined_with_other_filters() {
     let query = |text: serde_json::Value| serde_json::from_value::<SessionsQuery>(text).unwrap().request();
-    let of = |state| SessionFilter::Of(state, PageRequest::default());
+    let of = |state| {
+        SessionFilter::Of(Sessions {
+            state,
+            older_than: Duration::ZERO,
+            page: PageRequest::default(),
+        })
+    };
     assert_eq!(query(json!({})).unwrap(), of(None));
     assert_eq!(
         query(json!({"state": "orphan"})).unwrap(),
@@ -151,6 +157,7 @@ fn alias_cannot_be_combined_with_other_filters() {
     for (text, must_say) in [
         (json!({"alias": "a", "state": "active"}), "alone"),
         (json!({"alias": "a", "after": "s"}), "alone"),
+        (json!({"alias": "a", "older_than_ms": "5"}), "alone"),
         (json!({"state": "gone"}), "use active"),
     ] {
         let error = query(text).unwrap_err().to_string();
