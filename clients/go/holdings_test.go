@@ -97,7 +97,7 @@ func TestGrantNobodyWaitsForIsReleased(t *testing.T) {
 	m.acquired = true
 	m.mutex.Unlock()
 	gate.set(false, "POST /v1/groups/"+t.Name()+"/leases/l/acquire")
-	request := m.acquireCall(act.tenure, "l", 0, 0)
+	request := m.acquireCall(act, "l", 0, 0)
 	request.tries, request.answer = 1, &acquireAnswer{}
 	if err := act.do(context.Background(), request); err.(*Error).Outcome != Unknown {
 		t.Fatal(err)

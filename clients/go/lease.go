@@ -28,11 +28,12 @@ type Lease struct {
 	name  string
 	token int64
 	// The revision in the answer that granted it.
-	revision int64
-	place    int
-	waited   time.Duration
-	lost     chan struct{}
-	reason   string // Why it is lost; empty while it is not.
+	revision   int64
+	place      int
+	generation int64
+	waited     time.Duration
+	lost       chan struct{}
+	reason     string // Why it is lost; empty while it is not.
 }
 
 // Acquire acquires a lease. Release it, or Leave; it is free at the end of the ttl if the process dies. A lease that
@@ -73,9 +74,18 @@ func (m *Membership) Acquire(ctx context.Context, lease string, options AcquireO
 
 type acquireAnswer struct {
 	revised
-	Outcome string `json:"outcome"`
-	Token   int64  `json:"token"`
-	Place   int    `json:"place"`
+	Outcome    string `json:"outcome"`
+	Token      int64  `json:"token"`
+	Place      int    `json:"place"`
+	Generation int64  `json:"generation"`
+}
+
+// generation is the token of an answer that names none.
+func (a *acquireAnswer) generation() int64 {
+	if a.Generation > 0 {
+		return a.Generation
+	}
+	return a.Token
 }
 
 func (a *acquireAnswer) complete() bool { return a.Outcome != "" && a.Token > 0 && a.Place >= 0 }
@@ -89,12 +99,12 @@ func (m *Membership) acquire(ctx context.Context, lease string, options AcquireO
 		}
 		answer := &acquireAnswer{}
 		asked := now()
-		request := m.acquireCall(act.tenure, lease, options.Holders, options.Wait-asked.since(began))
+		request := m.acquireCall(act, lease, options.Holders, options.Wait-asked.since(began))
 		request.answer = answer
 		err = act.do(ctx, request)
 		if err == nil {
 			got := &Lease{m: m, name: lease, token: answer.Token, revision: answer.Revision, place: answer.Place,
-				waited: now().since(began), lost: make(chan struct{})}
+				generation: answer.generation(), waited: now().since(began), lost: make(chan struct{})}
 			if answer.Outcome == "kept" && answer.Token <= act.known && !m.inherited {
 				return got, true, nil
 			}
@@ -121,8 +131,8 @@ func (m *Membership) acquire(ctx context.Context, lease string, options AcquireO
 	}
 }
 
-func (m *Membership) acquireCall(tenure, lease string, holders int, wait time.Duration) *call {
-	body := map[string]any{"tenure": tenure}
+func (m *Membership) acquireCall(act *act, lease string, holders int, wait time.Duration) *call {
+	body := map[string]any{"tenure": act.tenure, "seen": act.known}
 	request := m.call(http.MethodPost, changes, "leases", lease, "acquire")
 	request.body = body
 	if holders > 0 {
@@ -195,7 +205,7 @@ func (m *Membership) acquirePart(ctx context.Context, leases []string) ([]*Lease
 	}
 	answer := &acquireManyAnswer{}
 	request := m.call(http.MethodPost, changes, "leases-acquire")
-	request.body, request.answer = map[string]any{"tenure": act.tenure, "leases": leases}, answer
+	request.body, request.answer = map[string]any{"tenure": act.tenure, "leases": leases, "seen": act.known}, answer
 	if err := act.do(ctx, request); err != nil {
 		if request.unheard {
 			m.mutex.Lock()
@@ -213,7 +223,7 @@ func (m *Membership) acquirePart(ctx context.Context, leases []string) ([]*Lease
 			continue
 		}
 		lease := &Lease{m: m, name: result.Lease, token: result.Token, revision: answer.Revision, place: result.Place,
-			lost: make(chan struct{})}
+			generation: result.generation(), lost: make(chan struct{})}
 		if result.Outcome == "kept" && result.Token <= act.known && !m.inherited {
 			// A grant that was lost here, or was given up: the next list shows it, and it goes back.
 			continue
@@ -257,6 +267,10 @@ func (l *Lease) Token() int64 { return l.token }
 
 // Place is the place of a lease with several holders, from 0. Each place has fencing tokens of its own.
 func (l *Lease) Place() int { return l.place }
+
+// Generation is the number that all holders of the lease have in common. It rises each time that the lease is granted while
+// no place of it is taken; that of an exclusive lease is the token.
+func (l *Lease) Generation() int64 { return l.generation }
 
 // Waited is how long the acquire waited.
 func (l *Lease) Waited() time.Duration { return l.waited }
@@ -352,7 +366,7 @@ func (m *Membership) release(ctx context.Context, lease string, token int64, to 
 		revised
 		Outcome string `json:"outcome"`
 	}
-	body := map[string]any{"tenure": act.tenure, "token": token}
+	body := map[string]any{"tenure": act.tenure, "token": token, "seen": act.known}
 	if to != "" {
 		body["to"] = to
 	}

@@ -243,10 +243,10 @@ func (m *Membership) beatOnce(tenure string) time.Duration {
 	var answer beatAnswer
 	request := m.call(http.MethodPut, reads, "tenures", tenure, "beat")
 	request.answer, request.timeout, request.tries, request.pool = &answer, m.beatTimeout(), 1, beats
-	request.body = map[string]any{"revision": named}
+	request.body = map[string]any{"revision": named, "seen": answered}
 	if m.inherited {
 		// A release by an operator that was noticed here may be of a lease that another process works under.
-		request.body = map[string]any{}
+		request.body = map[string]any{"seen": answered}
 	}
 	sent := now()
 	err := m.client.do(m.ctx, request)

@@ -20,6 +20,7 @@ async def token_rises(world):
             held = await holder.call("acquire", handle=holder.handle, lease="l")
             assert held["token"] > last, f"{held['token']} after {last}"
             last = held["token"]
+            assert held["generation"] == last, "each exclusive grant begins one"
             assert await holder.call("lease_verdict", lease_handle=held["lease_handle"]) == {"verdict": "held", "token": last}
             refused = await other.refused("acquire", handle=other.handle, lease="l")
             assert (refused.code, refused.status, refused.outcome) == ("lease_held", 409, "unchanged"), refused
@@ -218,10 +219,12 @@ async def shared_lease(world):
     assert sorted(grant["place"] for _, grant in held) == [0, 1, 2]
     tokens = [grant["token"] for _, grant in held]
     assert tokens == sorted(set(tokens)), tokens
+    assert {grant["generation"] for _, grant in held} == {tokens[0]}, held
     other = await members[4].refused("acquire", handle=members[4].handle, lease="l", holders=2)
     assert (other.code, other.status) == ("holders_differ", 409), other
     member, grant = held[1]
     await member.call("release", lease_handle=grant["lease_handle"])
     taken = await members[4].call("acquire", handle=members[4].handle, lease="l", holders=3)
     assert taken["place"] == grant["place"] and taken["token"] > tokens[-1], taken
+    assert taken["generation"] == tokens[0], taken
     assert await world.lease_verdict(*(held[0][0], held[0][1]["lease_handle"])) == "held"

@@ -250,7 +250,7 @@ func (d *driver) member(ctx context.Context, member *tenure.Membership, given co
 		d.mutex.Lock()
 		d.leases[leaseHandle(lease)] = lease
 		d.mutex.Unlock()
-		return object{"lease_handle": leaseHandle(lease), "token": lease.Token(), "place": lease.Place(),
+		return object{"lease_handle": leaseHandle(lease), "token": lease.Token(), "place": lease.Place(), "generation": lease.Generation(),
 			"waited_ms": lease.Waited().Milliseconds()}, nil
 	case "fleet":
 		return object{}, d.fleet(member, given)

@@ -138,7 +138,13 @@ class Driver:
         with self.told:
             name = self.leases.add(lease)
             waited = int(lease.waited * 1000)
-            return {"lease_handle": name, "token": lease.token, "place": lease.place, "waited_ms": waited}
+            return {
+                "lease_handle": name,
+                "token": lease.token,
+                "place": lease.place,
+                "generation": lease.generation,
+                "waited_ms": waited,
+            }
 
     def lease_verdict(self, a: JSON) -> JSON:
         lease = self.leases[a["lease_handle"]]

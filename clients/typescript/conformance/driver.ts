@@ -70,7 +70,13 @@ async function acquire({ handle, lease, wait_ms, holders }: Command) {
   const held = await find(handles, handle).acquire(lease, given({ waitMs: wait_ms, holders }));
   const name = `l${++names}`;
   leases.set(name, held);
-  return { lease_handle: name, token: held.token, place: held.place, waited_ms: held.waitedMs };
+  return {
+    lease_handle: name,
+    token: held.token,
+    place: held.place,
+    generation: held.generation,
+    waited_ms: held.waitedMs,
+  };
 }
 
 function work({ lease_handle, file, period_ms }: Command) {

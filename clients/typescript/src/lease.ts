@@ -44,6 +44,11 @@ export class Lease {
   readonly token: number;
   /** The place among the holders of a shared lease; 0 for an exclusive one. */
   readonly place: number;
+  /**
+   * Rises each time that the lease is granted while no place of it is taken. All holders have it in common; that of an exclusive
+   * lease is the token.
+   */
+  readonly generation: number;
   readonly tenure: string;
   /** With a wait: how long it took. */
   readonly waitedMs: number | undefined;
@@ -55,6 +60,7 @@ export class Lease {
     this.name = name;
     this.token = granted.token;
     this.place = granted.place ?? 0;
+    this.generation = granted.generation ?? granted.token;
     this.tenure = tenure;
     this.waitedMs = waitedMs;
   }
@@ -177,13 +183,20 @@ export class Leases {
       for (const name of names) this.#asking.set(name, (this.#asking.get(name) ?? 0) + 1);
       const url = path("groups", this.#holder.group, "leases-acquire");
       const check = ({ results }: Record<string, unknown>) => isList(results, "lease", "outcome");
-      const call: Call = { method: "POST", path: url, body: { tenure, leases: names }, check };
+      const call: Call = { method: "POST", path: url, body: { tenure, leases: names, seen: this.#known }, check };
       try {
         const { results } = await this.changing(() => this.#holder.http.json<AcquiredMany>(call));
         if (tenure !== this.#holder.tenure()) throw tenureEnded(tenure, undefined);
-        const granted = results.flatMap(({ lease, token, place, outcome }) =>
+        const granted = results.flatMap(({ lease, token, place, generation, outcome }) =>
           (outcome === "granted" || outcome === "kept") && isCount(token) && token > 0
-            ? [this.#enter(lease, tenure, { lease, token, outcome, place: place ?? 0 }, undefined)]
+            ? [
+                this.#enter(
+                  lease,
+                  tenure,
+                  { lease, token, outcome, place: place ?? 0, generation: generation ?? token },
+                  undefined,
+                ),
+              ]
             : [],
         );
         if (lists !== this.#lists) await this.#listAgain();
@@ -240,7 +253,7 @@ export class Leases {
   }
 
   async #ask(name: string, tenure: string, rest: number, { holders, signal }: AcquireOptions): Promise<Acquired> {
-    const body = { tenure, ...(holders === undefined ? {} : { holders }) };
+    const body = { tenure, seen: this.#known, ...(holders === undefined ? {} : { holders }) };
     const check = ({ token, outcome, place }: Record<string, unknown>) =>
       isCount(token) && token > 0 && isText(outcome) && (place == null || isCount(place));
     const call: Call = { method: "POST", path: this.#path(name, "acquire"), body, check, signal };
@@ -270,7 +283,7 @@ export class Leases {
   }
 
   #giveUp(name: string, token: number, tenure: string, to?: string): Promise<void> {
-    const body = { tenure, token, ...(to === undefined ? {} : { to }) };
+    const body = { tenure, token, seen: this.#known, ...(to === undefined ? {} : { to }) };
     const given = this.changing(() =>
       this.#holder.http.json<void>({ method: "POST", path: this.#path(name, "release"), body }),
     )

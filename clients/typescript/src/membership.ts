@@ -335,7 +335,8 @@ export class Membership {
     const tenure = this.#tenure;
     const snapshot = this.#leases.sending();
     // Another process may work under a lease whose release by an operator was noticed here.
-    const body = snapshot.named && !this.#isInherited ? { revision: snapshot.named } : undefined;
+    const list = snapshot.named && !this.#isInherited ? { revision: snapshot.named } : {};
+    const body = snapshot.known ? { ...list, seen: snapshot.known } : undefined;
     const timeoutMs = Math.min(500, this.#ttl / 6);
     const beat = {
       method: "PUT" as const,

@@ -69,6 +69,7 @@ export interface LeaseHolder {
   tenure: string;
   token: number;
   place?: number;
+  generation?: number;
   alive: boolean;
   expires_in_ms: number;
   revoked?: boolean;
@@ -80,6 +81,7 @@ export interface LeaseState {
   holder: string;
   tenure: string;
   token: number;
+  generation?: number;
   alive: boolean;
   expires_in_ms: number;
   holders?: LeaseHolder[];
@@ -103,7 +105,13 @@ export interface Target {
 
 /** The answer to an acquire of many leases: one result for each. */
 export interface AcquiredMany {
-  results: { lease: string; outcome: string; token?: number | null; place?: number | null }[];
+  results: {
+    lease: string;
+    outcome: string;
+    token?: number | null;
+    place?: number | null;
+    generation?: number | null;
+  }[];
   revision?: number | null;
 }
 
@@ -112,6 +120,7 @@ export interface Acquired {
   token: number;
   outcome: "granted" | "kept";
   place?: number;
+  generation?: number;
   waited_ms?: number;
   from?: string | null;
   from_member?: string | null;

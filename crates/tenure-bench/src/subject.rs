@@ -112,6 +112,7 @@ impl Beating {
                 tenure,
                 ttl,
                 revision: tenure_core::membership::Revision::NONE,
+                seen: tenure_core::membership::Revision::NONE,
             })
             .collect();
         Self(tokio::spawn(async move {

@@ -77,17 +77,19 @@ macro_rules! conformance_tests {
             shared: each_holder_has_a_place_and_a_token, the_number_of_holders_is_fixed_while_taken,
                 a_second_release_makes_no_room, a_place_is_taken_until_the_last_deadline,
                 a_lapsed_holders_place_is_granted, a_hand_off_reserves_a_place, an_ended_successors_place_is_free, a_read_shows_all_holders,
-                the_janitor_releases_places_of_the_dead, shared_leases_agree_with_the_model;
+                the_janitor_releases_places_of_the_dead, a_generation_begins_on_a_free_lease, shared_leases_agree_with_the_model;
             revoke: a_revoked_lease_is_free_when_noticed, a_revoked_lease_is_free_at_the_deadline,
                 a_revoked_lease_ends_with_the_tenure, a_holder_gives_up_a_revoked_lease, an_operator_names_the_grant,
-                an_ended_holders_lease_is_not_revoked;
+                an_ended_holders_lease_is_not_revoked, only_the_tenures_revision_is_noticed,
+                a_beat_for_others_notices_nothing;
         }
     };
     ($make:ident, waits) => {
         $crate::conformance_tests! { @cases $make;
             queue: a_freed_lease_goes_to_the_first_waiter, a_waiters_grant_follows_its_last_revision,
                 a_free_lease_needs_no_wait, a_place_ends_with_its_tenure_and_its_wait, asking_again_keeps_the_place,
-                a_kept_grant_belongs_to_the_newest_request, a_lapsed_holders_lease_goes_to_the_waiter,
+                a_kept_grant_belongs_to_the_newest_request, a_gap_clears_request_numbers,
+                a_lapsed_holders_lease_goes_to_the_waiter,
                 a_waiter_is_served_at_the_last_deadline, a_waiter_is_served_at_a_deadline_that_came_nearer,
                 a_hand_off_goes_before_the_queue, a_wait_of_zero_is_the_last,
                 an_ended_successors_lease_goes_to_the_waiter, a_hand_off_serves_a_waiting_successor, a_replaced_request_is_announced,
@@ -111,7 +113,8 @@ macro_rules! conformance_tests {
             lease: a_lease_has_one_holder, tokens_rise_for_ever, a_lapsed_holders_lease_is_granted_without_a_sweep,
                 nothing_is_acquired_or_released_under_an_ended_tenure, a_release_names_the_exact_tenure_and_token,
                 many_leases_in_one_call, leases_are_listed_page_by_page, an_unsettled_group_grants_no_new_lease,
-                an_unknown_revision_marks_a_gap, an_acquire_past_its_not_after_changes_nothing;
+                an_unknown_revision_marks_a_gap, an_act_with_an_unknown_revision_marks_a_gap,
+                an_acquire_past_its_not_after_changes_nothing;
             lease_end: a_superseded_holders_lease_waits_for_its_deadline, leaving_frees_leases_immediately,
                 no_progress_frees_leases_as_an_expulsion_does,
                 a_hand_off_reserves_the_lease_for_the_successor, the_janitor_releases_leases_of_the_dead_once,

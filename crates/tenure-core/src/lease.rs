@@ -91,6 +91,10 @@ pub struct LeaseHolder {
     /// Its place, from 0.
     #[cfg_attr(feature = "openapi", schema(value_type = u16))]
     pub place: Place,
+    /// The generation of the lease. It begins when the lease is granted while no place is taken, and all grants of it have it
+    /// in common; it rises with each generation. That of an exclusive grant is its token.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub generation: Token,
     /// Whether that tenure is alive now; does not depend on the janitor.
     pub alive: bool,
     /// Whether an operator has released the grant. The place stays taken until the holder has noticed.
@@ -123,6 +127,9 @@ pub struct Lease {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = u16))]
     pub place: Place,
+    /// The generation of that holder's grant.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub generation: Token,
     /// Whether that tenure is alive now; does not depend on the janitor.
     pub alive: bool,
     /// The time until another member can acquire its place, if the holder sends no further beat; zero if immediately.
@@ -163,6 +170,7 @@ impl Lease {
             tenure: shown.tenure,
             token: shown.token,
             place: shown.place,
+            generation: shown.generation,
             alive: shown.alive,
             expires_in: shown.expires_in,
             holders,
@@ -182,6 +190,7 @@ impl Lease {
             tenure: holder.tenure.clone(),
             token: holder.token,
             place: holder.place,
+            generation: holder.generation,
             alive: holder.alive,
             expires_in: holder.expires_in,
             holders: vec![holder],
@@ -286,7 +295,7 @@ pub trait LeaseStore: Backend {
     }
 
     /// Releases a lease in place of its holder, for an operator. The lease stays taken until the holder has noticed (a
-    /// beat names the release's revision or a later one); if its last beat named a revision, at most until its deadline
+    /// beat names the tenure's revision); if its last beat named a revision, at most until its deadline
     /// at the release; and at most until its tenure ends. Repeating it changes nothing. O(holders).
     ///
     /// # Errors
@@ -320,8 +329,22 @@ pub trait LeaseStore: Backend {
         to: Option<&MemberId>,
         call: Call,
     ) -> Result<ReleasedLeases> {
-        let (tenure, leases, to) = (tenure.clone(), leases.to_vec(), to.cloned());
-        send(self, Some(group), ReleaseLeases { tenure, leases, to }, call).await
+        let (tenure, leases, to, seen) = (tenure.clone(), leases.to_vec(), to.cloned(), Revision::NONE);
+        let release = ReleaseLeases {
+            tenure,
+            leases,
+            to,
+            seen,
+        };
+        self.release_with(group, release, call).await
+    }
+
+    /// [`LeaseStore::release_leases`] of a client that names the highest revision it has seen. O(leases).
+    ///
+    /// # Errors
+    /// As [`LeaseStore::acquire`].
+    async fn release_with(&self, group: &Group, release: ReleaseLeases, call: Call) -> Result<ReleasedLeases> {
+        send(self, Some(group), release, call).await
     }
 
     /// Reads a lease and whether its holder is alive now; `None` if it is free. O(1).

@@ -219,10 +219,16 @@ pub struct Beat {
     )]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub ttl: Option<Duration>,
-    /// The highest revision the client received. One that the store does not know marks a gap: the store lost its tail.
+    /// The revision of the last list of leases that the client applied: what an operator released up to it is noticed. None
+    /// for a client that beats for others, which may work under a lease that it does not know.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_i64))]
     pub revision: Revision,
+    /// The highest revision of any answer under this tenure. One that the store does not know marks a gap: the store lost
+    /// its tail.
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_i64))]
+    pub seen: Revision,
 }
 
 impl Beat {
@@ -233,7 +239,14 @@ impl Beat {
             tenure,
             ttl: None,
             revision: Revision::NONE,
+            seen: Revision::NONE,
         }
+    }
+
+    /// The highest revision that it names.
+    #[must_use]
+    pub fn newest(&self) -> Revision {
+        self.revision.max(self.seen)
     }
 }
 

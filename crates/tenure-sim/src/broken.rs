@@ -220,6 +220,11 @@ fn take_lease(server: &mut Server, tenure: &TenureId, lease: &LeaseName) {
     if let Some(held) = found.holders.iter().find(|one| one.tenure == *tenure) {
         let leases = vec![(lease.clone(), held.token)];
         let (tenure, to) = (tenure.clone(), None);
-        drop(server.also(Op::ReleaseLeases(ReleaseLeases { tenure, leases, to })));
+        drop(server.also(Op::ReleaseLeases(ReleaseLeases {
+            tenure,
+            leases,
+            to,
+            seen: Revision::NONE,
+        })));
     }
 }

@@ -173,6 +173,7 @@ async fn beats(store: &Arc<SqliteStore>, clock: &Arc<dyn Clock>, group: &Group, 
             tenure: tenure.clone(),
             ttl: None,
             revision: tenure_core::membership::Revision::NONE,
+            seen: tenure_core::membership::Revision::NONE,
         })
         .collect();
     for size in [1, 200] {

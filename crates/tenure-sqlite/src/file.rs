@@ -41,6 +41,7 @@ pub(crate) static STORE: Kind = Kind {
         include_str!("sql/migrations/0005_recall.sql"),
         include_str!("sql/migrations/0006_settled.sql"),
         include_str!("sql/migrations/0007_shared_leases.sql"),
+        include_str!("sql/migrations/0008_generations.sql"),
     ],
     first: 1,
     name: "tenure.db",

@@ -16,7 +16,7 @@ pub(crate) const STORE: &str = "tenure:store";
 pub(crate) const FORMAT: Mark = Mark {
     key: STORE,
     field: "format",
-    value: "1",
+    value: "2",
 };
 
 /// The pulse of a server: a hash with `row` (the packed pulse), on a cluster `node`, and the groups with failed beats. Cut

@@ -34,6 +34,7 @@ impl Serve<Acquire> for ValkeyStore {
             tenure,
             leases,
             holders,
+            seen,
             queue,
         } = &ask;
         if let Some(queue) = queue {
@@ -47,6 +48,7 @@ impl Serve<Acquire> for ValkeyStore {
             .number(tenure.term().get())
             .number(u64::from(holders.get()))
             .args(wait_args(queue.as_ref()))
+            .number(seen.0)
             .args(leases.iter().map(LeaseName::as_str));
         let answer = self
             .connection
@@ -71,13 +73,19 @@ impl Serve<Acquire> for ValkeyStore {
 #[async_trait]
 impl Serve<ReleaseLeases> for ValkeyStore {
     async fn serve(&self, group: &Group, ask: ReleaseLeases, call: Call) -> Result<ReleasedLeases> {
-        let ReleaseLeases { tenure, leases, to } = &ask;
+        let ReleaseLeases {
+            tenure,
+            leases,
+            to,
+            seen,
+        } = &ask;
         let invocation = self
             .timely_call(group, call)
             .confirmed()
             .arg(tenure.member().as_str())
             .number(tenure.term().get())
             .arg(to.as_ref().map_or("", MemberId::as_str))
+            .number(seen.0)
             .args(
                 leases
                     .iter()

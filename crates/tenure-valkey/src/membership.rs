@@ -68,12 +68,17 @@ impl Serve<Beats> for ValkeyStore {
             true => beats.iter().flat_map(|beat| double(beat.revision.0)).collect(),
             false => Vec::new(),
         };
+        let newest: Vec<u8> = match beats.iter().any(|beat| beat.seen > beat.revision) {
+            true => beats.iter().flat_map(|beat| double(beat.newest().0)).collect(),
+            false => Vec::new(),
+        };
         let invocation = self
             .write_call(group, Lateness::Harmless)
             .number(beats.len() as u64)
             .arg(if repeated { "1" } else { "0" })
             .arg(ttls)
             .arg(told)
+            .arg(newest)
             .tenures(beats.iter().map(|beat| &beat.tenure));
         self.connection
             .call(&self.scripts.beat, invocation, |reader, as_of| {
@@ -183,12 +188,12 @@ pub(crate) fn read_reason(reader: &mut Reader) -> Read<EndReason> {
 }
 
 /// The replies to beats: one ttl for all renewed tenures, or one value per tenure: its ttl, 0 for unknown, or minus the
-/// number of its end reason. Then 0 when every revision is as the caller said, or one revision per tenure.
+/// number of its end reason. Then 0 when every revision is the highest that the caller named, or one revision per tenure.
 fn read_replies(reader: &mut Reader, part: &[Beat]) -> Read<Vec<BeatReply>> {
     let (ttls, revisions) = (reader.value()?, reader.value()?);
     let mut revisions = read_each(revisions, part.len())?;
     let revision = |beat: &Beat| match &mut revisions {
-        OneOrEach::One(_) => Ok(beat.revision),
+        OneOrEach::One(_) => Ok(beat.newest()),
         OneOrEach::Each(own) => own.number().map(Revision),
     };
     match read_each(ttls, part.len())? {

@@ -237,7 +237,7 @@ class Lease:
     def __init__(self, lease: SyncLease, threads: Threads) -> None:
         self._sync, self._threads = lease, threads
         self.name, self.tenure, self.token = lease.name, lease.tenure, lease.token
-        self.place, self.waited = lease.place, lease.waited
+        self.place, self.generation, self.waited = lease.place, lease.generation, lease.waited
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Lease) and self._sync is other._sync

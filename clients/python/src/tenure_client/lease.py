@@ -20,7 +20,9 @@ class Lease:
     As a context manager it is released at the end. If that fails it is logged, and repeated in the background.
     """
 
-    def __init__(self, membership: Membership, name: str, tenure: str, token: int, place: int, waited: float) -> None:
+    def __init__(
+        self, membership: Membership, name: str, tenure: str, token: int, place: int, generation: int, waited: float
+    ) -> None:
         self._membership = membership
         self.name = name
         self.tenure = tenure
@@ -28,6 +30,8 @@ class Lease:
         """Give it to what you write to, so that it can reject late writers."""
         self.place = place
         """Which of the places of a shared lease this is, from 0."""
+        self.generation = generation
+        """Rises each time that the lease is granted while no place of it is taken. All holders have it in common."""
         self.waited = waited
         """Seconds in the queue."""
         self._is_lost = False

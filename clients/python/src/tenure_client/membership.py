@@ -288,12 +288,11 @@ class Membership:
 
     def _acquire(self, lease: str, wait: float, holders: int, cancel: Cancel) -> Lease:
         with self._holdings.asking(lease):
-            body: dict[str, Any] = {} if holders == 1 else {"holders": holders}
+            body = {"seen": self._holdings.revisions()[1], **({} if holders == 1 else {"holders": holders})}
             target, began = path("groups", self.group, "leases", lease, "acquire"), now()
             try:
                 answer, tenure = self._act_under("POST", lambda _: target, body, in_body=True, wait=wait, cancel=cancel)
-                token = answer.number("token")
-                place = answer.read(lambda found: number(found.get("place") or 0))
+                numbers = answer.read(_numbers)
                 waited = answer.read(lambda found: number(found.get("waited_ms") or 0)) / 1000
             except TenureError as error:
                 if error.outcome == UNKNOWN:
@@ -301,7 +300,7 @@ class Membership:
                 raise
             # The daemon knows of the last part of the wait.
             waited += max(0.0, answer.sent - began) if wait else 0.0
-            return self._holdings.granted(Lease(self, lease, tenure, token, place, waited))
+            return self._holdings.granted(Lease(self, lease, tenure, *numbers, waited))
 
     def _acquiring_many(self, leases: list[str]) -> Call[list[Lease]]:
         return self._calling(self._acquire_many, leases, undo=lambda granted: self._give_up_all(granted or []))
@@ -314,7 +313,8 @@ class Membership:
                 for lease in part:
                     asking.enter_context(self._holdings.asking(lease))
                 try:
-                    answer, tenure = self._act_under("POST", lambda _: target, {"leases": part}, in_body=True)
+                    body = {"leases": part, "seen": self._holdings.revisions()[1]}
+                    answer, tenure = self._act_under("POST", lambda _: target, body, in_body=True)
                     found = answer.read(_grants)
                 except TenureError as error:
                     if error.outcome == UNKNOWN:
@@ -322,9 +322,7 @@ class Membership:
                             self._holdings.may_have(lease)
                     self._give_up_all(granted)
                     raise
-                granted += [
-                    self._holdings.granted(Lease(self, name, tenure, token, place, 0.0)) for name, token, place in found
-                ]
+                granted += [self._holdings.granted(Lease(self, name, tenure, *numbers, 0.0)) for name, numbers in found]
         return granted
 
     def _give_up_all(self, granted: list[Lease]) -> None:
@@ -441,7 +439,8 @@ class Membership:
         if self._home != here() or not self._holdings.released(lease):
             return
         target = path("groups", self.group, "leases", lease.name, "release")
-        body = {"tenure": lease.tenure, "token": lease.token, **({"to": to} if to else {})}
+        seen = self._holdings.revisions()[1]
+        body = {"tenure": lease.tenure, "token": lease.token, "seen": seen, **({"to": to} if to else {})}
         try:
             with self._holdings.acting():
                 answer = self._http.change("POST", target, body)
@@ -498,7 +497,7 @@ class Membership:
         timeout = min(0.5, self.ttl / 6)
         try:
             # A revision says that a release by an operator was noticed here, not that the wrapper noticed it.
-            named = {"revision": listed} if listed and not self._is_inherited else {}
+            named = {"seen": known, **({} if self._is_inherited else {"revision": listed})} if known else {}
             answer = self._http.beat(target, named, timeout, self._connection)
             answer.number("expires_in_ms")
             revision = answer.revision()
@@ -609,9 +608,15 @@ def _parts(names: list[str]) -> Iterator[list[str]]:
     return (once[at : at + _PART] for at in range(0, len(once), _PART))
 
 
-def _grants(body: dict[str, Any]) -> list[tuple[str, int, int]]:
+def _grants(body: dict[str, Any]) -> list[tuple[str, tuple[int, int, int]]]:
+    """Each with its token, place and generation."""
     granted = [item for item in body["results"] if item["outcome"] in ("granted", "kept")]
-    return [(text(item["lease"]), number(item["token"]), number(item.get("place") or 0)) for item in granted]
+    return [(text(item["lease"]), _numbers(item)) for item in granted]
+
+
+def _numbers(grant: dict[str, Any]) -> tuple[int, int, int]:
+    token = number(grant["token"])
+    return token, number(grant.get("place") or 0), number(grant.get("generation") or token)
 
 
 def _checked(tenure: object) -> str:

@@ -352,6 +352,7 @@ mod tests {
             tenure: TenureId::new(member, Term::new(term).unwrap()),
             token: Token::new(1).unwrap(),
             place: Place::FIRST,
+            generation: Token::new(1).unwrap(),
             alive,
             revoked: false,
             expires_in: Duration::ZERO,

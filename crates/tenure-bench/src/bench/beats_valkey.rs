@@ -145,6 +145,7 @@ fn shuffled(tenures: Vec<TenureId>, members: usize) -> Vec<Beat> {
             tenure,
             ttl: None,
             revision: tenure_core::membership::Revision::NONE,
+            seen: tenure_core::membership::Revision::NONE,
         })
         .collect();
     Shuffler::new(42).shuffle(&mut beats);

@@ -142,6 +142,7 @@ impl Fixture {
                     tenure: tenure.clone(),
                     ttl: Some(ttl),
                     revision: tenure_core::membership::Revision::NONE,
+                    seen: tenure_core::membership::Revision::NONE,
                 }
             });
             self.store.beat(&self.group, &beats.collect::<Vec<_>>()).await?;
@@ -160,6 +161,7 @@ impl Fixture {
                 tenure: tenure.clone(),
                 ttl: Some(LAST_TTL),
                 revision: tenure_core::membership::Revision::NONE,
+                seen: tenure_core::membership::Revision::NONE,
             };
             let beats: Vec<Beat> = batch.iter().map(last).collect();
             let beaten = self.store.beat(&self.group, &beats).await?;

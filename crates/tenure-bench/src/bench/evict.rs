@@ -200,6 +200,7 @@ impl Fixture {
                 tenure,
                 ttl: None,
                 revision: tenure_core::membership::Revision::NONE,
+                seen: tenure_core::membership::Revision::NONE,
             })
             .collect();
         self.store.beat(&self.group, &beats).await?;

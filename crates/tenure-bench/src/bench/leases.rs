@@ -141,6 +141,7 @@ impl<'a> Fixture<'a> {
                 tenure: self.tenure.clone(),
                 ttl: None,
                 revision: self.revision,
+                seen: Revision::NONE,
             };
             tasks.spawn(async move {
                 for _ in 0..count / BEATERS {

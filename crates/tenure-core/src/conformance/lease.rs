@@ -4,7 +4,7 @@ use super::world::{Make, World, lease, leases, member, ms, refused, s};
 use crate::error::ErrorKind;
 use crate::event::EventKind;
 use crate::id::{LeaseName, TenureId};
-use crate::lease::{AcquireOutcome, Place, ReleaseOutcome, Token};
+use crate::lease::{Acquire, AcquireOutcome, Place, ReleaseOutcome, Token};
 use crate::membership::{Beat, BeatReply, EndReason, Revision};
 use crate::settling::GapCause;
 use crate::store::{Call, PageRequest};
@@ -18,7 +18,8 @@ pub async fn a_lease_has_one_holder(make: Make<'_>) {
         world.acquire(&a, "poll").await,
         AcquireOutcome::Kept {
             token,
-            place: Place::FIRST
+            place: Place::FIRST,
+            generation: token,
         }
     );
     assert_eq!(
@@ -229,7 +230,8 @@ pub async fn an_unsettled_group_grants_no_new_lease(make: Make<'_>) {
         world.acquire(&a, "of-a").await,
         AcquireOutcome::Kept {
             token: kept,
-            place: Place::FIRST
+            place: Place::FIRST,
+            generation: kept,
         }
     );
     assert_eq!(
@@ -335,4 +337,27 @@ pub async fn an_acquire_past_its_not_after_changes_nothing(make: Make<'_>) {
         ErrorKind::TooLate,
     );
     assert_eq!(world.holder("poll").await, Some((a, token, true)));
+}
+
+/// An act that names a revision which the store never issued shows a lost tail: nothing is granted.
+pub async fn an_act_with_an_unknown_revision_marks_a_gap(make: Make<'_>) {
+    let world = World::new(make).await;
+    let a = world.join("a", s(30)).await;
+    let known = world.granted(&a, "poll").await;
+    let ask = async |name, seen| {
+        let acquire = Acquire {
+            seen: Revision(seen),
+            ..Acquire::new(a.clone(), vec![lease(name)])
+        };
+        let acquired = world.store.acquire_with(&world.group, acquire, Call::default()).await;
+        acquired.expect("an answer").outcomes.remove(0)
+    };
+    let first = ask("first", known.get()).await.token().expect("a grant");
+    let outcome = ask("second", first.get() + 5_000).await;
+    assert!(matches!(outcome, AcquireOutcome::Unsettled { .. }), "{outcome:?}");
+    let cause = world.tick().await.unsettled.map(|unsettled| unsettled.cause);
+    assert!(
+        matches!(cause, Some(GapCause::TailLoss | GapCause::DataLoss)),
+        "{cause:?}"
+    );
 }

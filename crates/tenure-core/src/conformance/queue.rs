@@ -238,6 +238,17 @@ pub async fn a_kept_grant_belongs_to_the_newest_request(make: Make<'_>) {
     world.granted(&b, "poll").await;
 }
 
+/// A gap may hide that the store lost a later request for the same grant, so a withdrawal of an earlier one frees nothing.
+pub async fn a_gap_clears_request_numbers(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, ..] = world.three().await;
+    let before = world.served(&a, "poll", 1).await;
+    world.outage(s(5)).await;
+    world.beat_pulse().await;
+    assert_eq!(world.withdraw(&a, "poll", 1).await, Withdrawn::Nothing);
+    assert_eq!(world.holder("poll").await.map(|(_, token, _)| token), Some(before));
+}
+
 /// A lease that comes free by time alone is served by the sweep, which knows the moment.
 pub async fn a_lapsed_holders_lease_goes_to_the_waiter(make: Make<'_>) {
     let world = World::new(make).await;
@@ -291,6 +302,7 @@ pub async fn a_waiter_is_served_at_a_deadline_that_came_nearer(make: Make<'_>) {
         tenure: a,
         ttl,
         revision,
+        seen: Revision::NONE,
     };
     world.store.beat(&world.group, &[beat]).await.expect("a beat");
     let status = world.tick().await;

@@ -384,6 +384,7 @@ impl Pair {
             tenure: self.tenure(*t),
             ttl: ttl.map(|ttl| ms(u64::from(ttl))),
             revision: self.revision(*r),
+            seen: self.revision(r.rotate_left(3)),
         };
         let beats = beats.iter().map(beat).collect();
         self.both(Beats { beats }).await.map(drop)

@@ -5,7 +5,7 @@ use crate::error::ErrorKind;
 use crate::event::EventKind;
 use crate::id::TenureId;
 use crate::lease::{AcquireOutcome, FreeWhen, ReleaseOutcome, RevokeOf, Revoked};
-use crate::membership::{BeatReply, EndBy, Revision};
+use crate::membership::{Beat, BeatReply, EndBy, Revision};
 use crate::store::{Call, PageRequest};
 
 impl World {
@@ -165,4 +165,50 @@ pub async fn an_ended_holders_lease_is_not_revoked(make: Make<'_>) {
     assert!(is_held_by(&world.acquire(&b, "poll").await, &a));
     world.pass(ms(1)).await;
     world.granted(&b, "poll").await;
+}
+
+/// A beat that names another number than the revision of the tenure has not noticed: the number may be of a history that
+/// the store has lost.
+pub async fn only_the_tenures_revision_is_noticed(make: Make<'_>) {
+    let world = World::new(make).await;
+    let a = world.join("a", s(30)).await;
+    world.granted(&a, "poll").await;
+    world.granted(&a, "kept").await;
+    world.revoke("poll", RevokeOf::Any).await;
+    let released = world.beat_told(&a, Revision::NONE).await;
+    world.pass(ms(1)).await;
+    let token = world.granted(&a, "later").await;
+    for other in [released.0, token.get() + 7] {
+        world.beat_told(&a, Revision(other)).await;
+        assert!(world.events_of(EventKind::LeaseReleased).await.is_empty(), "{other}");
+    }
+    world.beat_told(&a, Revision(token.get())).await;
+    assert_eq!(world.events_of(EventKind::LeaseReleased).await.len(), 1);
+}
+
+/// A beat for others names the highest revision and no list: an operator's release is not noticed by it.
+pub async fn a_beat_for_others_notices_nothing(make: Make<'_>) {
+    let world = World::new(make).await;
+    let (a, b) = (world.join("a", s(30)).await, world.join("b", s(60)).await);
+    let token = world.granted(&a, "poll").await;
+    let beat = async |seen| {
+        let beat = Beat {
+            seen,
+            ..Beat::of(a.clone())
+        };
+        world.store.beat(&world.group, &[beat]).await.expect("a beat").replies[0]
+    };
+    let newest = |reply| match reply {
+        BeatReply::Renewed { revision, .. } => revision,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(newest(beat(Revision(token.get())).await), Revision(token.get()));
+    assert_eq!(
+        world.revoke("poll", RevokeOf::Any).await.free_when,
+        FreeWhen::TenureEnds
+    );
+    let told = newest(beat(Revision(token.get())).await);
+    assert!(told.0 > token.get(), "the beat reports the release");
+    assert_eq!(newest(beat(told).await), told);
+    assert!(is_held_by(&world.acquire(&b, "poll").await, &a));
 }

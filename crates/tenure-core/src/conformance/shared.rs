@@ -223,3 +223,50 @@ pub async fn the_janitor_releases_places_of_the_dead(make: Make<'_>) {
     let seen = seen.expect("a look-up").expect("a held lease");
     assert_eq!((seen.holders.len(), seen.free), (1, 1));
 }
+
+/// A generation begins when the lease is granted while no place is taken, reserved or held back; its grants have one number.
+pub async fn a_generation_begins_on_a_free_lease(make: Make<'_>) {
+    let world = World::new(make).await;
+    let [a, b, c] = joined(&world).await;
+    let ask = async |tenure: &TenureId, holders| {
+        let outcome = world.acquire_shared(tenure, "pool", holders).await;
+        match (outcome.token(), outcome.generation()) {
+            (Some(token), Some(generation)) => (token, generation),
+            _ => panic!("{tenure}: {outcome:?}"),
+        }
+    };
+    let (of_a, first) = ask(&a, 3).await;
+    let (of_b, generation) = ask(&b, 3).await;
+    assert_eq!((generation, ask(&a, 3).await.1), (first, first));
+    world.release(&a, "pool", of_a, None).await;
+    assert_eq!(ask(&c, 3).await.1, first);
+    let seen = world.store.lease_of(&world.group, &lease("pool")).await;
+    let seen = seen.expect("a look-up").expect("a held lease");
+    let mut all = seen.holders.iter().map(|holder| holder.generation);
+    assert!(seen.generation == first && all.all(|generation| generation == first));
+    // A reservation continues it, and so does a superseded holder until its deadline.
+    let of_c = ask(&c, 3).await.0;
+    world.release(&c, "pool", of_c, None).await;
+    assert_eq!(
+        world.release(&b, "pool", of_b, Some("m0")).await,
+        ReleaseOutcome::Reserved
+    );
+    assert_eq!(ask(&a, 3).await.1, first);
+    let again = world.join("m0", s(30)).await;
+    assert_eq!(ask(&again, 3).await.1, first);
+    world.leave(&again).await;
+    world.pass(s(30)).await;
+    let (b, c) = (world.join("m1", s(60)).await, world.join("m2", s(60)).await);
+    let (of_b, second) = ask(&b, 3).await;
+    assert!(second > first && second <= of_b);
+    assert_eq!(ask(&c, 3).await.1, second);
+    // Each exclusive grant begins one.
+    world.leave(&b).await;
+    world.leave(&c).await;
+    let (b, c) = (world.join("m1", s(60)).await, world.join("m2", s(60)).await);
+    let (token, third) = ask(&b, 1).await;
+    assert!(third == token && third > second);
+    world.release(&b, "pool", token, Some("m2")).await;
+    let (token, fourth) = ask(&c, 1).await;
+    assert!(fourth == token && fourth > third);
+}

@@ -326,7 +326,12 @@ impl World {
     /// Beats once, naming a revision.
     pub async fn beat_naming(&self, tenure: &TenureId, revision: Revision) -> BeatReply {
         let (tenure, ttl) = (tenure.clone(), None);
-        let beat = Beat { tenure, ttl, revision };
+        let beat = Beat {
+            tenure,
+            ttl,
+            revision,
+            seen: Revision::NONE,
+        };
         self.store.beat(&self.group, &[beat]).await.expect("a beat").replies[0]
     }
 

@@ -7,6 +7,7 @@ use super::Shared;
 use super::step::{Attempt, finish};
 #[cfg(test)]
 use super::trace::{self, Noted};
+use crate::call::{Op, Reply};
 use crate::error::{Error, Outcome, Result};
 use crate::id::Group;
 use crate::membership::{Beat, BeatReplies, BeatReply, Beats};
@@ -117,7 +118,13 @@ impl Shared {
     }
 
     fn beat_in_step(&self, model: &mut GroupModel, ask: &Beats, now: StoreTime) -> Result<BeatReplies> {
-        if let Some(number) = model.number_never_given(&ask.beats, now)
+        self.note_never_given(model, model.number_never_given(&ask.beats, now), now);
+        model.step(ask, Call::default(), now)
+    }
+
+    /// A number that was never given out may mark an older copy.
+    fn note_never_given(&self, model: &mut GroupModel, number: Option<u64>, now: StoreTime) {
+        if let Some(number) = number
             && self.doubts.believe(now)
         {
             model.note_lost_end(number, now);
@@ -125,7 +132,20 @@ impl Shared {
                 model.wait(wait, now);
             }
         }
-        model.step(ask, Call::default(), now)
+    }
+
+    /// Takes a step that may name the highest revision that its caller has seen.
+    pub(super) fn decide(&self, model: &mut GroupModel, op: &Op, call: Call, now: StoreTime) -> Result<Reply> {
+        let named = match op {
+            Op::Acquire(ask) => Some((&ask.tenure, ask.seen)),
+            Op::ReleaseLeases(ask) => Some((&ask.tenure, ask.seen)),
+            _ => None,
+        };
+        let number = named.and_then(|(tenure, seen)| model.revision_never_given(tenure, seen, now));
+        if call.check(now).is_ok() {
+            self.note_never_given(model, number, now);
+        }
+        model.decide(op, call, now)
     }
 
     /// Answers heartbeats of any number.

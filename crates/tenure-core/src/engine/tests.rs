@@ -101,6 +101,7 @@ impl World {
             tenure: tenure.clone(),
             ttl,
             revision: Revision::NONE,
+            seen: Revision::NONE,
         }];
         Ok(MembershipStore::beat(self, &self.group, &beats).await?.replies[0])
     }

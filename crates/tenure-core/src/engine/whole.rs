@@ -57,7 +57,10 @@ impl Shared {
                 }
                 Ok(reply)
             }
-            step => self.step(group, call, |model, now| model.decide(step, call, now)).await,
+            step => {
+                self.step(group, call, |model, now| self.decide(model, step, call, now))
+                    .await
+            }
         }
     }
 

@@ -21,6 +21,8 @@ pub enum AcquireOutcome {
         token: Token,
         /// The place of the grant.
         place: Place,
+        /// The generation of the lease; see [`LeaseHolder::generation`](super::LeaseHolder::generation).
+        generation: Token,
         /// The ended tenure that held it until this call, if the janitor had not released it.
         from: Option<TenureId>,
     },
@@ -30,6 +32,8 @@ pub enum AcquireOutcome {
         token: Token,
         /// The place of the grant.
         place: Place,
+        /// The generation of the lease.
+        generation: Token,
     },
     /// Another tenure holds it. This includes a superseded or expelled tenure until its last deadline, because its
     /// process may still run.
@@ -82,6 +86,15 @@ impl AcquireOutcome {
         }
     }
 
+    /// The generation, if the caller holds the lease.
+    #[must_use]
+    pub fn generation(&self) -> Option<Token> {
+        match self {
+            Self::Granted { generation, .. } | Self::Kept { generation, .. } => Some(*generation),
+            _ => None,
+        }
+    }
+
     /// The place, if the caller holds the lease.
     #[must_use]
     pub fn place(&self) -> Option<Place> {
@@ -124,6 +137,11 @@ pub struct Acquire {
     #[serde(default, skip_serializing_if = "Holders::is_one")]
     #[cfg_attr(feature = "openapi", schema(value_type = u16, minimum = 1, maximum = 1000, default = 1))]
     pub holders: Holders,
+    /// The highest revision of any answer under this tenure, as in a beat. Without it, a store that lost its tail may grant
+    /// again what it forgot.
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_i64))]
+    pub seen: Revision,
     /// Waits in the queue if the lease is not free; only for a single lease. Not part of the JSON.
     #[serde(skip)]
     pub queue: Option<Queue>,
@@ -137,6 +155,7 @@ impl Acquire {
             tenure,
             leases,
             holders: Holders::ONE,
+            seen: Revision::NONE,
             queue: None,
         }
     }

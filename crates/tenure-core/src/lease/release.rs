@@ -54,6 +54,10 @@ pub struct ReleaseLeases {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub to: Option<MemberId>,
+    /// The highest revision of any answer under this tenure, as in a beat.
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_i64))]
+    pub seen: Revision,
 }
 
 /// A lease to release, in JSON.

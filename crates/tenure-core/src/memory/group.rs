@@ -57,6 +57,9 @@ pub struct GroupModel {
     pub(super) failed_at: StoreTime,
     /// The end of the last gap that was announced.
     pub(super) announced: StoreTime,
+    /// The newest number at the last gap that may have lost data. Not stored: a late withdrawal does not outlive the process
+    /// that serves it.
+    pub(super) last_of_gap: u64,
     /// When a beat with a number that was never issued was last believed.
     pub(super) believed_at: Option<StoreTime>,
     /// The time since which every tick has found the group empty.
@@ -93,6 +96,7 @@ impl GroupModel {
             pulse: None,
             failed_at: StoreTime::ZERO,
             announced: StoreTime::ZERO,
+            last_of_gap: 0,
             believed_at: None,
             empty_since: None,
             lives: Lives::default(),
@@ -175,6 +179,7 @@ impl GroupModel {
     fn unsettle_from(&mut self, at: StoreTime, cause: GapCause, silence: Option<Duration>, now: StoreTime) {
         let before = self.head().resumed_at;
         let is_met = before <= now && at <= before;
+        self.last_of_gap = self.seq;
         self.resume(at, now);
         let longest = self.head().ttls.map_or(Duration::ZERO, |(_, longest)| longest);
         let is_loss = !matches!(cause, GapCause::Silent | GapCause::ClockBack);

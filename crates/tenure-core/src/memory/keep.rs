@@ -275,10 +275,13 @@ impl GroupModel {
         let noted = head
             .ttls
             .is_some_and(|(shortest, longest)| (shortest..=longest).contains(&ttl));
-        if self.leases.needs_step(&beat.tenure, beat.revision, durable.revision) {
+        if self
+            .leases
+            .needs_step(&beat.tenure, beat.revision == live.revision, durable.revision)
+        {
             return None;
         }
-        let expected = same_ttl && (noted || ttl > MAX_STALE_AFTER) && beat.revision <= live.revision;
+        let expected = same_ttl && (noted || ttl > MAX_STALE_AFTER) && beat.newest() <= live.revision;
         if !expected || now >= end_of(live.deadline, ttl, resumed_at, now) {
             return None;
         }
@@ -296,11 +299,12 @@ impl GroupModel {
     pub(crate) fn beat_unwritten(&mut self, beat: &Beat, now: StoreTime) -> Option<BeatReply> {
         self.beat_at_once(beat, now).or_else(|| {
             let (live, _) = self.lives.beating(&beat.tenure)?;
-            let revision = (beat.revision <= live.revision).then_some(Revision::NONE)?;
+            let (ttl, is_known) = (beat.ttl, beat.newest() <= live.revision);
+            let tenure = is_known.then(|| beat.tenure.clone())?;
             self.beat_at_once(
                 &Beat {
-                    revision,
-                    ..beat.clone()
+                    ttl,
+                    ..Beat::of(tenure)
                 },
                 now,
             )

@@ -116,7 +116,12 @@ mod tests {
         steps.join("short", second, now);
         let tenure = steps.join("long", second * 30, now);
         let (ttl, revision) = (None, Revision::NONE);
-        let beat = Beat { tenure, ttl, revision };
+        let beat = Beat {
+            tenure,
+            ttl,
+            revision,
+            seen: Revision::NONE,
+        };
         for nth in 0..100 {
             now = now + second * 2 / 5;
             let reply = steps.0.beat_at_once(&beat, now);

@@ -33,7 +33,7 @@ pub(super) struct LeasesModel {
     /// Handed-off leases that wait for their successor.
     pub(super) reserved: Table<PlaceKey, ReservedRow>,
     reserved_by_time: BTreeSet<(StoreTime, PlaceKey)>,
-    /// Grants that an operator released, by tenure, with the revision that its beats must name.
+    /// Grants that an operator released, by tenure, with the revision of the release.
     revoked: BTreeMap<TenureId, BTreeMap<PlaceKey, Revision>>,
     /// Grants that an operator released, by the time at which they end in any case.
     limits: BTreeSet<(StoreTime, PlaceKey)>,
@@ -96,12 +96,9 @@ impl LeasesModel {
 
     /// Whether a beat of this tenure must take a step, because an operator released one of its leases: the beat shows
     /// that the holder has noticed, or the reply must not leave before that release is durable.
-    pub(super) fn needs_step(&self, tenure: &TenureId, named: Revision, durable: Revision) -> bool {
-        !self.revoked.is_empty()
-            && self.revoked.get(tenure).is_some_and(|grants| {
-                let mut grants = grants.values();
-                grants.any(|revision| *revision <= named || durable < *revision)
-            })
+    pub(super) fn needs_step(&self, tenure: &TenureId, is_noticed: bool, durable: Revision) -> bool {
+        let grants = self.revoked.get(tenure);
+        grants.is_some_and(|grants| is_noticed || grants.values().any(|revision| durable < *revision))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Numbers in beats that the group never issued: signs of data loss.
 
 use super::group::GroupModel;
-use crate::id::Term;
+use crate::id::{TenureId, Term};
 use crate::membership::{Beat, Revision};
 use crate::recall;
 use crate::settling::GapCause;
@@ -64,18 +64,23 @@ impl GroupModel {
     #[must_use]
     pub fn number_never_given(&self, beats: &[Beat], now: StoreTime) -> Option<u64> {
         let unknown = |beat: &Beat| {
-            let (term, told) = (beat.tenure.term(), beat.revision.0);
+            let term = beat.tenure.term();
             let by_term = self.is_never_given(term, now) && self.current(&beat.tenure).is_none();
-            let by_revision =
-                told > self.seq && told <= now.micros() + AHEAD_MICROS && self.current(&beat.tenure).is_some();
             let by_term = by_term.then_some(term.get());
-            by_term.max(by_revision.then_some(told))
+            by_term.max(self.revision_never_given(&beat.tenure, beat.newest(), now))
         };
         beats.iter().filter_map(unknown).max()
     }
 
+    /// A revision that a living tenure names, if the group never issued it and it is not from the future.
+    pub(crate) fn revision_never_given(&self, tenure: &TenureId, told: Revision, now: StoreTime) -> Option<u64> {
+        let is_unknown = told.0 > self.seq && told.0 <= now.micros() + AHEAD_MICROS;
+        (is_unknown && self.current(tenure).is_some()).then_some(told.0)
+    }
+
     /// Records the loss of the tail, at least up to this number: every ttl restarts. Part of a step.
     pub fn note_lost_end(&mut self, number: u64, now: StoreTime) {
+        self.last_of_gap = self.seq;
         self.seq = self.seq.max(number);
         self.change_head(|head| head.resumed_at = now);
     }

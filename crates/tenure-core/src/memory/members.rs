@@ -127,9 +127,12 @@ impl GroupModel {
             self.wake_leases_of(&beat.tenure);
         }
         self.lives.tell(beat.tenure.member(), beat.revision != Revision::NONE);
-        self.note_noticed(&beat.tenure, beat.revision, now);
         self.note_ttl(ttl);
-        self.compare_revisions(beat.revision, revision, now);
+        self.compare_revisions(beat.newest(), revision, now);
+        // Another number may be of a history that the store has lost.
+        if beat.revision == revision {
+            self.note_noticed(&beat.tenure, now);
+        }
         BeatReply::Renewed {
             expires_in: ttl,
             revision,

@@ -126,6 +126,8 @@ pub struct LeaseRow {
     pub token: Token,
     /// The number of holders of the lease.
     pub holders: Holders,
+    /// The generation of the lease.
+    pub generation: Token,
     /// The number of the last request that asked for the lease, if it waited or would have.
     pub request: Option<RequestId>,
     /// Set if an operator has released it.
@@ -135,7 +137,7 @@ pub struct LeaseRow {
 /// The release of a grant by an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Revocation {
-    /// The revision of the holder's tenure that reports it. A beat that names it, or a later one, has noticed.
+    /// The revision of the holder's tenure that reports it.
     pub revision: Revision,
     /// When the holder certainly no longer acts under the grant: its deadline at the release. `None` if its last beat
     /// named no revision, so that later beats extend its trust.
@@ -151,6 +153,8 @@ pub struct ReservedRow {
     pub until: StoreTime,
     /// The number of holders of the lease.
     pub holders: Holders,
+    /// The generation of the lease.
+    pub generation: Token,
 }
 
 /// A session without its connections.

@@ -37,6 +37,7 @@ pub(crate) async fn one(
         tenure,
         ttl: request.ttl_ms.map(Duration::from_millis),
         revision: request.revision,
+        seen: request.seen,
     };
     let tenure = beat.tenure.clone();
     let beaten = app.step(1, app.beats.beat(&group, beat)).await?;
@@ -181,6 +182,7 @@ mod tests {
                     tenure: t.parse().unwrap(),
                     ttl: None,
                     revision: Revision::NONE,
+                    seen: Revision::NONE,
                 })
                 .collect();
             let beaten = BeatReplies {

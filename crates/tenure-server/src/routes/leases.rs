@@ -11,8 +11,8 @@ use tenure::wire::{
     AcquireLeasesAnswer, Code, Lease, LeaseFilter, LeasesPage, LeasesQuery, Problem, ReleaseLeaseAnswer,
     ReleaseLeaseRequest, ReleaseLeasesAnswer, ReleaseWord,
 };
-use tenure_core::id::{Group, LeaseName, MemberId, TenureId};
-use tenure_core::lease::{Acquire, Acquired, ReleaseLeases, ReleaseOutcome, ReleasedLeases, Token, check_leases};
+use tenure_core::id::{Group, LeaseName};
+use tenure_core::lease::{Acquire, Acquired, ReleaseLeases, ReleaseOutcome, ReleasedLeases, check_leases};
 use tenure_core::store::Call;
 
 use super::openapi::{EndedError, ReadErrors, WriteErrors};
@@ -79,10 +79,20 @@ pub(crate) async fn release(
     NotAfter(call): NotAfter,
     Json(request): Json<ReleaseLeaseRequest>,
 ) -> RouteResult {
-    let ReleaseLeaseRequest { tenure, token, to } = request;
-    let leases = [(lease, token)];
-    let given = give_up(&app, &group, &tenure, &leases, to.as_ref(), call).await?;
-    let [(lease, _)] = leases;
+    let ReleaseLeaseRequest {
+        tenure,
+        token,
+        to,
+        seen,
+    } = request;
+    let leases = vec![(lease.clone(), token)];
+    let release = ReleaseLeases {
+        tenure: tenure.clone(),
+        leases,
+        to,
+        seen,
+    };
+    let given = give_up(&app, &group, release, call).await?;
     let outcome = match only(given.outcomes, LEASES)? {
         ReleaseOutcome::Released => ReleaseWord::Released,
         ReleaseOutcome::Reserved => ReleaseWord::Reserved,
@@ -99,6 +109,7 @@ pub(crate) async fn release(
         lease,
         outcome,
         revision: given.revision,
+        revision_before: given.before,
         as_of: given.as_of,
     };
     json(StatusCode::OK, &answer)
@@ -122,26 +133,19 @@ pub(crate) async fn release_many(
     Json(request): Json<ReleaseLeases>,
 ) -> RouteResult {
     check_leases(request.leases.len())?;
-    let ReleaseLeases { tenure, leases, to } = request;
-    let given = give_up(&app, &group, &tenure, &leases, to.as_ref(), call).await?;
-    let names = leases.into_iter().map(|(lease, _)| lease);
+    let names: Vec<LeaseName> = request.leases.iter().map(|(lease, _)| lease.clone()).collect();
+    let given = give_up(&app, &group, request, call).await?;
     json(StatusCode::OK, &ReleaseLeasesAnswer::new(names, given))
 }
 
-async fn give_up(
-    app: &App,
-    group: &Group,
-    tenure: &TenureId,
-    leases: &[(LeaseName, Token)],
-    to: Option<&MemberId>,
-    call: Call,
-) -> Result<ReleasedLeases, Failure> {
-    let given = app.step(leases.len(), app.store.release_leases(group, tenure, leases, to, call));
+async fn give_up(app: &App, group: &Group, release: ReleaseLeases, call: Call) -> Result<ReleasedLeases, Failure> {
+    let ReleaseLeases { tenure, leases, to, .. } = &release.clone();
+    let given = app.step(leases.len(), app.store.release_with(group, release, call));
     let given = app.timed(given, |given| given.as_of).await?;
     all_answered(given.outcomes.len(), leases.len(), LEASES)?;
     // Without a change the leases were free before.
     if given.revision != given.before {
-        lease_log::given_up(group, tenure, leases, to, &given.outcomes);
+        lease_log::given_up(group, tenure, leases, to.as_ref(), &given.outcomes);
     }
     Ok(given)
 }

@@ -128,7 +128,7 @@ impl Checker {
                 leases.iter().zip(&acquired.outcomes).try_for_each(|(lease, outcome)| {
                     let held: Vec<_> = self.shadow.places(lease).collect();
                     let right = match outcome {
-                        AcquireOutcome::Granted { token, place, .. } | AcquireOutcome::Kept { token, place } => {
+                        AcquireOutcome::Granted { token, place, .. } | AcquireOutcome::Kept { token, place, .. } => {
                             held.contains(&(*place, &(tenure.clone(), *token)))
                         }
                         AcquireOutcome::Held { by, .. } => {

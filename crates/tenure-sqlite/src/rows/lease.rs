@@ -17,13 +17,14 @@ pub(super) static LEASES: Table = Table::new(2, table!("lease.sql", "leases"), r
 pub(super) static RESERVED: Table = Table::new(2, table!("lease.sql", "reserved"), read_reserved, put_reserved);
 
 fn read(row: &rusqlite::Row<'_>) -> Result<(RowKey, Row), Cause> {
-    let revoked = read_number_or_none(row, 6)?.map(Revision);
-    let limit = read_instant_or_none(row, 7)?;
+    let revoked = read_number_or_none(row, 7)?.map(Revision);
+    let limit = read_instant_or_none(row, 8)?;
     let lease = LeaseRow {
         tenure: read_name(row, 2)?,
         token: read_token(row, 3)?,
         holders: read_holders(row, 4)?,
-        request: read_request_or_none(row, 5)?,
+        generation: read_token(row, 5)?,
+        request: read_request_or_none(row, 6)?,
         revoked: revoked.map(|revision| Revocation { revision, limit }),
     };
     Ok((
@@ -44,6 +45,7 @@ fn put(put: &mut Statement<'_>, id: i64, key: &RowKey, row: &Row) -> Result<(), 
         row.tenure.to_string(),
         number(row.token.get()),
         row.holders.get(),
+        number(row.generation.get()),
         row.request.map(|request| number(request.get())),
         row.revoked.map(|revocation| number(revocation.revision.0)),
         limit.map(instant),
@@ -56,6 +58,7 @@ fn read_reserved(row: &rusqlite::Row<'_>) -> Result<(RowKey, Row), Cause> {
         member: read_name(row, 2)?,
         until: read_instant(row, 3)?,
         holders: read_holders(row, 4)?,
+        generation: read_token(row, 5)?,
     };
     let key = RowKey::Reserved(read_name(row, 0)?, read_place(row, 1)?);
     Ok((key, Row::Reserved(reserved)))
@@ -72,6 +75,7 @@ fn put_reserved(put: &mut Statement<'_>, id: i64, key: &RowKey, row: &Row) -> Re
         row.member.as_str(),
         instant(row.until),
         row.holders.get(),
+        number(row.generation.get()),
     ])?;
     Ok(())
 }

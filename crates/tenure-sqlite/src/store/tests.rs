@@ -76,6 +76,7 @@ impl World {
             tenure: tenure.clone(),
             ttl: None,
             revision: Revision::NONE,
+            seen: Revision::NONE,
         }];
         let reply = self.store.beat(&self.group, &beats).await?.replies[0];
         Ok(matches!(reply, BeatReply::Renewed { .. }))

@@ -93,6 +93,7 @@ pub(crate) async fn beat(store: &SqliteStore, tenure: &TenureId) -> BeatReply {
         tenure: tenure.clone(),
         ttl: None,
         revision: tenure_core::membership::Revision::NONE,
+        seen: tenure_core::membership::Revision::NONE,
     }];
     store.beat(&group(), &beats).await.expect("a beat").replies[0]
 }

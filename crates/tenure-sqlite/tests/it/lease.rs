@@ -58,7 +58,8 @@ async fn leases_reservations_targets_and_revisions_survive_a_restart() {
         acquire(&store, &a, "kept").await,
         AcquireOutcome::Kept {
             token: kept,
-            place: Place::FIRST
+            place: Place::FIRST,
+            generation: kept,
         }
     );
     let reserved = AcquireOutcome::Reserved {
@@ -107,8 +108,11 @@ async fn places_and_releases_by_an_operator_survive_a_restart() {
         .outcomes[0]
         .token()
         .unwrap();
-    let (tenure, ttl, revision) = (a.clone(), None, known);
-    store.beat(&group(), &[Beat { tenure, ttl, revision }]).await.unwrap();
+    let told = Beat {
+        revision: known,
+        ..Beat::of(a.clone())
+    };
+    store.beat(&group(), &[told]).await.unwrap();
     let of = RevokeOf::Holder(member("a"));
     let revoked = store
         .revoke_lease(&group(), &lease("pool"), of.clone(), Call::default())
@@ -223,7 +227,8 @@ async fn restart_withholds_held_leases_for_one_ttl_alone() {
         acquire(&store, &a, "poll").await,
         AcquireOutcome::Kept {
             token: old,
-            place: Place::FIRST
+            place: Place::FIRST,
+            generation: old,
         }
     );
     // Who does not is taken over at its end, and not before.

@@ -95,6 +95,7 @@ async fn a_ttl_changed_by_a_beat_survives_a_restart() {
         tenure: tenure.clone(),
         ttl: Some(s(60)),
         revision: tenure_core::membership::Revision::NONE,
+        seen: tenure_core::membership::Revision::NONE,
     }];
     store.beat(&group(), &beats).await.unwrap();
     store.close().await;

@@ -116,7 +116,7 @@ async fn a_file_of_the_version_before_leases_keeps_everything() {
     let (path, clock) = (dir.path().join("tenure.db"), manual());
     written_before_leases(&path);
     let store = open(&path, &clock);
-    assert_eq!(version(&path), 7);
+    assert_eq!(version(&path), 8);
     let told = events(&store).await;
     let kinds: Vec<_> = told.iter().map(|event| event.kind.as_str()).collect();
     let all = [
@@ -196,7 +196,7 @@ async fn file_from_before_sessions_keeps_its_rows_and_gets_sessions() {
     let (path, clock) = (dir.path().join("tenure.db"), manual());
     written_before_sessions(&path);
     let store = open(&path, &clock);
-    assert_eq!(version(&path), 7);
+    assert_eq!(version(&path), 8);
     let told = events(&store).await;
     assert_eq!((told.len(), told[7].kind), (8, EventKind::LeaseGranted));
     assert!(
@@ -231,7 +231,7 @@ async fn file_from_before_rosters_keeps_its_rows_and_gets_rosters() {
     let (path, clock) = (dir.path().join("tenure.db"), manual());
     written_before_rosters(&path);
     let store = open(&path, &clock);
-    assert_eq!(version(&path), 7);
+    assert_eq!(version(&path), 8);
     let a = events(&store).await[0].tenure.clone().unwrap();
     assert_eq!(seen(&store, "chat").await.map(|session| session.epoch.get()), Some(99));
     let status = store.tick(&common::group()).await.unwrap();
@@ -283,6 +283,7 @@ async fn leases_of_a_file_from_before_shared_leases_have_place_0() {
         .unwrap()
         .unwrap();
     assert_eq!((poll.token.get(), poll.place.get(), poll.places.get()), (77, 0, 1));
+    assert_eq!(poll.generation, poll.token);
     assert_eq!(poll.holders.len(), 1);
     let b = join(&store, "b", s(30)).await;
     let reserved = acquire(&store, &b, "kept").await;

@@ -42,14 +42,16 @@ pub(super) fn read_acquired(text: &str) -> Read<AcquireOutcome> {
     let kind = text.get(..1).ok_or_else(wrong)?;
     let words: Vec<&str> = text[1..].split(' ').collect();
     Ok(match (kind, &words[..]) {
-        ("g", [token, place, from @ ..]) => AcquireOutcome::Granted {
+        ("g", [token, place, generation, from @ ..]) => AcquireOutcome::Granted {
             token: read_token(token)?,
             place: read_place(place)?,
+            generation: read_token(generation)?,
             from: from.first().map(|from| parse("a tenure", from)).transpose()?,
         },
-        ("k", [token, place]) => AcquireOutcome::Kept {
+        ("k", [token, place, generation]) => AcquireOutcome::Kept {
             token: read_token(token)?,
             place: read_place(place)?,
+            generation: read_token(generation)?,
         },
         ("h", [wait, by]) => AcquireOutcome::Held {
             by: parse("a tenure", by)?,

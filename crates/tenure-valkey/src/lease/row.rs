@@ -40,7 +40,7 @@ struct WaiterRow {
 /// One grant of a lease.
 struct GrantRow {
     tenure: String,
-    /// `tenure token` or `place/places token`, then `request revision limit` or nothing.
+    /// `tenure token` or `place/places/generation token`, then `request revision limit` or nothing.
     grant: String,
     current: Vec<u8>,
     ended: String,
@@ -51,6 +51,7 @@ struct Grant {
     place: Place,
     places: Holders,
     token: Token,
+    generation: Token,
     /// Set when an operator has released it: when the place is free at the latest, if that is known.
     revoked: Option<Option<StoreTime>>,
 }
@@ -185,6 +186,7 @@ impl GrantRow {
             holder: tenure.member().clone(),
             token: grant.token,
             place: grant.place,
+            generation: grant.generation,
             alive: liveness.is_alive(&tenure, current.as_ref()),
             revoked: grant.revoked.is_some(),
             expires_in: limit.map_or(expires_in, |limit| expires_in.min(limit.since(liveness.now()))),
@@ -205,17 +207,20 @@ impl Grant {
             _ => return Err(wrong()),
         };
         // An exclusive lease names its holder in place of a place.
-        let (place, places) = match first.split_once('/') {
-            None => (Place::FIRST, Holders::ONE),
-            Some((place, places)) => {
+        let token = read_token(token)?;
+        let (place, places, generation) = match first.splitn(3, '/').collect::<Vec<_>>()[..] {
+            [_] => (Place::FIRST, Holders::ONE, token),
+            [place, places, generation] => {
                 let places = Holders::new(parse("a number of places", places)?).map_err(|_| wrong())?;
-                (read_place(place)?, places)
+                (read_place(place)?, places, read_token(generation)?)
             }
+            _ => return Err(wrong()),
         };
         Ok(Self {
             place,
             places,
-            token: read_token(token)?,
+            token,
+            generation,
             revoked: revoked.map(|limit| (limit > 0).then(|| StoreTime::from_micros(limit))),
         })
     }

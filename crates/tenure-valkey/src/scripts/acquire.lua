@@ -1,8 +1,9 @@
--- ARGV 8..: member, term, the number of places, '' or the number of a waiting request, its node and its longest wait;
--- then leases. Returns '', for each lease 'g<token> <place>' or 'g<token> <place> <previous holder>', 'k<token> <place>',
--- 'h<free in> <holder>', 'r<free in> <successor>', 'u<retry in> <cause>', 'd<places>', 'w<ahead> <until>' or
--- 'f<waiting>', the tenure's revision, its remaining time, its revision before and its ttl; or the reason why the tenure may
--- not act, or 'target' for a wait for a target.
+-- ARGV 8..: member, term, the number of places, '' or the number of a waiting request, its node and its longest wait,
+-- the highest revision that the caller has seen; then leases. Returns '', for each lease 'g<token> <place> <generation>'
+-- with ' <previous holder>' after it if there is one, 'k<token> <place> <generation>', 'h<free in> <holder>',
+-- 'r<free in> <successor>', 'u<retry in> <cause>', 'd<places>', 'w<ahead> <until>' or 'f<waiting>', the tenure's
+-- revision, its remaining time, its revision before and its ttl; or the reason why the tenure may not act, or 'target'
+-- for a wait for a target.
 local member, term, places = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
 local tenure = member .. '@' .. text(term)
 local request, node, within = ARGV[11] ~= '' and ARGV[11] or nil, ARGV[12], tonumber(ARGV[13]) or 0
@@ -14,8 +15,9 @@ if reason then
   return { NONCE, now, 'ok', reason }
 end
 
+Lease.compare(tonumber(ARGV[14]), m.revision)
 local leases = {}
-for i = 14, #ARGV do
+for i = 15, #ARGV do
   leases[#leases + 1] = ARGV[i]
 end
 if request and redis.call('HGET', PREFIX .. 'targets', leases[1]) then
@@ -52,7 +54,7 @@ local function grant(s, place, waited)
   end
   local row = Lease.add(s, place, tenure, token, request)
   m.revision = group.seq
-  local result, told = 'g' .. token .. ' ' .. text(place), nil
+  local result, told = 'g' .. token .. ' ' .. text(place) .. ' ' .. row.generation, nil
   if before then
     told = Lease.tell('lease_taken_over', s, row, 'from', before.tenure, 'reason', reason_of(before.tenure) or 'unknown')
     result = result .. ' ' .. before.tenure
@@ -75,7 +77,7 @@ local function keep(s)
     own.request = request
     Lease.save(s, own)
   end
-  return 'k' .. own.token .. ' ' .. text(own.place)
+  return 'k' .. own.token .. ' ' .. text(own.place) .. ' ' .. own.generation
 end
 
 local function refused(first)

@@ -1,13 +1,14 @@
 -- ARGV 8..: how many; '1' when a tenure may be repeated; their new ttls as doubles (0 for none), or ''; the revisions
--- known to the caller as doubles, or '' for none; their tenures. Returns for each the ttl it was renewed for, 0 when
--- unknown, or minus the number of the end reason; and for each its revision.
-local count, ttls, told = tonumber(ARGV[8]), ARGV[10], ARGV[11]
+-- of the lists that the callers applied as doubles, or '' for none; the highest revisions that they name, or '' when
+-- those are the highest; their tenures. Returns for each the ttl it was renewed for, 0 when unknown, or minus the number
+-- of the end reason; and for each its revision.
+local count, ttls, told, newest = tonumber(ARGV[8]), ARGV[10], ARGV[11], ARGV[12]
 local known = ARGV[9] == '1' and {} or nil
 local REASON = { lapsed = -1, left = -2, superseded = -3, expelled = -4, no_progress = -5 }
 
 local tenures = {}
 for i = 1, count do
-  tenures[i] = ARGV[11 + i]
+  tenures[i] = ARGV[12 + i]
 end
 local rows = count > 0 and redis.call('HMGET', ALIVE, unpack(tenures)) or {}
 
@@ -29,25 +30,11 @@ end)
 
 local min_ttl, max_ttl = group.min_ttl, group.max_ttl
 
--- A beat names a number that was never issued: the tail is lost. Any caller that may beat can send such a number, so it
--- is accepted once in two max ttls, as in `recall.rs`.
-local believed
-local function note_lost_tail(number)
-  believed = believed or tonumber(redis.call('HGET', META, 'believed') or 0)
-  if believed > 0 and believed <= now and now - believed < 2 * MAX_TTL then
-    return
-  end
-  believed = now
-  plan('HSET', META, 'believed', NOW)
-  group.max_ttl = max_ttl
-  unsettle(TAIL_LOSS)
-  group.seq = math.max(group.seq, number)
-end
-
 -- A term above the sequence that this incarnation of the store should know.
 local function unknown(term)
   if group.seq < term and term <= now and term > group.born then
-    note_lost_tail(term)
+    group.max_ttl = max_ttl
+    Lease.note_lost_tail(term)
   end
   -- A beat names a term from before the group was created: the group is not new but has lost its data.
   if group.cause == NEW and group.unsettled_until > 0 and term < group.born then
@@ -60,15 +47,6 @@ local function unknown(term)
     end
   end
   return 0
-end
-
--- An unknown revision was issued before the tail was lost, unless a gap has been noticed since. A revision from the
--- future was never issued.
-local AHEAD = 1000000
-local function compare(wanted, known)
-  if wanted > known and wanted > group.resumed and wanted <= now + AHEAD then
-    note_lost_tail(wanted)
-  end
 end
 
 local replies, revisions, renewed, n = {}, {}, {}, 0
@@ -114,9 +92,13 @@ for i = 1, count do
           max_ttl = ttl
         end
       end
+      group.max_ttl = max_ttl
+      Lease.compare(newest ~= '' and struct.unpack('<d', newest, 8 * i - 7) or named, revision)
+      -- Another number may be of a history that the store has lost.
       local is_revoked = marks >= REVOKED
-      if is_revoked and named > 0 then
-        is_revoked = Lease.notice(tenure, named)
+      if is_revoked and named == revision then
+        Lease.notice(tenure)
+        is_revoked = false
       end
       row = pack_life(now + ttl, ttl, revision, (named > 0 and NAMED or 0) + (is_revoked and REVOKED or 0))
       renewed[n + 1], renewed[n + 2] = tenure, row
@@ -125,7 +107,6 @@ for i = 1, count do
       if known then
         known[tenure] = row
       end
-      compare(named, revision)
     end
   end
 end

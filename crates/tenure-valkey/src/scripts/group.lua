@@ -43,10 +43,13 @@ local function note_ttl(ttl)
   end
 end
 
--- Restarts every ttl from the end of a gap. Records the cause by its number. A grace that is over by now is not
+-- Restarts every ttl from the end of a gap. Records the cause by its number, and the newest number before a gap that may
+-- have lost data. A grace that is over by now is not
 -- announced, nor is one that was met, and a store that does not serve for long is one gap, not one for each step.
 local SILENT, CLOCK_BACK, DATA_LOSS, TAIL_LOSS, NEW = 1, 2, 3, 4, 5
 local function unsettle_from(at, cause, silence)
+  group.last_of_gap = group.seq
+  plan('HSET', META, 'last_of_gap', text(group.seq))
   local is_met = group.resumed <= now and at <= group.resumed
   group.resumed = Gap.resume(group.resumed, at, now)
   local is_loss = cause ~= SILENT and cause ~= CLOCK_BACK
@@ -207,6 +210,27 @@ local note_offline
 -- The leases; see `lease.lua`. `waits`: how long until another tenure can have what a tenure holds; false for now.
 -- `begun`: the tenures that begin in this step, by member.
 local Lease = { waits = {}, begun = {} }
+
+-- A caller names a number that was never issued: the tail is lost. Any caller that may beat can send such a number, so
+-- it is accepted once in two max ttls, as in `recall.rs`.
+function Lease.note_lost_tail(number)
+  local believed = group.believed or tonumber(redis.call('HGET', META, 'believed') or 0)
+  if believed > 0 and believed <= now and now - believed < 2 * MAX_TTL then
+    return
+  end
+  group.believed = now
+  plan('HSET', META, 'believed', NOW)
+  unsettle(TAIL_LOSS)
+  group.seq = math.max(group.seq, number)
+end
+
+-- An unknown revision was issued before the tail was lost, unless a gap has been noticed since. A revision from the
+-- future was never issued.
+function Lease.compare(wanted, known)
+  if wanted > known and wanted > group.resumed and wanted <= now + 1000000 then
+    Lease.note_lost_tail(wanted)
+  end
+end
 
 -- Ends a member's current tenure for good, with the end time to record if it is not that of its last beat, and a text for
 -- the event.

@@ -2,10 +2,10 @@
 --
 -- LEASES has, by lease, the grant of an exclusive lease: 'tenure token', or 'tenure token request revision limit' with
 -- the number of the request that asked for it ('-' for none) and an operator's release (0 for none); and '*' for a
--- shared lease that is held. The grants of a shared lease are in a hash of their own, by tenure: 'place/places token',
--- or with the same three more. A tenure has at most one place of a lease. SHARED has the number of places of each
--- shared lease that is held or reserved. MORE has 'lease/1' to 'lease/n-1' for a shared lease with n grants, so that
--- the number of grants of the group is known.
+-- shared lease that is held. The grants of a shared lease are in a hash of their own, by tenure:
+-- 'place/places/generation token', or with the same three more. A tenure has at most one place of a lease. SHARED has
+-- the number of places of each shared lease that is held or reserved, and its generation. MORE has 'lease/1' to
+-- 'lease/n-1' for a shared lease with n grants, so that the number of grants of the group is known.
 --
 -- RESERVED has, by lease, or by 'lease/place' of a shared one, 'until member', or 'until member tenure' for a waiter. A
 -- reservation for a member without a living tenure is over.
@@ -73,16 +73,18 @@ function Lease.preload(names)
   local shared = redis.call('HMGET', SHARED, unpack(missing))
   local reserved = redis.call('HMGET', RESERVED, unpack(missing))
   for i, name in ipairs(missing) do
-    local value, places = values[i], tonumber(shared[i] or nil)
+    local value = values[i]
+    local places, generation = string.match(shared[i] or '', '^(%d+) (%d+)$')
+    places = tonumber(places or nil)
     local s = { name = name, at = {}, of = {}, reserved = NONE, places = 1, is_full = true, held = 0 }
     if value == '*' and not places then
       foreign_lease()
     elseif places and (not value or value == '*') then
-      s.places, s.key, s.is_full = places, holders_key(name), false
+      s.places, s.generation, s.key, s.is_full = places, generation, holders_key(name), false
       s.held = value and redis.call('HLEN', s.key) or 0
     elseif value then
       local row = parse_grant(value)
-      row.tenure, row.place, row.places = row.first, 0, 1
+      row.tenure, row.place, row.places, row.generation = row.first, 0, 1, row.token
       s.at[0], s.of[row.tenure], s.held = row, row, 1
     end
     local reservation = not s.key and reserved[i] and parse_reservation(reserved[i])
@@ -100,11 +102,11 @@ end
 
 local function add_shared(s, tenure, value)
   local row = parse_grant(value)
-  local place, places = string.match(row.first, '^(%d+)/(%d+)$')
+  local place, places, generation = string.match(row.first, '^(%d+)/(%d+)/(%d+)$')
   if not place then
     foreign_lease()
   end
-  row.tenure, row.place, row.places = tenure, tonumber(place), tonumber(places)
+  row.tenure, row.place, row.places, row.generation = tenure, tonumber(place), tonumber(places), generation
   s.at[row.place], s.of[tenure] = row, row
 end
 
@@ -238,12 +240,19 @@ function Lease.drop(s, row, replaced)
   end
 end
 
+-- Writes the number of places and the generation of a shared lease. It has none while no place is taken.
+local function save_places(s)
+  plan('HSET', SHARED, s.name, text(s.places) .. ' ' .. s.generation)
+end
+
 -- Adds a grant of a place to a tenure without one.
 function Lease.add(s, place, tenure, token, request)
-  local row = { tenure = tenure, place = place, places = s.places, token = token, request = request, revision = 0, limit = 0 }
-  row.first = s.key and text(place) .. '/' .. text(s.places) or tenure
+  s.generation = s.places > 1 and s.generation or token
+  local row = { tenure = tenure, place = place, places = s.places, token = token, generation = s.generation,
+    request = request, revision = 0, limit = 0 }
+  row.first = s.key and text(place) .. '/' .. text(s.places) .. '/' .. s.generation or tenure
   if s.key then
-    plan('HSET', SHARED, s.name, text(s.places))
+    save_places(s)
     if s.held == 0 then
       plan('HSET', LEASES, s.name, '*')
     else
@@ -266,7 +275,8 @@ function Lease.reserve(s, place, till, heir, waiter)
     plan('HSET', RESERVED, field, text(till) .. ' ' .. heir .. (waiter and ' ' .. waiter or ''))
     plan('ZADD', RESERVATIONS, text(till), field)
     if s.key then
-      plan('HSET', SHARED, s.name, text(s.places))
+      s.generation = s.generation or text(next_number())
+      save_places(s)
     end
   else
     plan('HDEL', RESERVED, field)
@@ -288,7 +298,7 @@ function Lease.set_places(s, places)
   s.key = holders_key(s.name)
   for tenure, row in pairs(s.of) do
     if row then
-      row.first = '0/1'
+      row.first = '0/1/' .. row.token
       plan('HSET', LEASES, s.name, '*')
       Lease.save(s, row)
     end
@@ -364,7 +374,7 @@ function Lease.taken(s, place)
 end
 
 -- Looks at all places. Returns how many are taken; the place reserved for a member, or the first that is not taken; and
--- whether it is reserved; and the taken place that is free first.
+-- whether it is reserved; and the taken place that is free first. While none is taken, a grant begins a generation.
 function Lease.look(s, member, places)
   Lease.fill(s)
   local count, free, reserved, first = 0, nil, nil, nil
@@ -382,6 +392,7 @@ function Lease.look(s, member, places)
       end
     end
   end
+  s.generation = count > 0 and s.generation or nil
   return count, reserved or free, reserved ~= nil, first
 end
 
@@ -435,21 +446,17 @@ function Lease.free_overdue(limit)
   end
 end
 
--- A beat names a revision: frees what an operator released and the holder has noticed. Returns whether more is released.
-function Lease.notice(tenure, named)
+-- A beat names the revision of the tenure: frees what an operator released, for the holder has noticed.
+function Lease.notice(tenure)
   local names = redis.call('SMEMBERS', Lease.revoked_key(tenure))
   table.sort(names, byte_less)
   Lease.preload(names)
-  local left = false
   for _, name in ipairs(names) do
     local s = Lease.load(name)
     local row = Lease.row_of(s, tenure)
-    if row and row.revision > 0 and row.revision <= named then
+    if row and row.revision > 0 then
       Lease.free_revoked(s, row)
-    elseif row and row.revision > 0 then
-      left = true
     end
   end
-  return left
 end
 end

@@ -104,7 +104,7 @@ if #leases > 0 then
   local shared = redis.call('HMGET', PREFIX .. 'shared', unpack(leases))
   for i, value in ipairs(values) do
     if value then
-      local places = value == '*' and tonumber(shared[i]) or nil
+      local places = value == '*' and tonumber((string.match(shared[i], '^%d+'))) or nil
       local waiters, more = waiters_of(leases[i])
       found[#found + 1] = { leases[i], places or 1, reserved_places(leases[i], places), waiters, more,
         grants_of(leases[i], value) }

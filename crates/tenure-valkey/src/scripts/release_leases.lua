@@ -1,6 +1,6 @@
--- ARGV 8..: member, term, the successor or '', then each lease and its token. Returns '', for each lease 'f' when it is
--- free, 'r' when it is reserved for the successor or 'n<holder>' when another tenure holds it, and the tenure's
--- revision, now and before; or the reason why the tenure may not act.
+-- ARGV 8..: member, term, the successor or '', the highest revision that the caller has seen, then each lease and its
+-- token. Returns '', for each lease 'f' when it is free, 'r' when it is reserved for the successor or 'n<holder>' when
+-- another tenure holds it, and the tenure's revision, now and before; or the reason why the tenure may not act.
 local member, term, heir = ARGV[8], tonumber(ARGV[9]), ARGV[10]
 local tenure = member .. '@' .. text(term)
 
@@ -11,6 +11,7 @@ if reason then
   return { NONCE, now, 'ok', reason }
 end
 local before = m.revision
+Lease.compare(tonumber(ARGV[11]), before)
 
 -- A lease is reserved only for another live member.
 local successor
@@ -26,7 +27,7 @@ elseif heir ~= '' then
 end
 
 local leases = {}
-for i = 11, #ARGV, 2 do
+for i = 12, #ARGV, 2 do
   leases[#leases + 1] = ARGV[i]
 end
 if #leases > 0 then
@@ -66,7 +67,7 @@ end
 local outcomes, changed = {}, false
 for i, name in ipairs(leases) do
   local s = Lease.load(name)
-  local row, token = Lease.row_of(s, tenure), ARGV[10 + 2 * i]
+  local row, token = Lease.row_of(s, tenure), ARGV[11 + 2 * i]
   if row and row.token == token then
     outcomes[i], changed = give_up(s, row), true
   else

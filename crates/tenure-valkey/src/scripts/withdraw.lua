@@ -12,7 +12,9 @@ local function withdraw(m)
   end
   local s = Lease.load(name)
   local row = Lease.row_of(s, tenure)
-  if not row or row.request ~= request then
+  local last_of_gap = group.last_of_gap or tonumber(redis.call('HGET', META, 'last_of_gap') or 0)
+  -- A lost tail may have held a later request for the same grant.
+  if not row or row.request ~= request or tonumber(row.token) <= last_of_gap then
     return { 'nothing' }
   end
   Lease.drop(s, row)

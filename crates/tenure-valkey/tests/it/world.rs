@@ -204,6 +204,7 @@ pub(crate) async fn try_beat(store: &ValkeyStore, tenure: &TenureId) -> Result<B
         tenure: tenure.clone(),
         ttl: None,
         revision: tenure_core::membership::Revision::NONE,
+        seen: tenure_core::membership::Revision::NONE,
     };
     store.beat(&group(), &[beat]).await.map(|beaten| beaten.replies[0])
 }

@@ -57,6 +57,7 @@ impl World {
                         tenure,
                         ttl,
                         revision: tenure_core::membership::Revision::NONE,
+                        seen: tenure_core::membership::Revision::NONE,
                     },
                 )
                 .await

@@ -121,6 +121,7 @@ impl HttpStore {
             tenure: ask.tenure.clone(),
             holders: ask.holders,
             wait_ms: Some(ms_up(queue.within)),
+            seen: ask.seen,
         };
         let request = self
             .mutate(Method::POST, &path, call)

@@ -85,6 +85,7 @@ async fn attempt(
         let known = shared.leases.sent().known;
         let acquire = core::Acquire {
             holders,
+            seen: known,
             ..core::Acquire::new(tenure.clone(), asking.wanted.clone())
         };
         let waits = &shared.context.waits;
@@ -212,8 +213,10 @@ fn take(
     let outcomes = asking.wanted.iter().zip(acquired.outcomes);
     outcomes
         .map(|(lease, outcome)| {
-            if let (Some(token), Some(place)) = (outcome.token(), outcome.place()) {
-                let grant = Grant::new(lease.clone(), token, place, tenure.clone());
+            if let (Some(token), Some(place), Some(generation)) =
+                (outcome.token(), outcome.place(), outcome.generation())
+            {
+                let grant = Grant::new(lease.clone(), token, (place, generation), tenure.clone());
                 // The answer to a request that waited does not say whether the grant is new.
                 if token.get() <= known.0 && !shared.leases.others_act {
                     shared.leases.release_older(shared, grant);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tenure_core::error::{Error, ErrorKind, Outcome, Result};
 use tenure_core::id::{LeaseName, MemberId, TenureId};
-use tenure_core::lease::{ReleaseOutcome, Token};
+use tenure_core::lease::{ReleaseLeases, ReleaseOutcome, Token};
 use tenure_core::membership::EndReason;
 use tenure_core::timeout::Timeout;
 use tokio::sync::oneshot;
@@ -66,7 +66,13 @@ pub(super) async fn round(shared: &Shared) -> Result<bool> {
     let act = shared.act(leases.len(), PATIENCE);
     let call = shared.call(PATIENCE);
     let store = &shared.context.store;
-    let release = store.release_leases(&shared.group, &tenure, &leases, to.as_ref(), call);
+    let release = ReleaseLeases {
+        tenure: tenure.clone(),
+        leases,
+        to,
+        seen: table.sent().known,
+    };
+    let release = store.release_with(&shared.group, release, call);
     let given = shared.context.act(release).await;
     match given {
         Ok(given) if given.outcomes.len() == grants.len() => {
@@ -80,7 +86,7 @@ pub(super) async fn round(shared: &Shared) -> Result<bool> {
         Ok(_) => Err(short_answer()),
         Err(error) => {
             shared.heed(&error);
-            if error.outcome() == Outcome::Unknown || leases.len() > 1 {
+            if error.outcome() == Outcome::Unknown || grants.len() > 1 {
                 table.tried(&grants);
             }
             if matches!(

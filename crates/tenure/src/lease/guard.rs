@@ -71,6 +71,13 @@ impl LeaseGuard {
         self.grant.place
     }
 
+    /// The generation of the lease: it rises each time that the lease is granted while no place of it is taken. All holders
+    /// of a semaphore have it in common; that of an exclusive grant is its token.
+    #[must_use]
+    pub fn generation(&self) -> Token {
+        self.grant.generation
+    }
+
     /// The name under which storage keeps the mark of this grant (see [`crate::fence`]): the lease, followed by `/` and the
     /// place unless that is 0. Each place has tokens of its own order: with one mark for all places, the newest holder
     /// would shut the others out.

@@ -194,8 +194,8 @@ impl LeaseTable {
                 continue;
             }
             strange += 1;
-            // It is released by its token; the place does not matter.
-            let grant = Grant::new(lease.clone(), token, Place::FIRST, tenure.clone());
+            // It is released by its token; the place and the generation do not matter.
+            let grant = Grant::new(lease.clone(), token, (Place::FIRST, token), tenure.clone());
             grant.lost.cancel();
             let giving_up = Some(PendingRelease::default());
             state.entries.insert(lease, LeaseEntry { grant, giving_up });

@@ -24,17 +24,24 @@ pub(crate) struct Grant {
     pub(crate) lease: LeaseName,
     pub(crate) token: Token,
     pub(crate) place: Place,
+    pub(crate) generation: Token,
     pub(crate) tenure: TenureId,
     /// Cancelled once the grant is lost or released; final.
     pub(crate) lost: CancellationToken,
 }
 
 impl Grant {
-    pub(super) fn new(lease: LeaseName, token: Token, place: Place, tenure: TenureId) -> Arc<Self> {
+    pub(super) fn new(
+        lease: LeaseName,
+        token: Token,
+        (place, generation): (Place, Token),
+        tenure: TenureId,
+    ) -> Arc<Self> {
         Arc::new(Self {
             lease,
             token,
             place,
+            generation,
             tenure,
             lost: CancellationToken::new(),
         })

@@ -373,6 +373,7 @@ fn send(shared: Arc<Shared>, step: Step) -> BoxFuture<'static, CallReply> {
                     tenure: shared.tenure(),
                     ttl: None,
                     revision: sent.named,
+                    seen: sent.known,
                 };
                 let beated = shared.context.batcher.beat(group, beat);
                 CallReply::Beat(sent, bound.step(clock, &**store, beated).await)

@@ -86,6 +86,7 @@ impl Wrapper {
             tenure: tenure.clone(),
             ttl: None,
             revision: Revision::NONE,
+            seen: Revision::NONE,
         };
         let sent_at = context.clock.mono();
         let beated = context.batcher.beat(&self.group, beat);

@@ -116,6 +116,7 @@ impl World {
                 tenure: tenure.clone(),
                 ttl: None,
                 revision: tenure_core::membership::Revision::NONE,
+                seen: tenure_core::membership::Revision::NONE,
             };
             self.memory.beat(in_group, &[beat]).await.unwrap();
             self.pass((TTL / 3).min(end.since(self.clock.mono()))).await;
@@ -175,6 +176,7 @@ async fn each_death_is_found_at_its_time() {
             tenure,
             ttl: None,
             revision: tenure_core::membership::Revision::NONE,
+            seen: tenure_core::membership::Revision::NONE,
         });
         world.pass(ms(3)).await;
         let dead = world.join(&g, &format!("dead-{n}")).await;

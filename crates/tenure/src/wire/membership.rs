@@ -163,11 +163,16 @@ pub struct BeatRequest {
     /// A new ttl, effective now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// The highest revision that the member has received, below 2^53; 0 or absent if none. A revision unknown to the
-    /// store shows that the store lost its latest writes.
+    /// The revision of the last list of leases that the member applied, below 2^53; 0 or absent if none. What an operator
+    /// released is noticed by a beat that names the revision of the tenure here.
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_i64))]
     pub revision: Revision,
+    /// The highest revision of any answer under this tenure. One that is unknown to the store shows that the store lost its
+    /// latest writes.
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_i64))]
+    pub seen: Revision,
 }
 
 /// A renewed tenure.

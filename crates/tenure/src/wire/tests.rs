@@ -120,16 +120,19 @@ fn acquire_results_round_trip() {
         AcquireOutcome::Granted {
             token: token(),
             place: Place::FIRST,
+            generation: token(),
             from: None,
         },
         AcquireOutcome::Granted {
             token: token(),
             place: Place::FIRST,
+            generation: token(),
             from: Some(tenure()),
         },
         AcquireOutcome::Kept {
             token: token(),
             place: Place::FIRST,
+            generation: token(),
         },
         AcquireOutcome::Held {
             by: tenure(),
@@ -291,7 +294,9 @@ fn answers_may_have_unknown_fields() {
     );
     reads::<Claim>(r#"{"key":"k","owner":"a","tenure":"a@1","alive":true}"#);
     reads::<ClaimsPage>(r#"{"claims":[{"key":"k","owner":"a","tenure":"a@1","alive":true}],"next":"x"}"#);
-    reads::<Lease>(r#"{"lease":"l","holder":"a","tenure":"a@1","token":5,"alive":true,"expires_in_ms":1}"#);
+    reads::<Lease>(
+        r#"{"lease":"l","holder":"a","tenure":"a@1","token":5,"generation":5,"alive":true,"expires_in_ms":1}"#,
+    );
     reads::<SessionStats>(r#"{"active":1,"disconnected":2,"orphans":3}"#);
     reads::<Findings>(r#"{"findings":[{"check":"c","severity":"ok","detail":"d"}]}"#);
     reads::<Problem>(r#"{"type":"about:blank","title":"T","status":404,"code":"not_found","detail":"d"}"#);

@@ -183,6 +183,7 @@ impl Holder for LeaseHolder {
                     tenure,
                     ttl: None,
                     revision,
+                    seen: Revision::NONE,
                 }],
             )
             .await?;

@@ -63,7 +63,14 @@ impl Pair {
                 (tenure, given)
             }
         };
-        let given = self.both(ReleaseLeases { tenure, leases, to }).await?;
+        let given = self
+            .both(ReleaseLeases {
+                tenure,
+                leases,
+                to,
+                seen: crate::membership::Revision::NONE,
+            })
+            .await?;
         self.revisions.extend(given.iter().map(|given| given.revision));
         Ok(())
     }

@@ -120,6 +120,7 @@ fn beats(chance: &mut Chance, known: &Known) -> Op {
             0 => known.revisions.last().copied().unwrap_or_default(),
             _ => Revision::NONE,
         },
+        seen: Revision::NONE,
     };
     let mut beats: Vec<Beat> = (0..=chance.below(3)).map(|_| beat(chance)).collect();
     let mut seen = std::collections::BTreeSet::new();
@@ -152,7 +153,12 @@ fn release(chance: &mut Chance, known: &Known) -> Op {
     let (tenure, name, token) =
         granted.unwrap_or_else(|| (tenure(chance, known), lease(0), Token::new(1).expect("a token")));
     let leases = vec![(name, token)];
-    Op::ReleaseLeases(ReleaseLeases { tenure, leases, to })
+    Op::ReleaseLeases(ReleaseLeases {
+        tenure,
+        leases,
+        to,
+        seen: Revision::NONE,
+    })
 }
 
 /// A request of a pass of its own.

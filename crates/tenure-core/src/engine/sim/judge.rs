@@ -294,7 +294,12 @@ fn renew(model: &mut GroupModel, entry: &Entry) {
                 let seen = model.look_up(&Op::Member(MemberOf { member }), entry.now);
                 if let Ok(Reply::Member(Some(seen))) = seen {
                     let (tenure, ttl, revision) = (seen.tenure, None, Revision::NONE);
-                    let beat = Beat { tenure, ttl, revision };
+                    let beat = Beat {
+                        tenure,
+                        ttl,
+                        revision,
+                        seen: Revision::NONE,
+                    };
                     model.beat_at_once(&beat, entry.now);
                 }
             }

@@ -70,7 +70,12 @@ fn joined(world: &mut World, n: usize) -> TenureId {
 fn beat(tenure: &TenureId, ttl: Option<Duration>) -> Op {
     let (tenure, revision) = (tenure.clone(), Revision::NONE);
     Op::Beat(Beats {
-        beats: vec![Beat { tenure, ttl, revision }],
+        beats: vec![Beat {
+            tenure,
+            ttl,
+            revision,
+            seen: Revision::NONE,
+        }],
     })
 }
 

@@ -163,6 +163,7 @@ async fn noticed_release_that_cannot_be_written_ends_no_holder() {
             tenure,
             ttl: None,
             revision,
+            seen: Revision::NONE,
         }];
         let beaten = MembershipStore::beat(&world, &world.group, &beats).await.unwrap();
         beaten.replies[0].renewed(&a).unwrap().1

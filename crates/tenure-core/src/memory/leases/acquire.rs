@@ -23,6 +23,7 @@ impl Decide<Acquire> for GroupModel {
         let before = self.revision_of(tenure);
         let outcomes: Result<Vec<AcquireOutcome>> = self
             .require_alive(tenure, now)
+            .map(|()| self.compare_revisions(ask.seen, before, now))
             .and_then(|()| self.check_wait(ask))
             .and_then(|()| {
                 ask.leases
@@ -56,6 +57,8 @@ pub(super) struct Grant<'a> {
     pub(super) tenure: &'a TenureId,
     pub(super) key: PlaceKey,
     pub(super) holders: Holders,
+    /// The generation of the lease, if a place is taken.
+    pub(super) running: Option<Token>,
     /// The number of the request that asked for it.
     pub(super) request: Option<RequestId>,
     /// Whether the request waited.
@@ -64,11 +67,12 @@ pub(super) struct Grant<'a> {
 
 impl<'a> Grant<'a> {
     /// The grant of a place to a waiter.
-    pub(super) fn of(waiter: &'a Waiter, key: PlaceKey) -> Self {
+    pub(super) fn of(waiter: &'a Waiter, key: PlaceKey, running: Option<Token>) -> Self {
         Self {
             tenure: &waiter.tenure,
             key,
             holders: waiter.holders,
+            running,
             request: Some(waiter.request),
             waited: true,
         }
@@ -118,6 +122,7 @@ impl GroupModel {
             tenure,
             key: (lease.clone(), place),
             holders: ask.holders,
+            running: places.generation(),
             request: ask.queue.as_ref().map(|queue| queue.request),
             waited: false,
         };
@@ -143,13 +148,17 @@ impl GroupModel {
         if row.revoked.is_some() || row.holders != ask.holders {
             return None;
         }
-        let (token, place) = (row.token, key.1);
+        let (token, place, generation) = (row.token, key.1, row.generation);
         let request = ask.queue.as_ref().map(|queue| queue.request);
         if row.request != request {
             let row = LeaseRow { request, ..row.clone() };
             self.set_lease(&key, Some(row));
         }
-        Some(AcquireOutcome::Kept { token, place })
+        Some(AcquireOutcome::Kept {
+            token,
+            place,
+            generation,
+        })
     }
 
     /// The refusal of an acquire that a wait does not help: another number of holders, or a grant that an operator
@@ -216,10 +225,12 @@ impl GroupModel {
         let Grant { tenure, key, .. } = grant;
         let token = Token::new(self.next_number(now))?;
         let from = self.leases.table.get(&key).map(|before| before.tenure.clone());
+        let generation = grant.running.filter(|_| !grant.holders.is_one()).unwrap_or(token);
         let row = LeaseRow {
             tenure: tenure.clone(),
             token,
             holders: grant.holders,
+            generation,
             request: grant.request,
             revoked: None,
         };
@@ -247,6 +258,11 @@ impl GroupModel {
         event.from.clone_from(&from);
         event.reason = reason;
         let place = key.1;
-        Ok(AcquireOutcome::Granted { token, place, from })
+        Ok(AcquireOutcome::Granted {
+            token,
+            place,
+            generation,
+            from,
+        })
     }
 }

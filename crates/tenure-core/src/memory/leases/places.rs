@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::PlaceKey;
 use crate::id::{LeaseName, MemberId, TenureId};
-use crate::lease::{AcquireOutcome, Holders, Place};
+use crate::lease::{AcquireOutcome, Holders, Place, Token};
 use crate::memory::GroupModel;
 use crate::memory::rows::{LeaseRow, ReservedRow};
 use crate::time::StoreTime;
@@ -15,6 +15,7 @@ pub(super) struct Taken {
     pub(super) place: Place,
     /// The number of holders of the lease.
     pub(super) holders: Holders,
+    pub(super) generation: Token,
     pub(super) by: TakenBy,
     pub(super) free_in: Duration,
 }
@@ -36,6 +37,11 @@ impl Places {
     /// The number of holders; `None` if no place is taken.
     pub(super) fn holders(&self) -> Option<Holders> {
         self.0.first().map(|taken| taken.holders)
+    }
+
+    /// The generation of the lease; `None` if no place is taken.
+    pub(super) fn generation(&self) -> Option<Token> {
+        self.0.first().map(|taken| taken.generation)
     }
 
     /// The place for a member: the first one reserved for it, else the first one that is not taken.
@@ -124,6 +130,7 @@ impl GroupModel {
         let held = self.lease_rows(lease).map(|((_, place), row)| Taken {
             place: *place,
             holders: row.holders,
+            generation: row.generation,
             by: TakenBy::Holder(row.tenure.clone()),
             free_in: self.grant_free_in(row, resumed_at, now),
         });
@@ -133,6 +140,7 @@ impl GroupModel {
             .map(|((_, place), row, free_in)| Taken {
                 place: *place,
                 holders: row.holders,
+                generation: row.generation,
                 by: TakenBy::Successor(row.member.clone()),
                 free_in,
             });

@@ -15,10 +15,16 @@ use crate::time::StoreTime;
 impl Decide<ReleaseLeases> for GroupModel {
     /// Releases leases.
     fn step(&mut self, ask: &ReleaseLeases, call: Call, now: StoreTime) -> Result<ReleasedLeases> {
-        let ReleaseLeases { tenure, leases, to } = ask;
+        let ReleaseLeases {
+            tenure,
+            leases,
+            to,
+            seen,
+        } = ask;
         self.open(now, call)?;
         let before = self.revision_of(tenure);
         let outcomes = self.require_alive(tenure, now).map(|()| {
+            self.compare_revisions(*seen, before, now);
             let heir = to.as_ref().filter(|to| *to != tenure.member() && self.lives(to, now));
             let outcomes: Vec<_> = leases
                 .iter()
@@ -70,7 +76,7 @@ impl GroupModel {
             self.free_revoked(&key, now);
             return (ReleaseOutcome::Released, true);
         }
-        let holders = row.holders;
+        let (holders, generation) = (row.holders, row.generation);
         let reason = if heir.is_some() { "handed_off" } else { "released" };
         self.free_place(&key, reason, |event| event.to = heir.cloned(), now);
         let Some(heir) = heir else {
@@ -80,6 +86,7 @@ impl GroupModel {
             member: heir.clone(),
             until: now + RESERVATION,
             holders,
+            generation,
         };
         self.leases.reserve(&key, Some(row));
         self.serve_successor(&key, heir, now);

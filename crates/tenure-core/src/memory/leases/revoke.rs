@@ -102,13 +102,10 @@ impl GroupModel {
         self.note_loss(&tenure);
     }
 
-    /// Frees what an operator released and this beat shows that the holder has noticed.
-    pub(in crate::memory) fn note_noticed(&mut self, tenure: &TenureId, named: Revision, now: StoreTime) {
-        let Some(grants) = self.leases.revoked.get(tenure) else {
-            return;
-        };
-        let noticed = grants.iter().filter(|(_, revision)| **revision <= named);
-        let noticed: Vec<PlaceKey> = noticed.map(|(key, _)| key.clone()).collect();
+    /// Frees what an operator released: a beat named the revision of the tenure, so the holder has noticed.
+    pub(in crate::memory) fn note_noticed(&mut self, tenure: &TenureId, now: StoreTime) {
+        let grants = self.leases.revoked.get(tenure).into_iter().flatten();
+        let noticed: Vec<PlaceKey> = grants.map(|(key, _)| key.clone()).collect();
         for key in noticed {
             self.free_revoked(&key, now);
         }

@@ -6,11 +6,13 @@ use super::queue::{Served, Waiter};
 use crate::error::Result;
 use crate::id::{Group, LeaseName, MemberId, NodeId, TenureId};
 use crate::lease::{
-    Acquire, AcquireOutcome, MAX_WAITING_PER_GROUP, MAX_WAITING_PER_LEASE, Queue, WaitingTurn, Withdraw, Withdrawn,
+    Acquire, AcquireOutcome, MAX_WAITING_PER_GROUP, MAX_WAITING_PER_LEASE, Queue, Token, WaitingTurn, Withdraw,
+    Withdrawn,
 };
 use crate::membership::Revision;
 use crate::memory::GroupModel;
 use crate::memory::decide::Decide;
+use crate::memory::rows::LeaseRow;
 use crate::store::Call;
 use crate::sweep::Unsettled;
 use crate::time::StoreTime;
@@ -49,7 +51,9 @@ impl GroupModel {
             return Withdrawn::Removed;
         }
         let granted = self.grant_of(tenure, lease);
-        let Some((key, row)) = granted.filter(|(_, row)| row.request == Some(*request)) else {
+        // A lost tail may have held a later request for the same grant.
+        let is_of = |row: &LeaseRow| row.request == Some(*request) && row.token.get() > self.last_of_gap;
+        let Some((key, row)) = granted.filter(|(_, row)| is_of(row)) else {
             return Withdrawn::Nothing;
         };
         let (token, is_revoked) = (row.token, row.revoked.is_some());
@@ -171,7 +175,7 @@ impl GroupModel {
                 self.leases.queue.set_wake(lease, Some(now + free_in));
                 return;
             };
-            if !self.grant_waiter(waiter, &(lease.clone(), place), now) {
+            if !self.grant_waiter(waiter, &(lease.clone(), place), places.generation(), now) {
                 return;
             }
         }
@@ -186,21 +190,21 @@ impl GroupModel {
             .map(|live| TenureId::new(successor.clone(), live.term));
         let waiter = tenure.and_then(|tenure| self.leases.queue.find(&key.0, &tenure).cloned());
         let (reserved, resumed_at) = (self.leases.reserved.get(key), self.head().resumed_at);
-        let holders = reserved.map(|row| row.holders);
+        let (holders, running) = (reserved.map(|row| row.holders), reserved.map(|row| row.generation));
         let Some(waiter) =
             waiter.filter(|waiter| Some(waiter.holders) == holders && self.is_waiting(waiter, resumed_at, now))
         else {
             return;
         };
         if self.unsettled_now(now).is_none() {
-            self.grant_waiter(waiter, key, now);
+            self.grant_waiter(waiter, key, running, now);
         }
     }
 
     /// Grants a place to a waiter. Notes the revisions around the grant, and the end of the wait for its process.
-    fn grant_waiter(&mut self, waiter: Waiter, key: &PlaceKey, now: StoreTime) -> bool {
+    fn grant_waiter(&mut self, waiter: Waiter, key: &PlaceKey, running: Option<Token>, now: StoreTime) -> bool {
         let before = self.revision_of(&waiter.tenure);
-        if self.grant(Grant::of(&waiter, key.clone()), now).is_err() {
+        if self.grant(Grant::of(&waiter, key.clone(), running), now).is_err() {
             return false;
         }
         let after = self.revision_of(&waiter.tenure);

@@ -33,6 +33,7 @@ impl GroupModel {
                 tenure: row.tenure.clone(),
                 token: row.token,
                 place: *place,
+                generation: row.generation,
                 alive: self.is_alive(&row.tenure, resumed_at, now),
                 revoked: row.revoked.is_some(),
                 expires_in: self.grant_free_in(row, resumed_at, now),

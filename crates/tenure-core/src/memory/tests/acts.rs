@@ -171,6 +171,7 @@ impl Met {
                     tenure,
                     ttl: (three == 0).then(|| ttl(two)),
                     revision: Revision::NONE,
+                    seen: Revision::NONE,
                 }],
             }),
             18..22 => Op::End(End {
@@ -208,6 +209,7 @@ impl Met {
                     tenure,
                     leases: vec![(name, token)],
                     to: act.yes(7).then(|| self.tenure(act).member().clone()),
+                    seen: Revision::NONE,
                 })
             }
             46..49 => Op::PutTarget(PutTarget {

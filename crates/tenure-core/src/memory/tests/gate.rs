@@ -47,6 +47,7 @@ fn beats_show_what_is_stored(kept: &mut Kept, stored: &GroupModel, act: Act) -> 
             tenure,
             ttl: None,
             revision: Revision::NONE,
+            seen: Revision::NONE,
         };
         let Some(reply) = kept.model.beat_at_once(&beat, kept.met.now) else {
             continue;

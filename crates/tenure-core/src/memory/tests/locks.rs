@@ -132,6 +132,7 @@ impl World {
             tenure,
             ttl: None,
             revision,
+            seen: Revision::NONE,
         }];
         let Ok(Reply::Beat(beaten)) = self.ask(Op::Beat(Beats { beats })) else {
             return;
@@ -265,7 +266,12 @@ impl World {
             return;
         };
         let (tenure, leases) = (client.tenure.clone(), vec![(lease, guard.token)]);
-        let release = ReleaseLeases { tenure, leases, to };
+        let release = ReleaseLeases {
+            tenure,
+            leases,
+            to,
+            seen: Revision::NONE,
+        };
         let again = (self.chance.below(3) == 0).then(|| release.clone());
         if let Ok(Reply::ReleaseLeases(released)) = self.ask(Op::ReleaseLeases(release))
             && self.clients[n].known == released.before

@@ -127,6 +127,7 @@ fn beats(tenures: &[TenureId], from: usize) -> Op {
         tenure: tenure.clone(),
         ttl: None,
         revision: Revision::NONE,
+        seen: Revision::NONE,
     };
     Op::Beat(Beats {
         beats: some.map(beat).collect(),

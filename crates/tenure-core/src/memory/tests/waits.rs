@@ -117,6 +117,7 @@ fn waiter_behind_many_that_are_over_is_not_overtaken() {
         tenure: holder,
         leases: vec![(LeaseName::new("poll").unwrap(), token)],
         to: None,
+        seen: crate::membership::Revision::NONE,
     };
     world.ask(Op::ReleaseLeases(release));
     for _ in 0..20 {
@@ -134,7 +135,12 @@ fn each_node_takes_the_turns_of_its_own_requests() {
     world.wait(&waiter, "one");
     let leases = vec![(LeaseName::new("one").unwrap(), token)];
     let (tenure, to) = (holder, None);
-    world.ask(Op::ReleaseLeases(ReleaseLeases { tenure, leases, to }));
+    world.ask(Op::ReleaseLeases(ReleaseLeases {
+        tenure,
+        leases,
+        to,
+        seen: crate::membership::Revision::NONE,
+    }));
     let group = Group::new("g").unwrap();
     let mut turns = |node: &str| world.model.take_turns(&group, &NodeId::new(node).unwrap()).len();
     assert_eq!([turns("other"), turns("node"), turns("node")], [0, 1, 0]);

@@ -50,6 +50,7 @@ impl Driver {
             "lease_handle": handle,
             "token": token,
             "place": guard.place().get(),
+            "generation": guard.generation(),
             "waited_ms": tenure::wire::ms(clock.mono().since(begin)),
         });
         let lost = guard.lost();

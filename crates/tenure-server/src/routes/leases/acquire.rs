@@ -62,6 +62,7 @@ pub(crate) async fn acquire(
     let wait = request.wait_ms.filter(|ms| *ms > 0).map(Duration::from_millis);
     let acquire = Acquire {
         holders: request.holders,
+        seen: request.seen,
         ..Acquire::new(request.tenure, vec![lease.clone()])
     };
     let tenure = acquire.tenure.clone();
@@ -88,9 +89,18 @@ pub(crate) async fn acquire(
 }
 
 fn answer(lease: LeaseName, tenure: TenureId, acquired: Acquired, waited: Option<Duration>) -> RouteResult {
-    let (word, token, place, from) = match only(acquired.outcomes, LEASES)? {
-        AcquireOutcome::Granted { token, place, from } => (AcquireWord::Granted, token, place, from),
-        AcquireOutcome::Kept { token, place } => (AcquireWord::Kept, token, place, None),
+    let (outcome, token, place, generation, from) = match only(acquired.outcomes, LEASES)? {
+        AcquireOutcome::Granted {
+            token,
+            place,
+            generation,
+            from,
+        } => (AcquireWord::Granted, token, place, generation, from),
+        AcquireOutcome::Kept {
+            token,
+            place,
+            generation,
+        } => (AcquireWord::Kept, token, place, generation, None),
         refused => return Err(refusal(&lease, refused, acquired.as_of).with_waited(waited).into()),
     };
     let answer = AcquireAnswer {
@@ -99,8 +109,9 @@ fn answer(lease: LeaseName, tenure: TenureId, acquired: Acquired, waited: Option
         tenure,
         token,
         place,
+        generation,
         expires_in_ms: ms(acquired.expires_in),
-        outcome: word,
+        outcome,
         waited_ms: waited.map(ms),
         from_member: from.as_ref().map(|from| from.member().clone()),
         from,

@@ -101,6 +101,7 @@ async fn client_behaves_as_a_store() {
         tenure: joined.tenure.clone(),
         ttl: None,
         revision: tenure_core::membership::Revision::NONE,
+        seen: tenure_core::membership::Revision::NONE,
     };
     assert_eq!(
         store.beat(&group(), &[beat]).await.unwrap().replies,
@@ -182,6 +183,7 @@ async fn a_beat_and_a_change_are_sent_again_once() {
         tenure: "a@1".parse().unwrap(),
         ttl: None,
         revision: tenure_core::membership::Revision::NONE,
+        seen: tenure_core::membership::Revision::NONE,
     };
     let store = client(&format!("http://{addr}"), PATIENT);
     assert_eq!(

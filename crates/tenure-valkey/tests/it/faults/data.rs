@@ -93,20 +93,20 @@ async fn every_verb(store: &ValkeyStore, tenure: &tenure_core::TenureId) -> Vec<
 async fn data_of_another_format_is_refused_by_name(flavour: Flavour) {
     let server = server(flavour, &[]);
     mature(&server);
-    server.cli(&["HSET", "tenure:store", "format", "2"]).unwrap();
+    server.cli(&["HSET", "tenure:store", "format", "3"]).unwrap();
     let store = open(&server.url()).await;
     let before = dump(&server);
     let error = try_join(&store, "a").await.expect_err("it is of a later version");
     assert_eq!(error.outcome(), Outcome::Unchanged, "{error:?}");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error:?}");
-    for word in ["format 2", "format 1", "run that version"] {
+    for word in ["format 3", "format 2", "run that version"] {
         assert!(error.chain().contains(word), "{error:?}");
     }
     assert_eq!(dump(&server), before);
     server.cli(&["HDEL", "tenure:store", "format"]).unwrap();
     until_up(&store).await;
     join(&store, "a").await;
-    assert_eq!(server.cli(&["HGET", "tenure:store", "format"]).unwrap().text(), "1");
+    assert_eq!(server.cli(&["HGET", "tenure:store", "format"]).unwrap().text(), "2");
     // Another program writes its own beside a program that is connected.
     server.cli(&["FLUSHALL"]).unwrap();
     server.cli(&["HSET", "tenure:store", "format", "0"]).unwrap();

@@ -31,9 +31,8 @@ async fn lost_grant_is_noticed_within_one_beat(flavour: Flavour) {
 
     let store = open(&replica.url()).await;
     let told = |tenure: &tenure_core::TenureId, revision| Beat {
-        tenure: tenure.clone(),
-        ttl: None,
         revision,
+        ..Beat::of(tenure.clone())
     };
     let beats = [
         told(&b, tenure_core::membership::Revision::NONE),

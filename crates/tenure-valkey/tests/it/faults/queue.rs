@@ -148,7 +148,7 @@ impl History {
         let acquired = self.world.store.acquire_with(&group(), acquire, Call::default()).await;
         let outcome = acquired.unwrap().outcomes.remove(0);
         match &outcome {
-            AcquireOutcome::Granted { token, place, .. } | AcquireOutcome::Kept { token, place } => {
+            AcquireOutcome::Granted { token, place, .. } | AcquireOutcome::Kept { token, place, .. } => {
                 let highest = self.highest.get(&pair.0).copied();
                 if matches!(outcome, AcquireOutcome::Granted { .. }) {
                     assert!(

@@ -194,6 +194,7 @@ async fn beat(shared: Arc<Shared>, tenures: Vec<TenureId>) {
                 tenure: tenure.clone(),
                 ttl: None,
                 revision: *revision,
+                seen: Revision::NONE,
             })
             .collect();
         match shared.store.beat(&shared.group, &beats).await {

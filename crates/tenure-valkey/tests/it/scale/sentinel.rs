@@ -259,6 +259,7 @@ async fn grant_lost_in_failover_is_noticed(flavour: Flavour) {
         tenure: a.clone(),
         ttl: None,
         revision,
+        seen: tenure_core::membership::Revision::NONE,
     };
     let reply = std::sync::Mutex::new(None);
     wait::until_async("a beat is answered", PATIENCE, || async {

@@ -59,6 +59,7 @@ async fn attempt(
     let act = shared.waiting_act();
     let acquire = core::Acquire {
         holders: options.holders,
+        seen: known,
         ..core::Acquire::new(tenure.clone(), wanted.to_vec())
     };
     let waited = tokio::select! {

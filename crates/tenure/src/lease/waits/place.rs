@@ -187,10 +187,16 @@ pub(super) fn is_passing(error: &Error) -> bool {
 /// A store of one process has granted the lease before the waiter asks again.
 fn granted(mut acquired: Acquired) -> Acquired {
     for outcome in &mut acquired.outcomes {
-        if let AcquireOutcome::Kept { token, place } = *outcome {
+        if let AcquireOutcome::Kept {
+            token,
+            place,
+            generation,
+        } = *outcome
+        {
             *outcome = AcquireOutcome::Granted {
                 token,
                 place,
+                generation,
                 from: None,
             };
         }

@@ -27,6 +27,10 @@ pub struct AcquireRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(maximum = 60_000))]
     pub wait_ms: Option<u64>,
+    /// The highest revision of any answer under this tenure, below 2^53, as in a beat; 0 or absent if none.
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_i64))]
+    pub seen: Revision,
 }
 
 /// The outcome of an acquire.
@@ -72,6 +76,10 @@ pub struct AcquireAnswer {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = u16))]
     pub place: Place,
+    /// The generation of the lease: of an exclusive grant its token, of a semaphore a number that is new whenever the lease
+    /// is granted while no place is taken. It never falls.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub generation: Token,
     /// Time until the tenure expires without a beat, and the lease with it, counted from when the request was sent; after a
     /// wait, from when it was answered.
     pub expires_in_ms: u64,
@@ -106,10 +114,25 @@ impl AcquireAnswer {
     /// Converts to the core type.
     #[must_use]
     pub fn acquired(self) -> Acquired {
-        let Self { token, place, from, .. } = self;
+        let Self {
+            token,
+            place,
+            generation,
+            from,
+            ..
+        } = self;
         let outcome = match self.outcome {
-            AcquireWord::Kept => AcquireOutcome::Kept { token, place },
-            _ => AcquireOutcome::Granted { token, place, from },
+            AcquireWord::Kept => AcquireOutcome::Kept {
+                token,
+                place,
+                generation,
+            },
+            _ => AcquireOutcome::Granted {
+                token,
+                place,
+                generation,
+                from,
+            },
         };
         Acquired {
             outcomes: vec![outcome],
@@ -139,6 +162,10 @@ pub struct AcquireResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u16>))]
     pub place: Option<Place>,
+    /// With `granted` and `kept`: the generation of the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub generation: Option<Token>,
     /// With `holders_differ`: the number of holders the lease has now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u16>))]
@@ -194,6 +221,7 @@ impl AcquireResult {
             outcome: word,
             token: outcome.token(),
             place: outcome.place(),
+            generation: outcome.generation(),
             holders: None,
             waiting: None,
             from: None,
@@ -245,11 +273,13 @@ impl AcquireResult {
             AcquireWord::Granted => AcquireOutcome::Granted {
                 token: self.token?,
                 place: self.place.unwrap_or_default(),
+                generation: self.generation?,
                 from: self.from,
             },
             AcquireWord::Kept => AcquireOutcome::Kept {
                 token: self.token?,
                 place: self.place.unwrap_or_default(),
+                generation: self.generation?,
             },
             AcquireWord::HoldersDiffer => AcquireOutcome::HoldersDiffer { holders: self.holders? },
             AcquireWord::QueueFull => AcquireOutcome::QueueFull { waiting: self.waiting? },

@@ -21,6 +21,10 @@ pub struct ReleaseLeaseRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub to: Option<MemberId>,
+    /// The highest revision of any answer under this tenure, below 2^53, as in a beat; 0 or absent if none.
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>, maximum = 9_007_199_254_740_991_i64))]
+    pub seen: Revision,
 }
 
 /// The outcome of a release.
@@ -49,6 +53,10 @@ pub struct ReleaseLeaseAnswer {
     #[serde(default, skip_serializing_if = "Revision::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub revision: Revision,
+    /// The revision before this call. If it is lower than the last one received, the store lost its latest writes.
+    #[serde(default, skip_serializing_if = "Revision::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub revision_before: Revision,
     /// The store's time of the answer.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub as_of: StoreTime,

@@ -124,7 +124,12 @@ mod beats {
     fn told(tenure: &TenureId, revision: Revision) -> Op {
         let (tenure, ttl) = (tenure.clone(), None);
         Op::Beat(Beats {
-            beats: vec![Beat { tenure, ttl, revision }],
+            beats: vec![Beat {
+                tenure,
+                ttl,
+                revision,
+                seen: Revision::NONE,
+            }],
         })
     }
 
