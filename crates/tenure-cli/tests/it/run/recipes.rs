@@ -78,7 +78,7 @@ fn tour_of_the_guide_to_locked_commands_shows_what_it_says() {
         });
     };
     go_on(0, &format!("http://{}", port.addr()));
-    go_on(1, "leases are granted immediately");
+    go_on(1, "grant leases immediately");
     go_on(2, "node-1 works with the token");
     let before = reader.log().len();
     fs::write(reader.dir().join("go-3"), "").unwrap();
