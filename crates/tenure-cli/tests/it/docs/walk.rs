@@ -27,9 +27,14 @@ fn blocks(page: &str) -> String {
 fn walk(bash: &Path, page: &str, instead: &[(&str, String)]) -> String {
     let mut script = blocks(page);
     assert!(!script.is_empty(), "nothing to walk");
-    for (theirs, ours) in instead {
+    // First by marks: an address of ours can contain one of theirs.
+    let mark = |nth| format!("\u{1}{nth}\u{1}");
+    for (nth, (theirs, _)) in instead.iter().enumerate() {
         assert!(script.contains(theirs), "the page does not say {theirs}");
-        script = script.replace(theirs, ours);
+        script = script.replace(theirs, &mark(nth));
+    }
+    for (nth, (_, ours)) in instead.iter().enumerate() {
+        script = script.replace(&mark(nth), ours);
     }
     let shell = Process::spawn("the page's shell", |dir| {
         fs::write(dir.join("walk"), format!("set -eu\n{script}\necho\necho the end\n")).expect("the directory is ours");

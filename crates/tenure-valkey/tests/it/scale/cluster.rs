@@ -232,6 +232,12 @@ async fn unreachable_cluster_fails_at_once() {
         node.kill();
     }
     until_down(&store).await;
+    wait::until_async("the group's node is known to be away", PATIENCE, || async {
+        try_join(&store, "a")
+            .await
+            .is_err_and(|error| error.outcome() == Outcome::Unchanged)
+    })
+    .await;
     let began = Instant::now();
     unavailable(try_join(&store, "a").await, Outcome::Unchanged);
     within_deadline(began);
