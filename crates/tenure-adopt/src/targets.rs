@@ -49,7 +49,7 @@ impl fmt::Debug for KeyTargets {
 impl KeyTargets {
     /// Connects to the store of the keys. `pattern` contains one `*` in place of the target's name. With
     /// `paused_field`, the keys are hashes, or strings with a JSON object. A target is paused if that field exists and
-    /// is none of `0`, `false`, `no`, `off` and empty. A string that is not a JSON object and a key of another type pause
+    /// is not one of `0`, `false`, `no`, `off` and empty. A string that is not a JSON object and a key of another type pause
     /// their target. An unreachable store is not an error: the fleet retries.
     ///
     /// # Errors

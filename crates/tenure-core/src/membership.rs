@@ -173,8 +173,7 @@ pub struct Joined {
 ///
 /// The store returns it with each of those calls and with every beat. A client whose revision is higher than the
 /// store's has found a lost tail (failover to a lagging replica); one whose revision is lower has missed a reply. In
-/// both cases the client reads its holdings again. was told a lower one has missed a reply. Either way it reads back
-/// what it holds.
+/// both cases the client reads its holdings again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "u64")]
 pub struct Revision(pub u64);

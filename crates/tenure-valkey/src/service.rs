@@ -28,8 +28,8 @@ pub(crate) struct Services(Mutex<HashMap<String, Service>>);
 struct Service {
     /// The mark of the index.
     mark: u64,
-    /// The last answer to a beat of a cluster's pulse: the tag, the pulse and its node. A primary that gives away the slot of
-    /// its pulse goes on from it.
+    /// The last answer to a beat of a cluster's pulse: the tag, the pulse and its node. If the primary gives away the slot of
+    /// its pulse, the pulse in the next slot continues it.
     beaten: Option<(String, Vec<u8>, String)>,
 }
 

@@ -64,7 +64,7 @@ pub struct ForeignReader {
 
 impl ForeignReader {
     /// A reader over a connection. `paused_field`: the field, of a hash or of a string with a JSON object, that pauses
-    /// the target. It does so if it exists and is none of `0`, `false`, `no`, `off` and empty (in JSON `null`).
+    /// the target. It does so if it exists and is not one of `0`, `false`, `no`, `off` and empty (in JSON `null`).
     /// A string that is not a JSON object or too long, and a key of another type, are unreadable, so their targets are
     /// paused as well.
     #[must_use]

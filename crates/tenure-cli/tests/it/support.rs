@@ -145,8 +145,9 @@ impl Daemon {
         (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
     }
 
+    /// Sends a request, and leaves the answer unread.
     #[track_caller]
-    pub(crate) fn text(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+    pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.addr).expect("the daemon listens");
         stream.set_read_timeout(Some(SOON)).expect("a timeout can be set");
         let head = format!(
@@ -156,6 +157,12 @@ impl Daemon {
         stream
             .write_all(format!("{head}{body}").as_bytes())
             .expect("the daemon reads");
+        stream
+    }
+
+    #[track_caller]
+    pub(crate) fn text(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let mut stream = self.send(method, path, body);
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("the daemon answers");
         let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");

@@ -141,13 +141,7 @@ impl Cluster {
 
     /// The links to the primaries, in a fixed order.
     pub(super) fn primaries(&self) -> Vec<Link> {
-        let nodes = self.nodes.read();
-        let mut primaries = nodes.map.nodes().to_vec();
-        primaries.sort();
-        primaries
-            .iter()
-            .filter_map(|node| nodes.links.get(node).cloned())
-            .collect()
+        self.tagged().into_iter().map(|(_, link, _)| link).collect()
     }
 
     /// The primaries by name.

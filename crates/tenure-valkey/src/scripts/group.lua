@@ -44,8 +44,8 @@ local function note_ttl(ttl)
 end
 
 -- Restarts every ttl from the end of a gap. Records the cause by its number, and the newest number before a gap that may
--- have lost data. A grace that is over by now is not
--- announced, nor is one that was met, and a store that does not serve for long is one gap, not one for each step.
+-- have lost data. A grace that is over by now is not announced, nor is one that was met, and a store that does not serve
+-- for long is one gap, not one for each step.
 local SILENT, CLOCK_BACK, DATA_LOSS, TAIL_LOSS, NEW = 1, 2, 3, 4, 5
 local function unsettle_from(at, cause, silence)
   group.last_of_gap = group.seq

@@ -9,13 +9,16 @@ use tenure_core::error::{Error, ErrorKind, Outcome};
 use tenure_core::id::{Group, Key, LeaseName, MemberId, RegistryName, TenureId};
 use tenure_core::lease::{AcquireOutcome, LeaseStore};
 use tenure_core::membership::{Beat, BeatReply, Join, Joined, Labels, MembershipStore};
+use tenure_core::pulse::BeatPulse;
 use tenure_core::registry::{ClaimMode, RegistryStore};
-use tenure_core::store::{Backend, Call, Health, StoreOptions};
+use tenure_core::settling::PULSE_EVERY;
+use tenure_core::store::{Backend, Call, Health, Store, StoreOptions};
 use tenure_core::sweep::SweepSteps;
 use tenure_testkit::resp::Reply;
 use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait;
 use tenure_valkey::{ConnectionOptions, ValkeyStore};
+use tokio::task::JoinSet;
 
 /// The request timeout of tests that wait for one to pass.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(300);
@@ -127,6 +130,20 @@ impl TestClockStore {
 
 pub(crate) fn server(flavour: Flavour, settings: &[&str]) -> Server {
     Server::with(flavour, settings).expect("these tests need their servers")
+}
+
+/// Beats the pulse as a daemon does, until it is dropped.
+pub(crate) fn serve(store: &Arc<ValkeyStore>) -> JoinSet<()> {
+    let (store, mut beats) = (Arc::clone(store), JoinSet::new());
+    beats.spawn(async move {
+        loop {
+            // A refusal may be what is tested.
+            let _ = store.beat_pulse(BeatPulse::default()).await;
+            // tidy: waits on the next beat
+            tokio::time::sleep(PULSE_EVERY).await;
+        }
+    });
+    beats
 }
 
 /// For reachable servers: a short stall of the machine does not cause a timeout.

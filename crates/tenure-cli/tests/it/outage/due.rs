@@ -1,6 +1,5 @@
 //! Deaths that no process waits for: the daemon that took the join has died.
 
-use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -29,15 +28,7 @@ fn daemon(url: &str) -> Daemon {
 /// Sends a join, and does not wait for the answer.
 fn send_join(daemon: &Daemon, group: &str) -> TcpStream {
     let body = format!(r#"{{"member":"m","ttl_ms":{}}}"#, TTL.as_millis());
-    let mut stream = TcpStream::connect(daemon.addr).expect("the daemon listens");
-    let head = format!(
-        "POST /v1/groups/{group}/members HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    stream
-        .write_all(format!("{head}{body}").as_bytes())
-        .expect("the daemon reads");
-    stream
+    daemon.send("POST", &format!("/v1/groups/{group}/members"), &body)
 }
 
 /// How many events of a kind a group has.

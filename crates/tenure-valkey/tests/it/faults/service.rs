@@ -6,13 +6,11 @@ use std::time::{Duration, Instant};
 use tenure_core::id::TenureId;
 use tenure_core::membership::{Join, Labels, MembershipStore};
 use tenure_core::pulse::BeatPulse;
-use tenure_core::settling::PULSE_EVERY;
 use tenure_core::store::{Call, Store};
 use tenure_core::sweep::SweepSteps;
 use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait;
 use tenure_valkey::ValkeyStore;
-use tokio::task::JoinSet;
 
 use crate::faults::permission::{LEAST, user};
 use crate::world::*;
@@ -23,20 +21,6 @@ on_both! {
 }
 
 const TTL: Duration = Duration::from_secs(2);
-
-/// Beats the pulse as a daemon does, until it is dropped.
-fn serve(store: &Arc<ValkeyStore>) -> JoinSet<()> {
-    let (store, mut beats) = (Arc::clone(store), JoinSet::new());
-    beats.spawn(async move {
-        loop {
-            // A refusal is what is tested.
-            let _ = store.beat_pulse(BeatPulse::default()).await;
-            // tidy: waits on the next beat
-            tokio::time::sleep(PULSE_EVERY).await;
-        }
-    });
-    beats
-}
 
 async fn joined(store: &ValkeyStore) -> TenureId {
     let join = Join {

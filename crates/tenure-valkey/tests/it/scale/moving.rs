@@ -1,19 +1,17 @@
 //! The pulses of a cluster, one on each primary, while slots move and primaries are away.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenure_core::id::{Group, TenureId};
 use tenure_core::membership::{Join, Labels, MembershipStore};
 use tenure_core::pulse::BeatPulse;
-use tenure_core::settling::{LEVELS, PULSE_EVERY};
+use tenure_core::settling::LEVELS;
 use tenure_core::store::{Backend, Call, Severity, Store};
 use tenure_core::sweep::{Sweep, SweepSteps};
 use tenure_testkit::valkey::cluster::Cluster;
 use tenure_testkit::valkey::{Flavour, Server};
 use tenure_testkit::wait;
 use tenure_valkey::{ConnectionOptions, ValkeyStore};
-use tokio::task::JoinSet;
 
 use crate::scale::cluster::{GROUPS, cluster, slot_of};
 use crate::world::*;
@@ -29,20 +27,6 @@ on_both! {
 const TTL: Duration = Duration::from_secs(5);
 /// The last slot of the third primary, which has its pulse.
 const LAST: u16 = 16_383;
-
-/// Beats the pulses as a daemon does, until it is dropped.
-fn serve(store: &Arc<ValkeyStore>) -> JoinSet<()> {
-    let (store, mut beats) = (Arc::clone(store), JoinSet::new());
-    beats.spawn(async move {
-        loop {
-            // A slot in migration refuses it.
-            let _ = store.beat_pulse(BeatPulse::default()).await;
-            // tidy: waits on the next beat
-            tokio::time::sleep(PULSE_EVERY).await;
-        }
-    });
-    beats
-}
 
 fn named(name: &str) -> Group {
     Group::new(name).expect("a good name")
@@ -71,9 +55,11 @@ async fn ended(store: &ValkeyStore, group: &Group) -> Vec<TenureId> {
     ended.into_inner().expect("no panic")
 }
 
-fn move_slot(cluster: &Cluster, slot: u16, from: &Server, to: &Server) {
+async fn move_slot(cluster: &Cluster, slot: u16, from: &Server, to: &Server, lasts: Duration) {
     cluster.begin_move(slot, from, to);
     while cluster.move_keys(slot, from, to, 100) > 0 {}
+    // tidy: waits on the time that a move of many keys takes
+    tokio::time::sleep(lasts).await;
     cluster.end_move(slot, from, to);
 }
 
@@ -89,17 +75,14 @@ async fn a_group_that_moves_meets_a_gap(flavour: Flavour) {
     let resumed_at = async || store.due(TTL, 100).await.expect("the nodes answer").resumed_at;
     beaten(&store).await;
     let before = resumed_at().await;
-    move_slot(&cluster, slot + 1, from, to);
+    move_slot(&cluster, slot + 1, from, to, Duration::ZERO).await;
     wait::until_async("its pulse began again", PATIENCE, || async {
         resumed_at().await > before
     })
     .await;
     let tenure = joined(&store, &group).await;
-    cluster.begin_move(slot, from, to);
-    while cluster.move_keys(slot, from, to, 100) > 0 {}
-    // tidy: waits on a ttl in which the member cannot beat
-    tokio::time::sleep(TTL + Duration::from_secs(1)).await;
-    cluster.end_move(slot, from, to);
+    // A ttl in which the member cannot beat.
+    move_slot(&cluster, slot, from, to, TTL + Duration::from_secs(1)).await;
     assert_eq!(ended(&store, &group).await, []);
     // The index of the node that the group left names it, and the visit puts it into the right one.
     wait::until_async("it is due", PATIENCE, || async {
@@ -124,13 +107,10 @@ async fn a_group_and_its_pulse_that_move_meet_a_gap(flavour: Flavour) {
     let beats = serve(&store);
     beaten(&store).await;
     joined(&store, &group).await;
-    cluster.begin_move(slot, from, to);
-    while cluster.move_keys(slot, from, to, 100) > 0 {}
-    // tidy: waits on a ttl in which the member cannot beat, while the pulse goes on
-    tokio::time::sleep(TTL + Duration::from_secs(1)).await;
+    // A ttl in which the member cannot beat, while the pulse is beaten.
+    move_slot(&cluster, slot, from, to, TTL + Duration::from_secs(1)).await;
     drop(beats);
-    cluster.end_move(slot, from, to);
-    move_slot(&cluster, LAST, from, to);
+    move_slot(&cluster, LAST, from, to, Duration::ZERO).await;
     // It names the pulse that came with the slot, and nothing has beaten it at its new node.
     let later = open(&cluster.url()).await;
     assert_eq!(ended(&later, &group).await, []);
@@ -157,7 +137,7 @@ async fn a_pulse_whose_slot_moves_goes_on(flavour: Flavour) {
     for slot in (0..=LAST).rev() {
         beaten(&store).await;
         let (before, at) = (store.status(&group).await.expect("a status"), Instant::now());
-        move_slot(&cluster, slot, from, to);
+        move_slot(&cluster, slot, from, to, Duration::ZERO).await;
         beaten(&store).await;
         let status = store.status(&group).await.expect("a status");
         // Not if the machine stalled.

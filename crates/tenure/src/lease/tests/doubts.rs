@@ -213,10 +213,10 @@ async fn restored_older_grant_is_released_and_granted_again() {
     // The acquire names what it has seen, so the store knows of the loss, and grants nothing for a ttl.
     assert!(matches!(world.acquire(&a, "t1").await, Acquire::Unsettled { .. }));
     assert!(world.seen("t1").await.is_none());
-    let anew = world.win(&a, "t1").await;
-    assert!(anew.token() > newest.token(), "a sink has seen {}", newest.token());
-    assert!(is_held(&other) && is_held(&anew));
-    assert_eq!(world.seen("t1").await.unwrap().token, anew.token());
+    let again = world.win(&a, "t1").await;
+    assert!(again.token() > newest.token(), "a sink has seen {}", newest.token());
+    assert!(is_held(&other) && is_held(&again));
+    assert_eq!(world.seen("t1").await.unwrap().token, again.token());
     // If other processes act under the tenure, the older grant may be theirs.
     let shared = JoinOptions {
         others_act: true,
